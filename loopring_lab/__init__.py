@@ -1,0 +1,1 @@
+"""Exact DataFrames from a layer-2 exchange relayer, for notebooks."""

@@ -1,0 +1,93 @@
+"""Everything loopring_lab raises on purpose.
+
+LabError
+├── TransportError         the exchange of bytes failed
+│   ├── RelayerUnreachable
+│   └── RelayerTimeout
+├── RelayerError           the relayer answered, and refused      .status .code .message
+│   ├── RateLimited
+│   └── NotAuthorized
+├── UnexpectedAnswer       the answer is not what the contract says .field .expected .got
+│   └── IncompleteHistory  rows are missing
+├── AmountError            an amount cannot be held exactly (also a ValueError)
+└── KeyUpdateError         a key update did not reach its end
+
+Every message ends with what to do next.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Root of the tree: catch it to catch everything the toolkit raises on purpose."""
+
+
+class TransportError(LabError):
+    """No usable answer arrived, whatever was asked."""
+
+
+class RelayerUnreachable(TransportError):
+    """Nothing answers at the address, or the connection broke, also after retries."""
+
+
+class RelayerTimeout(TransportError):
+    """The relayer took longer than the timeout, also after retries."""
+
+
+class RelayerError(LabError):
+    """The relayer answered with an error.
+
+    Parameters
+    ----------
+    message : str
+        What the relayer said, secrets removed.
+    status : int
+        HTTP status.
+    code : int or None
+        The relayer's own code (``resultInfo.code``), where it gave one.
+    hint : str
+        What to do next.
+    """
+
+    def __init__(self, message: str, *, status: int, code: int | None = None, hint: str) -> None:
+        self.status, self.code, self.message = status, code, message
+        shown = f"code {code}, " if code is not None else ""
+        super().__init__(f"{message} ({shown}HTTP {status}). {hint}")
+
+
+class RateLimited(RelayerError):
+    """HTTP 429: more requests than the relayer allows, also after waiting."""
+
+
+class NotAuthorized(RelayerError):
+    """The API key is missing or is not accepted."""
+
+
+class UnexpectedAnswer(LabError):
+    """An answer that does not have the documented shape.
+
+    Parameters
+    ----------
+    field : str
+        Where: the name and position of the member at fault.
+    expected, got : object
+        What the contract promises there, and what stood there.
+    hint : str
+        What to do next.
+    """
+
+    def __init__(self, field: str, *, expected: object, got: object, hint: str) -> None:
+        self.field, self.expected, self.got = field, expected, got
+        super().__init__(f"{field}: expected {expected}, got {got}. {hint}")
+
+
+class IncompleteHistory(UnexpectedAnswer):
+    """The relayer counts other rows than it hands out, however often it is asked."""
+
+
+class AmountError(LabError, ValueError):
+    """An amount that cannot be held exactly; never rounded instead."""
+
+
+class KeyUpdateError(LabError):
+    """A key update was refused or did not reach its end."""
