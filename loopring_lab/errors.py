@@ -10,6 +10,7 @@ LabError
 ├── UnexpectedAnswer       the answer is not what the contract says .field .expected .got
 │   └── IncompleteHistory  rows are missing
 ├── AmountError            an amount cannot be held exactly (also a ValueError)
+├── ProtocolError          a key, signature or field breaks the protocol (also a ValueError) .field
 └── KeyUpdateError         a key update did not reach its end
 
 Every message ends with what to do next.
@@ -87,6 +88,24 @@ class IncompleteHistory(UnexpectedAnswer):
 
 class AmountError(LabError, ValueError):
     """An amount that cannot be held exactly; never rounded instead."""
+
+
+class ProtocolError(LabError, ValueError):
+    """A key, a signature or a field that the protocol does not allow.
+
+    Parameters
+    ----------
+    field : str
+        Which one, by its name in the contract, such as ``maxFee``.
+    problem : str
+        What is wrong with it; never a secret.
+    hint : str
+        What to do next.
+    """
+
+    def __init__(self, field: str, problem: str, *, hint: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: {problem}. {hint}")
 
 
 class KeyUpdateError(LabError):

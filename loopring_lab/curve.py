@@ -1,0 +1,311 @@
+"""The numbers under an L2 key: Baby Jubjub points, the 2019 Poseidon hash, EdDSA.
+
+Integers in, integers out; text, fields and wire forms are :mod:`loopring_lab.protocol`'s. The curve is
+a x^2 + y^2 = 1 + d x^2 y^2 over the scalar field of BN254, in extended twisted Edwards coordinates
+(X, Y, Z, T) with x = X/Z, y = Y/Z, T = XY/Z. As a is a square and d is not, one addition law is complete:
+it holds for every pair of points, equal, opposite or neutral.
+
+Python's integers do not run in constant time. Whoever can measure how long a signature takes learns about
+the secret, so sign on a machine of your own, not as a service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import blake2b, sha512
+from operator import mul
+
+from loopring_lab.hidden import Secret, SecretBytes
+
+P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
+"""Prime of the field the coordinates live in (the scalar field of BN254)."""
+
+A, D = 168700, 168696
+"""Coefficients of the curve."""
+
+SUBGROUP_ORDER = 2736030358979909402780800718157159386076813972158567259200215660948447373041
+"""Prime order of the subgroup that :data:`BASE` generates."""
+
+ORDER = 8 * SUBGROUP_ORDER
+"""Number of points of the curve; the cofactor is 8."""
+
+BASE = (
+    16540640123574156134436876038791482806971768689494387082833631921987005038935,
+    20819045374670962167435360035096875258406992893633759881276124905556507972311,
+)
+"""Affine coordinates of the generator."""
+
+Point = tuple[int, int, int, int]
+"""A point in extended coordinates (X, Y, Z, T), each in 0..P-1."""
+
+NEUTRAL: Point = (0, 1, 1, 0)
+"""The neutral element."""
+
+_WINDOW = 4
+
+
+def lift(x: int, y: int) -> Point:
+    """Return an affine point in extended coordinates.
+
+    Parameters
+    ----------
+    x, y : int
+        Coordinates, 0..P-1.
+
+    Returns
+    -------
+    Point
+        The same point with Z = 1.
+    """
+    return x, y, 1, x * y % P
+
+
+def affine(point: Point) -> tuple[int, int]:
+    """Return the affine coordinates (x, y) of a point.
+
+    Parameters
+    ----------
+    point : Point
+        In extended coordinates.
+
+    Returns
+    -------
+    tuple of int
+        x and y, 0..P-1.
+    """
+    inverse = pow(point[2], -1, P)
+    return point[0] * inverse % P, point[1] * inverse % P
+
+
+def same(left: Point, right: Point) -> bool:
+    """Return whether two points are equal, whatever their Z.
+
+    Parameters
+    ----------
+    left, right : Point
+        In extended coordinates.
+
+    Returns
+    -------
+    bool
+        True where the affine coordinates are equal.
+    """
+    return not any((left[i] * right[2] - right[i] * left[2]) % P for i in (0, 1))
+
+
+def add(left: Point, right: Point) -> Point:
+    """Add two points; complete, so no case is special.
+
+    Parameters
+    ----------
+    left, right : Point
+        In extended coordinates.
+
+    Returns
+    -------
+    Point
+        Their sum.
+
+    References
+    ----------
+    Hisil, Wong, Carter, Dawson, "Twisted Edwards Curves Revisited", 2008, section 3.1.
+    """
+    x1, y1, z1, t1 = left
+    x2, y2, z2, t2 = right
+    xx, yy, zz, dtt = x1 * x2 % P, y1 * y2 % P, z1 * z2, D * t1 * t2
+    e, f, g, h = ((x1 + y1) * (x2 + y2) - xx - yy) % P, (zz - dtt) % P, (zz + dtt) % P, (yy - A * xx) % P
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def double(point: Point) -> Point:
+    """Add a point to itself, with fewer multiplications than :func:`add`.
+
+    Parameters
+    ----------
+    point : Point
+        In extended coordinates.
+
+    Returns
+    -------
+    Point
+        Twice the point.
+    """
+    x, y, z, _ = point
+    xx, yy = x * x % P, y * y % P
+    e, g, h = ((x + y) * (x + y) - xx - yy) % P, (A * xx + yy) % P, (A * xx - yy) % P
+    f = (g - 2 * z * z) % P
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def multiply(scalar: int, point: Point) -> Point:
+    """Multiply any point by a scalar, four bits a step.
+
+    Parameters
+    ----------
+    scalar : int
+        Not negative. Not reduced: a received point may lie outside the prime subgroup.
+    point : Point
+        In extended coordinates.
+
+    Returns
+    -------
+    Point
+        scalar x point.
+    """
+    table = _multiples(point)
+    total = NEUTRAL
+    for shift in range((scalar.bit_length() - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
+        for _ in range(_WINDOW):
+            total = double(total)
+        total = add(total, table[(scalar >> shift) & 15])
+    return total
+
+
+def multiply_base(scalar: int) -> Point:
+    """Multiply the generator by a scalar, from a table that the first call builds.
+
+    Parameters
+    ----------
+    scalar : int
+        0..2^256-1.
+
+    Returns
+    -------
+    Point
+        scalar x BASE.
+    """
+    total = NEUTRAL
+    for index, row in enumerate(_base_table()):
+        total = add(total, row[(scalar >> (_WINDOW * index)) & 15])
+    return total
+
+
+def is_sound(x: int, y: int) -> bool:
+    """Return whether coordinates name a point of the curve that is not of low order.
+
+    Parameters
+    ----------
+    x, y : int
+        Coordinates as received; any integers.
+
+    Returns
+    -------
+    bool
+        False for coordinates outside 0..P-1, off the curve, or of order 1, 2, 4 or 8.
+    """
+    if not (0 <= x < P and 0 <= y < P) or (A * x * x + y * y - 1 - D * x * x * y * y) % P:
+        return False
+    return not same(double(double(double(lift(x, y)))), NEUTRAL)
+
+
+def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52) -> int:
+    """Hash field elements with Poseidon as published in 2019; later packages give other numbers.
+
+    Parameters
+    ----------
+    inputs : sequence of int
+        At most `width` field elements, 0..P-1; filled up with zeros.
+    width : int
+        Size of the state: 6 for request signatures, 9 for the signature of an account update.
+    partial_rounds : int
+        Rounds with one S-box, between 3 and 3 full ones: 52 for width 6, 53 for width 9.
+
+    Returns
+    -------
+    int
+        A field element.
+
+    Examples
+    --------
+    >>> poseidon((1, 2)) == poseidon((1, 2, 0, 0, 0, 0)) != poseidon((2, 1))
+    True
+    """
+    constants, matrix = _poseidon_parameters(width, partial_rounds)
+    state = [*inputs, *[0] * (width - len(inputs))]
+    for index, constant in enumerate(constants):
+        boxes = 1 if 3 <= index < 3 + partial_rounds else width
+        state = [element + constant for element in state]
+        state[:boxes] = [pow(element, 5, P) for element in state[:boxes]]
+        state = [sum(map(mul, row, state)) % P for row in matrix]
+    return state[0]
+
+
+def sign(secret: Secret, message: int) -> tuple[int, int, int]:
+    """Sign a field element with EdDSA over Poseidon. Deterministic; time depends on the secret.
+
+    Parameters
+    ----------
+    secret : Secret
+        L2 secret, 1..P-1.
+    message : int
+        What is signed, 0..P-1.
+
+    Returns
+    -------
+    tuple of int
+        x and y of the point R, and s modulo 8 x the subgroup order.
+    """
+    seed = SecretBytes(secret.to_bytes(32, "little") + message.to_bytes(32, "little"))
+    nonce = Secret(int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER)
+    rx, ry = affine(multiply_base(nonce))
+    challenge = poseidon((rx, ry, *affine(multiply_base(secret)), message))
+    return rx, ry, (nonce + secret * challenge) % ORDER
+
+
+def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> bool:
+    """Check an EdDSA signature over Poseidon, and the points it is made of.
+
+    Parameters
+    ----------
+    x, y : int
+        Public key; any integers.
+    message : int
+        What was signed, 0..P-1.
+    signature : tuple of int
+        x and y of R, and s; any integers.
+
+    Returns
+    -------
+    bool
+        True only for sound points, s in 0..ORDER-1, and s x BASE = R + challenge x public key.
+    """
+    rx, ry, s = signature
+    if not (is_sound(x, y) and is_sound(rx, ry) and 0 <= s < ORDER):
+        return False
+    challenge = poseidon((rx, ry, x, y, message))
+    return same(multiply_base(s), add(lift(rx, ry), multiply(challenge, lift(x, y))))
+
+
+def _multiples(point: Point) -> list[Point]:
+    """Return 0 to 15 times a point."""
+    multiples = [NEUTRAL]
+    while len(multiples) < 1 << _WINDOW:
+        multiples.append(add(multiples[-1], point))
+    return multiples
+
+
+@cache
+def _base_table() -> list[list[Point]]:
+    """Return rows of multiples: row i holds 0..15 times 16^i x BASE, enough for 256 bits."""
+    rows = [_multiples(lift(*BASE))]
+    while len(rows) < 256 // _WINDOW:
+        rows.append(_multiples(add(rows[-1][-1], rows[-1][1])))
+    return rows
+
+
+def _stream(seed: bytes, count: int) -> list[int]:
+    """Return field elements by hashing a seed over and over."""
+    elements: list[int] = []
+    for _ in range(count):
+        seed = blake2b(seed, digest_size=32).digest()
+        elements.append(int.from_bytes(seed, "little") % P)
+    return elements
+
+
+@cache
+def _poseidon_parameters(width: int, partial_rounds: int) -> tuple[list[int], list[list[int]]]:
+    """Return a constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
+    points = _stream(b"poseidon_matrix_0000", 2 * width)
+    matrix = [[pow(x - y, -1, P) for y in points[width:]] for x in points[:width]]
+    return _stream(b"poseidon_constants", 6 + partial_rounds), matrix

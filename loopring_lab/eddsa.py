@@ -1,0 +1,297 @@
+"""L2 keys: the pair that a signature makes, and what it signs, requests to the relayer.
+
+Keys are points of the curve in :mod:`loopring_lab.curve`, signatures are EdDSA over Poseidon. Signing takes a
+time that depends on the secret: sign on a machine of your own. Everything here is also in
+:mod:`loopring_lab.protocol`, the module to import from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from loopring_lab import curve
+from loopring_lab.errors import ProtocolError
+from loopring_lab.fields import coordinate, octets, scalar
+from loopring_lab.hidden import Secret, hide
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class L2Key:
+    """A key pair of the exchange; the secret is never shown.
+
+    Parameters
+    ----------
+    secret : int
+        L2 secret; kept as a hidden integer, ``int(key.secret)`` is the number.
+    x, y : int
+        Public key.
+    """
+
+    secret: int
+    x: int
+    y: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret", Secret(self.secret))
+
+    def __repr__(self) -> str:
+        return f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x})"
+
+
+def l2_key(signature: bytes | str) -> L2Key:
+    r"""Derive the L2 key from the wallet's signature of the key seed.
+
+    Every byte counts: v as 0 or 1 instead of 27 or 28, or a type byte at the end, makes another key.
+
+    Parameters
+    ----------
+    signature : bytes or str
+        r, s, v as the wallet gave them; 65 bytes, contract wallets give more.
+
+    Returns
+    -------
+    L2Key
+        Secret and public key.
+
+    Raises
+    ------
+    ProtocolError
+        Not hex, or shorter than 65 bytes. The message does not show the signature.
+
+    Examples
+    --------
+    >>> l2_key(bytes(64) + b"\x1b")
+    L2Key(secret=<hidden>, x=0x..., y=0x...)
+    """
+    signature = hide(signature)
+    data = octets("signature", signature)
+    if len(data) < 65:
+        raise ProtocolError(
+            "signature",
+            f"expected at least 65 bytes (r, s, v), got {len(data)}",
+            hint="Pass what personal_sign of the key seed returned, unchanged.",
+        )
+    secret = Secret(int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER)
+    return L2Key(secret, *public_key(secret))
+
+
+def public_key(secret: int | str) -> tuple[int, int]:
+    """Return the public key of an L2 secret.
+
+    Parameters
+    ----------
+    secret : int or str
+        1..p-1, or hex text; no multiple of the subgroup order. Not clamped.
+
+    Returns
+    -------
+    tuple of int
+        x and y.
+
+    Raises
+    ------
+    ProtocolError
+        The secret is out of range or not hex. The message does not show it.
+
+    Examples
+    --------
+    >>> x, y = public_key(1)  # the generator
+    >>> hex(x)[:8]
+    '0x2491ab'
+    """
+    secret = hide(secret)
+    return curve.affine(curve.multiply_base(scalar(secret)))
+
+
+def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
+    """Read a public key, and refuse a point that is no sound key.
+
+    Parameters
+    ----------
+    x, y : int or str
+        Coordinates; text is hex, with or without ``0x``, leading zeros left out or not.
+
+    Returns
+    -------
+    tuple of int
+        x and y as numbers.
+
+    Raises
+    ------
+    ProtocolError
+        Not hex, outside the field, off the curve, or of low order.
+
+    Examples
+    --------
+    >>> check_public_key("0x0", "0x1")
+    Traceback (most recent call last):
+    loopring_lab.errors.ProtocolError: publicKey: not on the curve, or of low order. ...
+    """
+    point = coordinate("publicKey.x", x), coordinate("publicKey.y", y)
+    if not curve.is_sound(*point):
+        raise ProtocolError(
+            "publicKey", "not on the curve, or of low order", hint="Derive it with public_key()."
+        )
+    return point
+
+
+def pack_public_key(x: int | str, y: int | str) -> int:
+    """Return a public key as the one number that the wallet signs: y, and in bit 255 the half that x lies in.
+
+    Parameters
+    ----------
+    x, y : int or str
+        Coordinates, as for :func:`check_public_key`; only their range is checked.
+
+    Returns
+    -------
+    int
+        uint256.
+
+    Raises
+    ------
+    ProtocolError
+        A coordinate is not hex or outside the field.
+
+    Examples
+    --------
+    >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
+    (5, True)
+    """
+    sign = coordinate("publicKey.x", x) > (curve.P - 1) // 2
+    return coordinate("publicKey.y", y) | sign << 255
+
+
+def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
+    """Return the text that is signed for a request.
+
+    Parameters
+    ----------
+    method : str
+        GET or DELETE with query parameters, POST or PUT with a body.
+    url : str
+        Base URL and path, without the query.
+    params_or_body : mapping or str, optional
+        Query parameters (None values are left out, as they are not sent); or the body, as a mapping to be
+        written as compact JSON or as the exact text that is sent.
+
+    Returns
+    -------
+    str
+        Method, URL and parameters or body, percent-encoded as JavaScript's encodeURIComponent does.
+
+    Raises
+    ------
+    ProtocolError
+        Another method, a query inside the URL, or a body that is not JSON.
+
+    Examples
+    --------
+    >>> request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
+    'GET&https%3A%2F%2Frelayer.example%2Fapi%2Fv3%2FapiKey&accountId%3D10001'
+    """
+    verb = method.upper()
+    if verb not in _PAYLOADS:
+        raise ProtocolError("method", f"{verb!r} is not signed", hint=f"Use one of {', '.join(_PAYLOADS)}.")
+    if "?" in url or "#" in url:
+        raise ProtocolError("url", "holds a query or fragment", hint="Pass the query as params_or_body.")
+    return "&".join((verb, _encode(url), _encode(_PAYLOADS[verb](params_or_body))))
+
+
+def sign_request(secret: int | str, message: str) -> str:
+    """Sign the text of a request with the L2 key. Deterministic; the time it takes depends on the secret.
+
+    Parameters
+    ----------
+    secret : int or str
+        L2 secret, as for :func:`public_key`.
+    message : str
+        From :func:`request_message`.
+
+    Returns
+    -------
+    str
+        X-API-SIG: x and y of R, and s, 64 hex digits each. Who has it can send the request: do not log it.
+
+    Raises
+    ------
+    ProtocolError
+        The secret is out of range or not hex. The message does not show it.
+
+    Examples
+    --------
+    >>> verify_request(*public_key(7), "GET&a&b", sign_request(7, "GET&a&b"))
+    True
+    """
+    secret = hide(secret)
+    return "0x" + "".join(f"{number:064x}" for number in curve.sign(scalar(secret), _digest(message)))
+
+
+def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:
+    """Return whether a signature is the key's over the text of a request.
+
+    Parameters
+    ----------
+    x, y : int or str
+        Public key.
+    message : str
+        From :func:`request_message`.
+    signature : str
+        X-API-SIG as received, whatever it is.
+
+    Returns
+    -------
+    bool
+        False for a wrong signature, a malformed one, and a key or an R that is no sound point.
+    """
+    try:
+        key = check_public_key(x, y)
+        data = octets("X-API-SIG", hide(signature), 96)
+    except ProtocolError:
+        return False
+    rx, ry, s = (int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64))
+    return curve.verify(*key, _digest(message), (rx, ry, s))
+
+
+def _digest(message: str) -> int:
+    """Return the field element that stands for a text in a signature."""
+    return int.from_bytes(sha256(message.encode()).digest(), "big") % curve.P
+
+
+def _encode(text: str) -> str:
+    """Percent-encode as JavaScript's encodeURIComponent, which refuses lone surrogates too."""
+    try:
+        return quote(text, safe="!'()*")
+    except UnicodeEncodeError:
+        raise ProtocolError("text", "holds half a surrogate pair", hint="Pass valid Unicode.") from None
+
+
+def _query(params: Mapping[str, Any] | str | None) -> str:
+    """Return query parameters as k=v, keys ascending."""
+    if isinstance(params, str):
+        raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
+    sent = sorted((key, value) for key, value in (params or {}).items() if value is not None)
+    return "&".join(f"{key}={_plain(value)}" for key, value in sent)
+
+
+def _plain(value: Any) -> str:
+    """Return a query value as JavaScript writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _body(body: Mapping[str, Any] | str | None) -> str:
+    """Return a body as the text that is sent."""
+    if body is None or isinstance(body, str):
+        return body or ""
+    try:
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ProtocolError("body", "is not JSON", hint="Use text, integers, lists and mappings.") from None
+
+
+_PAYLOADS = {"GET": _query, "DELETE": _query, "POST": _body, "PUT": _body}

@@ -1,0 +1,212 @@
+"""Reading the fields of a request: integers, addresses, bytes, coordinates, each refused by its own name.
+
+Nothing that may be secret stands in a message: bytes and scalars are described, not shown.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import unhexlify
+from operator import index
+from typing import Any
+
+from loopring_lab.curve import SUBGROUP_ORDER, P
+from loopring_lab.errors import ProtocolError
+from loopring_lab.hidden import Secret, SecretBytes
+
+_NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
+_HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
+
+
+def uint(field: str, value: Any, bits: int) -> int:
+    """Read an unsigned integer.
+
+    Parameters
+    ----------
+    field : str
+        Its name, for the error.
+    value : int or str
+        An integer of any kind (NumPy's too); text is decimal, or hex with ``0x``.
+    bits : int
+        Width of the type.
+
+    Returns
+    -------
+    int
+        0..2^bits-1.
+
+    Raises
+    ------
+    ProtocolError
+        Not an integer, or out of range.
+
+    Examples
+    --------
+    >>> uint("maxFee", "1000", 96), uint("walletSalt", "0xff", 256)
+    (1000, 255)
+    >>> uint("nonce", -1, 32)
+    Traceback (most recent call last):
+    loopring_lab.errors.ProtocolError: nonce: expected an integer from 0 to 2^32 - 1 (uint32), got -1. ...
+    """
+    number = _integer(value)
+    if number is None or not 0 <= number < 1 << bits:
+        raise ProtocolError(
+            field,
+            f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_shown(value)}",
+            hint="Give a whole number in that range, as an integer or as decimal text.",
+        )
+    return number
+
+
+def octets(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
+    """Read bytes.
+
+    Parameters
+    ----------
+    field : str
+        Its name, for the error.
+    value : bytes or str
+        Text is hex, with or without ``0x``, in any case; None stands for a value of another type.
+    length : int, optional
+        How many bytes there must be.
+
+    Returns
+    -------
+    SecretBytes
+        The bytes, hidden, as they may belong to a signature.
+
+    Raises
+    ------
+    ProtocolError
+        Not bytes or hex, or of another length.
+
+    Examples
+    --------
+    >>> octets("initCodeHash", "0xFf00").hex()
+    'ff00'
+    """
+    try:
+        data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
+    except (TypeError, ValueError):
+        raise ProtocolError(
+            field,
+            "expected bytes, or text with an even number of hex digits",
+            hint="Pass it unchanged, as bytes or as 0x text.",
+        ) from None
+    if length is not None and len(data) != length:
+        raise ProtocolError(
+            field, f"expected {length} bytes, got {len(data)}", hint="Check that nothing was cut or added."
+        )
+    return data
+
+
+def address(field: str, value: str) -> str:
+    """Read an address.
+
+    Parameters
+    ----------
+    field : str
+        Its name, for the error.
+    value : str
+        20 bytes of hex, in any case.
+
+    Returns
+    -------
+    str
+        With ``0x`` and checksummed, as wallets want it.
+
+    Raises
+    ------
+    ProtocolError
+        Not 20 bytes of hex.
+    """
+    from eth_utils.address import to_checksum_address
+
+    return to_checksum_address(bytes(octets(field, value, 20)))
+
+
+def coordinate(field: str, value: int | str) -> int:
+    """Read a coordinate of a public key.
+
+    Parameters
+    ----------
+    field : str
+        Its name, for the error.
+    value : int or str
+        Text is hex, with or without ``0x``; leading zeros may be missing.
+
+    Returns
+    -------
+    int
+        0..p-1.
+
+    Raises
+    ------
+    ProtocolError
+        Not hex, or outside the field.
+    """
+    number = _hex_number(value)
+    if number is None or not 0 <= number < P:
+        raise ProtocolError(
+            field,
+            f"expected a field element as an integer or up to 64 hex digits, got {_shown(value)}",
+            hint="Send 0x and 64 hex digits.",
+        )
+    return number
+
+
+def scalar(value: int | str | None) -> Secret:
+    """Read an L2 secret.
+
+    Parameters
+    ----------
+    value : int or str
+        Hidden by the caller; text is hex. Other clients use secrets above the subgroup order too.
+
+    Returns
+    -------
+    Secret
+        1..p-1 and no multiple of the subgroup order.
+
+    Raises
+    ------
+    ProtocolError
+        Out of range or not hex; the secret is not shown.
+    """
+    secret = Secret(_hex_number(value) or 0)
+    if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
+        raise ProtocolError(
+            "secret",
+            "expected an integer from 1 to p - 1, or hex text, that makes a sound key",
+            hint="Use the secret of a key from l2_key().",
+        )
+    return secret
+
+
+def _integer(value: Any) -> int | None:
+    """Return an integer, or None where the value is none."""
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value)
+        return found and int(value, 16 if value[:2] in ("0x", "0X") else 10)
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
+
+
+def _unhex(text: str) -> bytes:
+    """Return the bytes that hex text stands for; unlike bytes.fromhex, no blanks are skipped."""
+    return unhexlify(text[2:] if text[:2] in ("0x", "0X") else text)
+
+
+def _hex_number(value: int | str | None) -> int | None:
+    """Return the number that hex text or an integer stands for, or None."""
+    if isinstance(value, str):
+        return int(value, 16) if _HEX.fullmatch(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]}..."

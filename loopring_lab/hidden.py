@@ -1,0 +1,78 @@
+"""Values that compute as usual and are never shown: L2 secrets, nonces, signatures.
+
+A wrapper is put on at the door of a function, as its first statement, so that the frames of a later error
+hold only wrapped values: IPython's verbose tracebacks print the variables of every frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, SupportsIndex
+
+
+class Hidden:
+    """Mixin: a value that computes as usual and shows itself as ``<hidden>`` wherever it is printed.
+
+    Tracebacks that print local variables, f-strings, ``repr`` and rich displays all go through these
+    methods. Pickling is refused, because a pickle holds the value in the clear.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str, /) -> str:
+        return "<hidden>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise TypeError("a hidden value is not pickled or copied. Derive it again where it is needed.")
+
+
+class Secret(Hidden, int):
+    """An integer that must not be shown: an L2 secret or the nonce of a signature.
+
+    Examples
+    --------
+    >>> Secret(7)
+    <hidden>
+    >>> Secret(7) == 7, f"{Secret(7):x}"
+    (True, '<hidden>')
+    """
+
+
+class SecretText(Hidden, str):
+    """Text that must not be shown, such as a signature in hex."""
+
+
+class SecretBytes(Hidden, bytes):
+    """Bytes that must not be shown, such as the signature of a key seed."""
+
+
+def hide(value: object) -> Any:
+    """Wrap a value; cannot fail, whatever it is given.
+
+    Parameters
+    ----------
+    value : object
+        An integer, text or bytes.
+
+    Returns
+    -------
+    Secret or SecretText or SecretBytes or None
+        The same value, hidden; None for any other type, for a reader to refuse. Declared as Any so that a
+        function can bind the name of its parameter anew.
+
+    Examples
+    --------
+    >>> hide("0x1c"), hide("0x1c") == "0x1c", hide([28])
+    (<hidden>, True, None)
+    """
+    if isinstance(value, Hidden):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Secret(value)
+    if isinstance(value, str):
+        return SecretText(value)
+    return SecretBytes(value) if isinstance(value, bytes | bytearray) else None

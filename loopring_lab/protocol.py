@@ -1,0 +1,343 @@
+"""Keys and signatures of the exchange as pure functions: nothing here asks, stores or sends anything.
+
+A key update in the order in which it happens: the wallet signs :func:`key_seed`, :func:`l2_key` makes the new
+key from that signature, the wallet signs :func:`account_update_typed_data`, :func:`x_api_sig` brings that
+signature into the form of the header, and :func:`recover_signer` is what the relayer checks. With the new key
+:func:`request_message` and :func:`sign_request` ask for an API key.
+
+Readers take integers, decimal text, and hex in either case, with or without ``0x`` where only hex can stand.
+Signing with Python's integers takes a time that depends on the secret: sign on a machine of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack
+
+from loopring_lab.eddsa import (
+    L2Key,
+    check_public_key,
+    l2_key,
+    pack_public_key,
+    public_key,
+    request_message,
+    sign_request,
+    verify_request,
+)
+from loopring_lab.errors import ProtocolError
+from loopring_lab.fields import address, octets, uint
+from loopring_lab.hidden import SecretBytes, hide
+
+__all__ = [
+    "FACTORY_INIT_CODE_HASHES",
+    "KIND_EIP712",
+    "KIND_PERSONAL",
+    "AccountUpdate",
+    "L2Key",
+    "account_update_digest",
+    "account_update_typed_data",
+    "check_public_key",
+    "key_seed",
+    "l2_key",
+    "pack_public_key",
+    "public_key",
+    "recover_signer",
+    "request_message",
+    "sign_request",
+    "verify_request",
+    "wallet_address",
+    "x_api_sig",
+]
+
+KIND_EIP712 = 2
+"""The byte after a wallet's signature: it signed the digest itself, as eth_signTypedData_v4 does."""
+
+KIND_PERSONAL = 3
+"""The byte after a wallet's signature: it signed the digest's 32 bytes as a message, with personal_sign."""
+
+FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
+    "0x8c3d4E1728f77ABCD220323260da4A9306FB6433": (
+        "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
+    ),
+}
+"""Wallet factories whose init code hash is known: the ``init_code_hash`` of :func:`wallet_address`."""
+
+_SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+_FIRST_NFT_SLOT = 1 << 15
+_TYPES = {
+    "EIP712Domain": "string name,string version,uint256 chainId,address verifyingContract",
+    "AccountUpdate": "address owner,uint32 accountID,uint16 feeTokenID,uint96 maxFee,"
+    "uint256 publicKey,uint32 validUntil,uint32 nonce",
+}
+
+
+class AccountUpdate(TypedDict):
+    """The fields that a wallet signs, and the exchange it signs them for."""
+
+    exchange: str
+    chain_id: int | str
+    owner: str
+    account_id: int | str
+    x: int | str
+    y: int | str
+    fee_token_id: int | str
+    max_fee: int | str
+    valid_until: int | str
+    nonce: int | str
+
+
+def key_seed(exchange: str, nonce: int | str) -> str:
+    """Return the text whose signature makes the L2 key.
+
+    Parameters
+    ----------
+    exchange : str
+        Address of the exchange; its case is kept, because another case makes another key.
+    nonce : int or str
+        The account's nonce at the time of the update, uint32.
+
+    Returns
+    -------
+    str
+        To be signed with personal_sign.
+
+    Raises
+    ------
+    ProtocolError
+        `exchange` is not an address, or `nonce` is out of range.
+
+    Examples
+    --------
+    >>> key_seed("0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", 0)[-30:]
+    '29Bf948f1eA4 with key nonce: 0'
+    """
+    octets("exchange", str(exchange), 20)
+    number = uint("nonce", nonce, 32)
+    return f"Sign this message to access Loopring Exchange: {exchange} with key nonce: {number}"
+
+
+def account_update_typed_data(
+    *,
+    exchange: str,
+    chain_id: int | str,
+    owner: str,
+    account_id: int | str,
+    x: int | str,
+    y: int | str,
+    fee_token_id: int | str,
+    max_fee: int | str,
+    valid_until: int | str,
+    nonce: int | str,
+) -> dict[str, Any]:
+    """Return what a wallet signs to update the key of an account.
+
+    Parameters
+    ----------
+    exchange : str
+        Address of the exchange, in any case.
+    chain_id : int or str
+        1 for the mainnet, uint256.
+    owner : str
+        Address of the account's owner, in any case.
+    account_id : int or str
+        uint32.
+    x, y : int or str
+        The new public key; run :func:`check_public_key` on a key that is not your own.
+    fee_token_id : int or str
+        Token the fee is paid in, 0..32767: ids above are slots of NFTs, which pay no fees.
+    max_fee : int or str
+        Most to pay, in smallest units of the fee token, uint96.
+    valid_until : int or str
+        Seconds since the epoch, uint32.
+    nonce : int or str
+        The account's nonce, uint32.
+
+    Returns
+    -------
+    dict
+        For eth_signTypedData_v4. Can be written as JSON: wide integers are decimal text.
+
+    Raises
+    ------
+    ProtocolError
+        Names the field that is out of range.
+    """
+    message = {
+        "owner": address("owner", owner),
+        "accountID": uint("accountID", account_id, 32),
+        "feeTokenID": _fee_token(fee_token_id),
+        "maxFee": str(uint("maxFee", max_fee, 96)),
+        "publicKey": str(pack_public_key(x, y)),
+        "validUntil": uint("validUntil", valid_until, 32),
+        "nonce": uint("nonce", nonce, 32),
+    }
+    domain = {
+        "name": "Loopring Protocol",
+        "version": "3.6.0",
+        "chainId": uint("chainId", chain_id, 256),
+        "verifyingContract": address("exchange", exchange),
+    }
+    types = {
+        name: [dict(zip(("type", "name"), member.split(), strict=True)) for member in members.split(",")]
+        for name, members in _TYPES.items()
+    }
+    return {"types": types, "primaryType": "AccountUpdate", "domain": domain, "message": message}
+
+
+def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
+    """Return the EIP-712 digest of an account update, which the wallet's signature is made over.
+
+    Parameters
+    ----------
+    **update : AccountUpdate
+        As for :func:`account_update_typed_data`.
+
+    Returns
+    -------
+    bytes
+        32 bytes.
+
+    Raises
+    ------
+    ProtocolError
+        Names the field that is out of range.
+    """
+    from eth_account.messages import encode_typed_data
+    from eth_utils.crypto import keccak
+
+    signable = encode_typed_data(full_message=account_update_typed_data(**update))
+    return keccak(b"\x19" + signable.version + signable.header + signable.body)
+
+
+def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
+    """Return a wallet's signature in the form of the X-API-SIG header and of ecdsaSignature.
+
+    Parameters
+    ----------
+    signature : bytes or str
+        r, s, v: 65 bytes, v 27 or 28.
+    kind : int
+        What was signed: :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
+
+    Returns
+    -------
+    str
+        66 bytes in hex, with ``0x``. It authorises the update: do not show or log it.
+
+    Raises
+    ------
+    ProtocolError
+        Anything that :func:`recover_signer` would refuse.
+    """
+    signature = hide(signature)
+    signature = octets("ecdsaSignature", signature, 65)
+    _split_signature(signature)
+    return "0x" + (signature + bytes([_kind(kind)])).hex()
+
+
+def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False) -> str:
+    """Return the address that signed a digest, refusing what the exchange contract refuses.
+
+    Parameters
+    ----------
+    digest : bytes or str
+        32 bytes, from :func:`account_update_digest`.
+    x_api_sig : bytes or str
+        66 bytes: r, s, v, and :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
+    accept_bare : bool
+        Read 65 bytes as signed directly. The contract refuses them, but a later official client sends them to
+        the relayer; what the public relayer did with them is not documented.
+
+    Returns
+    -------
+    str
+        Checksummed address. Whether it is the owner's is for the caller to compare: any well-formed signature
+        recovers some address.
+
+    Raises
+    ------
+    ProtocolError
+        Another length or kind, v other than 27 or 28, r or s out of range, s above n/2, or no such point.
+    """
+    from eth_keys.datatypes import Signature
+    from eth_keys.exceptions import BadSignature
+    from eth_utils.crypto import keccak
+
+    x_api_sig = hide(x_api_sig)
+    sent = octets("X-API-SIG", x_api_sig)
+    if accept_bare and len(sent) == 65:
+        sent = SecretBytes(sent + bytes([KIND_EIP712]))
+    vrs = _split_signature(octets("X-API-SIG", sent, 66))
+    signed = bytes(octets("digest", digest, 32))
+    if _kind(sent[65]) == KIND_PERSONAL:
+        signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
+    try:
+        return Signature(vrs=vrs).recover_public_key_from_msg_hash(signed).to_checksum_address()
+    except BadSignature:
+        raise _refused("r and s belong to no public key") from None
+
+
+def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: bytes | str) -> str:
+    """Return the address that a wallet will have once its factory deploys it (CREATE2).
+
+    Parameters
+    ----------
+    factory : str
+        Address of the wallet factory.
+    owner : str
+        Address of the wallet's owner, who signs for it.
+    salt : int or str
+        uint256; text is decimal, or hex with ``0x``.
+    init_code_hash : bytes or str
+        32 bytes that belong to the factory, see :data:`FACTORY_INIT_CODE_HASHES`.
+
+    Returns
+    -------
+    str
+        Checksummed address.
+
+    Raises
+    ------
+    ProtocolError
+        Names the field that cannot be read.
+    """
+    from eth_utils.address import to_checksum_address
+    from eth_utils.crypto import keccak
+
+    number = uint("walletSalt", salt, 256).to_bytes(32, "big")
+    inner = keccak(b"WALLET_CREATION" + octets("walletOwner", owner, 20) + number)
+    code = octets("initCodeHash", init_code_hash, 32)
+    return to_checksum_address(keccak(b"\xff" + octets("walletFactory", factory, 20) + inner + code)[12:])
+
+
+def _split_signature(signature: bytes) -> tuple[int, int, int]:
+    """Return (v - 27, r, s) of the first 65 bytes, refusing what ecrecover or the contract would."""
+    r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
+    if v not in (27, 28):
+        raise _refused(f"v is {v}, only 27 and 28 are accepted")
+    if not (0 < r < _SECP256K1_ORDER and 0 < s <= _SECP256K1_ORDER // 2):
+        raise _refused("r or s is out of range, or s lies in the upper half")
+    return v - 27, r, s
+
+
+def _kind(kind: int) -> int:
+    """Return a type byte, refusing the kinds that the contract refuses."""
+    if kind not in (KIND_EIP712, KIND_PERSONAL):
+        raise _refused(f"type byte {kind!r}, only 2 (EIP-712) and 3 (personal_sign) are accepted")
+    return kind
+
+
+def _refused(problem: str) -> ProtocolError:
+    return ProtocolError(
+        "X-API-SIG", problem, hint="Sign the update again, and make the header with x_api_sig()."
+    )
+
+
+def _fee_token(value: int | str) -> int:
+    """Return a fee token's id, refusing the slots of NFTs."""
+    token = uint("feeTokenID", value, 16)
+    if token >= _FIRST_NFT_SLOT:
+        raise ProtocolError(
+            "feeTokenID", f"{token} is the slot of an NFT, which pays no fees", hint="Use an id below 32768."
+        )
+    return token

@@ -1,0 +1,95 @@
+"""Key derivation and request signature against plain affine coordinates.
+
+Run as ``python tests/benchmarks/bench_protocol.py``; it ends with status 1 where a promise is broken.
+
+The baseline is double-and-add with two modular inversions per addition; hashes are the same code in both.
+Every round times all four in turn, so that a busy machine slows all of them, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from hashlib import sha256, sha512
+from statistics import median
+from time import perf_counter
+
+from loopring_lab import curve, protocol
+from loopring_lab.curve import BASE, ORDER, SUBGROUP_ORDER, A, D, P
+
+ROUNDS, FASTER, MILLISECONDS = 31, 8, 2.0
+SIGNATURE = bytes(range(64)) + b"\x1b"
+MESSAGE = protocol.request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
+
+Affine = tuple[int, int]
+
+
+def add(left: Affine, right: Affine) -> Affine:
+    (x1, y1), (x2, y2) = left, right
+    product = D * x1 * x2 * y1 * y2 % P
+    x, y = (x1 * y2 + y1 * x2) % P, (y1 * y2 - A * x1 * x2) % P
+    return x * pow(1 + product, -1, P) % P, y * pow(1 - product, -1, P) % P
+
+
+def multiply(scalar: int, point: Affine) -> Affine:
+    total = (0, 1)
+    while scalar:
+        if scalar & 1:
+            total = add(total, point)
+        scalar, point = scalar >> 1, add(point, point)
+    return total
+
+
+def affine_key() -> tuple[int, int, int]:
+    secret = int.from_bytes(sha256(SIGNATURE).digest(), "little") % SUBGROUP_ORDER
+    return secret, *multiply(secret, BASE)
+
+
+def affine_signature(secret: int) -> str:
+    message = int.from_bytes(sha256(MESSAGE.encode()).digest(), "big") % P
+    seed = secret.to_bytes(32, "little") + message.to_bytes(32, "little")
+    nonce = int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER
+    rx, ry = multiply(nonce, BASE)
+    challenge = curve.poseidon((rx, ry, *multiply(secret, BASE), message))
+    return f"0x{rx:064x}{ry:064x}{(nonce + secret * challenge) % ORDER:064x}"
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return (perf_counter() - start) * 1000
+
+
+def main() -> int:
+    """Time, print, and return 1 where a promise is broken."""
+    key = protocol.l2_key(SIGNATURE)
+    secret = int(key.secret)
+    assert affine_key() == (secret, key.x, key.y)
+    assert affine_signature(secret) == protocol.sign_request(secret, MESSAGE)
+    calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "key derivation": (lambda: protocol.l2_key(SIGNATURE), affine_key),
+        "request signature": (
+            lambda: protocol.sign_request(secret, MESSAGE),
+            lambda: affine_signature(secret),
+        ),
+    }
+    times = {(name, i): [0.0] * ROUNDS for name in calls for i in (0, 1)}
+    for turn in range(ROUNDS):
+        for (name, i), taken in times.items():
+            taken[turn] = milliseconds(calls[name][i])
+    kept = True
+    for name in calls:
+        ours, plain = median(times[name, 0]), median(times[name, 1])
+        kept &= ours < MILLISECONDS and plain / ours >= FASTER
+        print(f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster")
+    signature = protocol.sign_request(secret, MESSAGE)
+    check = median(
+        milliseconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9)
+    )
+    print(f"verification: {check:.2f} ms (nothing promised)")
+    print(f"promised for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Secrets are shown nowhere: no repr, no formatting, no error, no verbose traceback of IPython."""
+
+import copy
+import logging
+import pickle
+from collections.abc import Callable
+from hashlib import sha256, sha512
+from typing import Any
+
+import pytest
+from IPython.core.ultratb import VerboseTB
+from IPython.lib.pretty import pretty
+
+from loopring_lab import curve, protocol
+from loopring_lab.errors import ProtocolError
+from loopring_lab.hidden import Secret, SecretBytes, SecretText, hide
+
+SIGNATURE = "0x" + "5a" * 31 + "11" + "3c" * 32 + "1b"
+KEY = protocol.l2_key(SIGNATURE)
+NUMBER = int(KEY.secret)
+MESSAGE = "GET&a&b"
+
+
+def traces_of(number: int) -> list[str]:
+    """Return the ways in which a number could be read in a text."""
+    return [
+        str(number),
+        f"{number:x}",
+        number.to_bytes(32, "little").hex(),
+        repr(number.to_bytes(32, "little"))[2:-1],
+    ]
+
+
+def nonce_of(secret: int, message: str) -> int:
+    digest = int(sha256(message.encode()).hexdigest(), 16) % curve.P
+    seed = secret.to_bytes(32, "little") + digest.to_bytes(32, "little")
+    return int.from_bytes(sha512(seed).digest(), "little") % curve.SUBGROUP_ORDER
+
+
+SECRETS = [
+    *traces_of(NUMBER),
+    *traces_of(nonce_of(NUMBER, MESSAGE)),
+    SIGNATURE[2:],
+    SIGNATURE[2:66],
+    repr(bytes.fromhex(SIGNATURE[2:66]))[2:-1],
+]
+
+
+def verbose(call: Callable[[], object], error: type[BaseException]) -> str:
+    """Return IPython's most talkative traceback of a failing call, from the first frame of the package on."""
+    with pytest.raises(error) as caught:
+        call()
+    trace = caught.tb
+    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
+        trace = trace.tb_next
+    assert trace, "the error was not raised in the package"
+    return VerboseTB().text(caught.type, caught.value, trace)
+
+
+def leaks(text: str) -> list[str]:
+    return [secret for secret in SECRETS if secret in text]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        KEY,
+        KEY.secret,
+        [KEY],
+        {"key": KEY.secret},
+        hide(SIGNATURE),
+        hide(bytes.fromhex(SIGNATURE[2:])),
+        hide(NUMBER),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_display_shows_a_secret(value: object, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("loopring_lab").warning("%s %r", value, value)
+    shown = [repr(value), str(value), f"{value}", pretty(value), caplog.text, ascii(value)]
+    for text in shown:
+        assert "<hidden>" in text
+        assert leaks(text) == []
+
+
+def test_formatting_with_a_width_or_base_shows_nothing_either() -> None:
+    assert [f"{KEY.secret:x}", f"{KEY.secret:>80}", format(KEY.secret, "d")] == ["<hidden>"] * 3
+    assert leaks(f"{KEY.x:#x}") == []
+
+
+def test_a_key_shows_its_public_half() -> None:
+    assert repr(KEY) == f"L2Key(secret=<hidden>, x={KEY.x:#066x}, y={KEY.y:#066x})"
+    assert repr(protocol.L2Key(NUMBER, KEY.x, KEY.y)) == repr(KEY)
+    assert protocol.L2Key(NUMBER, KEY.x, KEY.y) == KEY
+
+
+def test_hidden_values_compute_as_usual() -> None:
+    assert KEY.secret == NUMBER
+    assert KEY.secret + 1 == NUMBER + 1
+    assert bytes(hide(b"\x01\x02")) == b"\x01\x02"
+    assert hide("abc") + "d" == "abcd"
+    assert [type(hide(value)) for value in (1, "a", b"a", bytearray(b"a"))] == [
+        *(Secret, SecretText, SecretBytes, SecretBytes),
+    ]
+    assert [hide(value) for value in (True, None, 1.5, [1])] == [None] * 4
+    assert hide(KEY.secret) is KEY.secret
+    assert hide(hide(SIGNATURE)) == SIGNATURE
+
+
+@pytest.mark.parametrize(
+    "value", [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")], ids=lambda v: type(v).__name__
+)
+@pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
+def test_secrets_are_not_pickled(value: object, spread: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="not pickled") as refused:
+        spread(value)
+    assert leaks(str(refused.value)) == []
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "key of a short signature": lambda: protocol.l2_key(SIGNATURE[:-2]),
+    "key of a signature with a letter too much": lambda: protocol.l2_key(SIGNATURE + "x"),
+    "key of short bytes": lambda: protocol.l2_key(bytes.fromhex(SIGNATURE[2:-2])),
+    "header of a key seed's signature": lambda: protocol.x_api_sig(SIGNATURE[:-2] + "01"),
+    "header of a long signature": lambda: protocol.x_api_sig(SIGNATURE + "02"),
+    "signer of a key seed's signature": lambda: protocol.recover_signer(bytes(32), SIGNATURE),
+    "signer of a signature with a letter too much": lambda: protocol.recover_signer(
+        bytes(32), SIGNATURE + "x"
+    ),
+    "signer without a digest": lambda: protocol.recover_signer(bytes(31), SIGNATURE + "02"),
+    "public key of a secret out of range": lambda: protocol.public_key(NUMBER + (1 << 256)),
+    "public key of a secret that is no hex": lambda: protocol.public_key(f"{NUMBER:x}x"),
+    "request signed by a secret that is no hex": lambda: protocol.sign_request(f"{NUMBER:x} ", MESSAGE),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_no_refusal_shows_what_was_refused(call: Callable[[], object]) -> None:
+    text = verbose(call, ProtocolError)
+    assert "<hidden>" in text
+    assert leaks(text) == []
+
+
+CALCULATIONS: dict[str, Callable[[], object]] = {
+    "l2_key": lambda: protocol.l2_key(SIGNATURE),
+    "public_key": lambda: protocol.public_key(NUMBER),
+    "sign_request": lambda: protocol.sign_request(f"{NUMBER:x}", MESSAGE),
+}
+STEPS = [("add", 0), ("add", 1), ("add", 63), ("affine", 0), ("multiply_base", 0)]
+SIGNING_STEPS = [
+    *STEPS,
+    ("add", 70),
+    ("add", 127),
+    ("affine", 1),
+    ("multiply_base", 1),
+    ("poseidon", 0),
+    ("sha512", 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("calculation", "name", "before"),
+    [(c, *step) for c in CALCULATIONS for step in (SIGNING_STEPS if c == "sign_request" else STEPS)],
+)
+def test_no_interrupted_calculation_shows_its_secret(
+    calculation: str, name: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop inside the calculation, as Ctrl-C does, after some calls of a function it uses."""
+    curve.multiply_base(1)
+    original, calls = getattr(curve, name), iter(range(before))
+
+    def interrupt(*args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(curve, name, interrupt)
+    assert leaks(verbose(CALCULATIONS[calculation], KeyboardInterrupt)) == []
+
+
+def test_a_leak_would_be_found() -> None:
+    """Or the tests above could not fail: unwrapped values do stand in these tracebacks."""
+    assert repr(SIGNATURE) in verbose(lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError)
+    assert leaks(f"{NUMBER:#066x}") != []
+    assert leaks(f"{nonce_of(NUMBER, MESSAGE)}") != []

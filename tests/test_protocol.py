@@ -1,0 +1,615 @@
+"""Keys and signatures against vectors made by two reference programs, and against published samples."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from eth_account import Account
+from eth_account.messages import _hash_eip191_message, encode_defunct, encode_typed_data
+from eth_utils.crypto import keccak
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopring_lab import curve, protocol
+from loopring_lab.errors import LabError, ProtocolError
+
+few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signature_variants")
+SECTIONS += ("negative_signatures", "field_ranges")
+FOLDER = os.environ.get("LOOPRING_LAB_VECTORS")
+VECTORS: dict[str, Any] = json.loads((Path(FOLDER) / "protocol.json").read_text()) if FOLDER else {}
+used: Counter[str] = Counter()
+
+Vector = dict[str, Any]
+
+
+def name_of(vector: Vector) -> str:
+    return vector.get("id") or f"{vector['base']}-{vector['variant']}".replace(" ", "-")
+
+
+def each(section: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test once for every vector of a section, under the vector's own name, and count it."""
+    unset = pytest.param({}, marks=pytest.mark.skip(reason="LOOPRING_LAB_VECTORS is not set"), id="unset")
+    cases = [pytest.param(vector, id=name_of(vector)) for vector in VECTORS.get(section, [])]
+
+    def decorate(check: Callable[[Vector], None]) -> Callable[..., None]:
+        def test(vector: Vector) -> None:
+            check(vector)
+            used[section] += 1
+
+        return pytest.mark.parametrize("vector", cases or [unset])(test)
+
+    return decorate
+
+
+def update_of(vector: Vector) -> protocol.AccountUpdate:
+    return protocol.AccountUpdate(
+        exchange=vector["exchange"],
+        chain_id=vector["chain_id"],
+        owner=vector["owner"],
+        account_id=vector["account_id"],
+        x=vector["public_key"]["x"],
+        y=vector["public_key"]["y"],
+        fee_token_id=vector["max_fee"]["tokenId"],
+        max_fee=vector["max_fee"]["volume"],
+        valid_until=vector["valid_until"],
+        nonce=vector["nonce"],
+    )
+
+
+def body_of(vector: Vector) -> dict[str, Any]:
+    """Build a request body from what the functions give."""
+    key = protocol.l2_key(vector["key_seed_signature"])
+    signed = Account.sign_typed_data(
+        vector["l1_private_key"], full_message=protocol.account_update_typed_data(**update_of(vector))
+    )
+    return {
+        "exchange": vector["exchange"],
+        "owner": vector["owner"],
+        "accountId": vector["account_id"],
+        "publicKey": {"x": f"{key.x:#066x}", "y": f"{key.y:#066x}"},
+        "maxFee": vector["max_fee"],
+        "validUntil": vector["valid_until"],
+        "nonce": vector["nonce"],
+        "keySeed": vector["key_seed"],
+        "ecdsaSignature": protocol.x_api_sig(signed.signature),
+    }
+
+
+def check_key(vector: Vector, signature: str) -> None:
+    key, coordinates = protocol.l2_key(signature), vector["public_key"]
+    assert key.secret == int(vector["l2_secret"], 16)
+    assert (key.x, key.y) == (int(coordinates["x"], 16), int(coordinates["y"], 16))
+    assert protocol.public_key(vector["l2_secret"]) == (key.x, key.y)
+    assert protocol.check_public_key(**coordinates) == (key.x, key.y)
+
+
+def personal_sign(private_key: str, message: Any) -> str:
+    return "0x" + Account.sign_message(message, private_key).signature.hex()
+
+
+@each("account_update")
+def test_account_update(vector: Vector) -> None:
+    default = protocol.key_seed(vector["exchange"], vector["nonce"])
+    assert (vector["key_seed"] == default) is (vector["id"] != "seed-custom")
+    seed = encode_defunct(text=vector["key_seed"])
+    assert "0x" + _hash_eip191_message(seed).hex() == vector["key_seed_hash"]
+    assert personal_sign(vector["l1_private_key"], seed) == vector["key_seed_signature"]
+    assert int(vector["l2_secret"], 16) == int(vector["l2_secret_dec"])
+    check_key(vector, vector["key_seed_signature"])
+    packed = protocol.pack_public_key(**vector["public_key"])
+    assert f"{packed:#066x}" == vector["packed_public_key"]
+
+    signable = encode_typed_data(full_message=protocol.account_update_typed_data(**update_of(vector)))
+    digest = protocol.account_update_digest(**update_of(vector))
+    assert "0x" + signable.header.hex() == vector["domain_separator"]
+    assert "0x" + signable.body.hex() == vector["struct_hash"]
+    assert "0x" + digest.hex() == vector["eip712_digest"]
+    assert protocol.x_api_sig(vector["ecdsa_signature"]) == vector["x_api_sig"]
+    assert body_of(vector) == vector["request_body"]
+
+    personal = personal_sign(vector["l1_private_key"], encode_defunct(primitive=digest))
+    assert protocol.x_api_sig(personal, protocol.KIND_PERSONAL) == vector["x_api_sig_personal"]
+    for header in (vector["x_api_sig"], vector["x_api_sig_personal"]):
+        assert protocol.recover_signer(digest, header) == vector["owner"]
+    check_l2_update(vector)
+
+
+def check_l2_update(vector: Vector) -> None:
+    """Check the signature that the new key can add to an update; only its numbers, as nothing sends it."""
+    fee, coordinates = vector["max_fee"], vector["public_key"]
+    x, y = int(coordinates["x"], 16), int(coordinates["y"], 16)
+    fields = (int(vector["exchange"], 16), vector["account_id"], fee["tokenId"], int(fee["volume"]))
+    fields += (x, y, vector["valid_until"], vector["nonce"])
+    digest = curve.poseidon(fields, width=9, partial_rounds=53)
+    assert digest == int(vector["l2_update_hash_poseidon"], 16)
+    signature = curve.sign(protocol.l2_key(vector["key_seed_signature"]).secret, digest)
+    assert "0x" + "".join(f"{number:064x}" for number in signature) == vector["l2_update_signature"]
+    assert curve.verify(x, y, digest, signature)
+
+
+@each("request_signature")
+def test_request_signature(vector: Vector) -> None:
+    message = protocol.request_message(
+        vector["method"], vector["base_url"] + vector["path"], vector["params"]
+    )
+    assert message == vector["message"]
+    digest = int(sha256(message.encode()).hexdigest(), 16)
+    assert f"{digest:#066x}" == vector["sha256"]
+    assert digest % curve.P == int(vector["hash_dec"])
+    assert protocol.sign_request(vector["l2_secret"], message) == vector["x_api_sig"]
+    assert protocol.verify_request(**vector["public_key"], message=message, signature=vector["x_api_sig"])
+
+
+@each("counterfactual")
+def test_counterfactual(vector: Vector) -> None:
+    info = vector["counterFactualInfo"]
+    assert info["walletOwner"] == vector["wallet_owner"]
+    assert protocol.FACTORY_INIT_CODE_HASHES[info["walletFactory"]] == vector["init_code_hash"]
+    place = (info["walletFactory"], info["walletOwner"], info["walletSalt"], vector["init_code_hash"])
+    assert protocol.wallet_address(*place) == vector["owner"]
+    assert protocol.key_seed(vector["exchange"], vector["nonce"]) == vector["key_seed"]
+    seed = encode_defunct(text=vector["key_seed"])
+    assert personal_sign(vector["l1_private_key"], seed) == vector["key_seed_signature"]
+    check_key(vector, vector["key_seed_signature"])
+    digest = protocol.account_update_digest(**update_of(vector))
+    assert "0x" + digest.hex() == vector["eip712_digest"]
+    assert body_of(vector)["ecdsaSignature"] == vector["x_api_sig"]
+    assert protocol.recover_signer(digest, vector["x_api_sig"]) == vector["wallet_owner"]
+    parts = [bytes.fromhex(part[2:]) for part in (info["walletFactory"], vector["create2_salt"])]
+    code = bytes.fromhex(vector["init_code_hash"][2:])
+    assert keccak(b"\xff" + b"".join(parts) + code)[12:].hex() == vector["owner"][2:].lower()
+
+
+@each("seed_signature_variants")
+def test_seed_signature_variant(vector: Vector) -> None:
+    check_key(vector, vector["signature"])
+
+
+@each("negative_signatures")
+def test_negative_signature(vector: Vector) -> None:
+    assert vector["valid"] is False
+    recovers_another = {"EIP-712 signature sent with suffix 03", "one bit of r flipped"}
+    if vector["note"] in recovers_another:
+        signer = protocol.recover_signer(vector["eip712_digest"], vector["signature"])
+        assert signer != vector["owner"]
+    else:
+        with pytest.raises(ProtocolError, match=r"^X-API-SIG: ") as refused:
+            protocol.recover_signer(vector["eip712_digest"], vector["signature"])
+        assert vector["signature"][2:66] not in str(refused.value)
+
+
+RANGE_NAMES = {"accountID": "account_id", "feeTokenID": "fee_token_id", "maxFee": "max_fee", "nonce": "nonce"}
+
+
+@each("field_ranges")
+def test_field_range(vector: Vector) -> None:
+    field = vector["field"].removesuffix("-nft")
+    with pytest.raises(ProtocolError, match=f"^{field}: ") as refused:
+        protocol.account_update_typed_data(**SAMPLE | {RANGE_NAMES[field]: vector["value"]})
+    assert refused.value.field == field
+
+
+# A request that the public documents print ("UpdateAccount with custom seed"), from a test network.
+SAMPLE = protocol.AccountUpdate(
+    exchange="0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e",
+    chain_id=5,
+    owner="0x8656920c85342d646E5286Cb841F90209272ABeb",
+    account_id=11329,
+    x="0x20ba7bd404f259c3d49853d6a849425a983c24fc3c01be177f719e84ba776a8c",
+    y="0x266d7e40dba375c90816287814f20b8e187227a6d05f17d2d329fefac9b782af",
+    fee_token_id=0,
+    max_fee="24000000000000",
+    valid_until=1899273791,
+    nonce=0,
+)
+SAMPLE_SIGNATURE = (
+    "0x05b49f99ac6d8f67d4519dfaf9b545dbc775dcc837441f85ef9aae74c83e5c2d"
+    "700729cdba1d7a9cc818abb43a598cf1e4eeca547e4e6697ff18c4d2ac111ac21b03"
+)
+
+
+def test_the_documented_update_recovers_its_owner() -> None:
+    assert (
+        protocol.recover_signer(protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE) == SAMPLE["owner"]
+    )
+    protocol.check_public_key(SAMPLE["x"], SAMPLE["y"])
+
+
+def test_the_documented_request_text() -> None:
+    number = "13375450901292179417154974849571793069911517354720397125027633242680470075859"
+    params = {"publicKeyX": number, "publicKeyY": number, "accountId": 1}
+    assert protocol.request_message("get", "https://api.loopring.io/api/v2/apiKey", params) == (
+        "GET&https%3A%2F%2Fapi.loopring.io%2Fapi%2Fv2%2FapiKey&"
+        f"accountId%3D1%26publicKeyX%3D{number}%26publicKeyY%3D{number}"
+    )
+
+
+def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgroup_order() -> None:
+    secret = "0x087d254d02a857d215c4c14d72521f8ab6a81ec8f0107eaf16093ebb7c70dc50"
+    url = "https://api3.loopring.io/api/v3/apiKey"
+    message = protocol.request_message("POST", url, {"accountId": "12345"})
+    signature = (
+        "0x15fdcda3ca2965d2ae43739cc6740e50c08d3f756c6161bcedb10fbc05290e00"
+        "0f3bc31e2293ba91ca7ac55cd20a86ae3541d3dfed63896cd474015ec60b8d40"
+        "274f98b2d0a87ebf8cd0ee16dc9ec953a229cf0d6b2b61867ca80ba6e8ae1ed3"
+    )
+    assert int(secret, 16) > curve.SUBGROUP_ORDER
+    assert protocol.sign_request(secret, message) == signature
+    assert protocol.verify_request(*protocol.public_key(secret), message, signature)
+
+
+def test_a_published_key_pair() -> None:
+    key = protocol.l2_key(
+        "0xf8214f068c55d1bebf1fbefced91eba5f4bbe14315e1ad71f61f21e094f5853a"
+        "12eba239aeaa77538ae458eebe49ca2b732d211bf0943095b3502a3b0e6a08cd1c"
+    )
+    assert key.secret == 0x001FA186947C8C644CD11078F67E0BB21656432F55C4DF76997B6ACAB2ABDA7F
+    assert key.x == 0x29D178CDD6A40CD900C41565B6057A1D12C00A8C41AD367E2FE0100AAB00FBE3
+    assert key.y == 0x29E339A045AF33D5729EAB3B64C617E6A78DCFD0988F95F215D443D77A864B9C
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "packed"),
+    [
+        (
+            "0x10440b6de1fc92536e20501e7513b5ca78d4c8c876450d97cfc2a4e24a4c67c7",
+            "0x10dfbb7cd80bde2eeedbf9e0fad12819ca20be36b96a7f28c37c6a7550ed366c",
+            "10dfbb7cd80bde2eeedbf9e0fad12819ca20be36b96a7f28c37c6a7550ed366c",
+        ),
+        (
+            "0x191f8455196d7c9116065b69a745edbe3f5b6193125f48d818e16101b0ebd13f",
+            "0x0729569e74800ba4344767d608ec54f12b14cc4404a8726b5f73ebf8b58f9a09",
+            "8729569e74800ba4344767d608ec54f12b14cc4404a8726b5f73ebf8b58f9a09",
+        ),
+        (
+            "0x1ae187c43a6b534be1ac60b335d5cc8c12a9d479339e5ce4134315e20c2940c4",
+            "0x16fb785193a8657feb41b7944afde61fe05ea519621fa0f19d872a8fbba83463",
+            "96fb785193a8657feb41b7944afde61fe05ea519621fa0f19d872a8fbba83463",
+        ),
+    ],
+)
+def test_published_packed_keys(x: str, y: str, packed: str) -> None:
+    assert f"{protocol.pack_public_key(x, y):064x}" == packed
+
+
+@given(x=st.integers(1, curve.P - 1), y=st.integers(0, curve.P - 1))
+@few
+def test_bit_255_tells_x_from_its_negative(x: int, y: int) -> None:
+    packed, opposite = protocol.pack_public_key(x, y), protocol.pack_public_key(curve.P - x, y)
+    assert packed ^ opposite == 1 << 255
+    assert packed % (1 << 255) == y
+    assert packed >> 255 == (2 * x > curve.P)
+
+
+def test_the_upper_half_starts_above_half_of_p() -> None:
+    assert protocol.pack_public_key(curve.P // 2, 5) == 5
+    assert protocol.pack_public_key(curve.P // 2 + 1, 5) == 5 + 2**255
+
+
+def test_a_key_seed_keeps_the_case_of_the_exchange() -> None:
+    lower = SAMPLE["exchange"].lower()
+    assert lower in protocol.key_seed(lower, 7)
+    assert protocol.key_seed(lower, "7").endswith(" with key nonce: 7")
+    assert protocol.key_seed(SAMPLE["exchange"], 7) != protocol.key_seed(lower, 7)
+
+
+@pytest.mark.parametrize("exchange", ["", "0x2e76", "not an address", None, b"\x2e" * 20, "0x" + "g" * 40])
+def test_a_key_seed_wants_an_address(exchange: Any) -> None:
+    with pytest.raises(ProtocolError, match=r"^exchange: "):
+        protocol.key_seed(exchange, 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "field", "bits"),
+    [
+        ("chain_id", "chainId", 256),
+        ("account_id", "accountID", 32),
+        ("fee_token_id", "feeTokenID", 15),
+        ("max_fee", "maxFee", 96),
+        ("valid_until", "validUntil", 32),
+        ("nonce", "nonce", 32),
+    ],
+)
+def test_ranges_end_where_the_types_end(argument: str, field: str, bits: int) -> None:
+    largest = (1 << bits) - 1
+    for good in (0, largest, str(largest), hex(largest), "007"):
+        protocol.account_update_digest(**SAMPLE | {argument: good})
+    wrong = [
+        largest + 1,
+        str(largest + 1),
+        -1,
+        "-1",
+        "1.5",
+        1.0,
+        "",
+        " 1",
+        "1_0",
+        "+1",
+        "\uff11",
+        None,
+        True,
+        [1],
+    ]
+    for bad in [*wrong, "0x", "1e3", "9" * 5000]:
+        with pytest.raises(ProtocolError, match=f"^{field}: ") as refused:
+            protocol.account_update_typed_data(**SAMPLE | {argument: bad})
+        assert refused.value.field == field
+        assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(("argument", "field"), [("owner", "owner"), ("exchange", "exchange")])
+def test_addresses_are_20_bytes_of_hex(argument: str, field: str) -> None:
+    for bad in ("", "0x", "0x12", SAMPLE["owner"][:-1], SAMPLE["owner"] + "00", None, 5):
+        with pytest.raises(ProtocolError, match=f"^{field}: "):
+            protocol.account_update_typed_data(**SAMPLE | {argument: bad})
+
+
+@pytest.mark.parametrize(
+    "x", ["", "0x", "0xg", "-1", -1, curve.P, hex(curve.P), "0x" + "0" * 65, None, 1.0, True]
+)
+def test_coordinates_are_field_elements(x: Any) -> None:
+    for call in (protocol.pack_public_key, protocol.check_public_key):
+        with pytest.raises(ProtocolError, match=r"^publicKey\.x: "):
+            call(x, 1)
+        with pytest.raises(ProtocolError, match=r"^publicKey\.y: "):
+            call(1, x)
+    with pytest.raises(ProtocolError, match=r"^publicKey\.y: "):
+        protocol.account_update_typed_data(**SAMPLE | {"y": x})
+
+
+def test_readers_take_every_way_of_writing_the_same() -> None:
+    x, y = int(str(SAMPLE["x"]), 16), int(str(SAMPLE["y"]), 16)
+    written: dict[str, Any] = {
+        "exchange": SAMPLE["exchange"].lower(),
+        "owner": SAMPLE["owner"][2:].upper(),
+        "account_id": np.int64(11329),
+        "chain_id": "0x5",
+        "max_fee": 24000000000000,
+        "x": f"{x:X}",
+        "y": y,
+    }
+    expected = protocol.account_update_typed_data(**SAMPLE)
+    assert protocol.account_update_typed_data(**SAMPLE | written) == expected
+    short = protocol.check_public_key(*(f"0X{value:x}" for value in protocol.public_key(1)))
+    assert short == curve.BASE
+    digest = protocol.account_update_digest(**SAMPLE)
+    for header in (SAMPLE_SIGNATURE[2:].upper(), bytes.fromhex(SAMPLE_SIGNATURE[2:])):
+        assert protocol.recover_signer("0X" + digest.hex().upper(), header) == SAMPLE["owner"]
+
+
+def test_a_wallet_gets_json_without_wide_numbers() -> None:
+    data = protocol.account_update_typed_data(**SAMPLE | {"max_fee": 2**96 - 1})
+    assert json.loads(json.dumps(data)) == data
+    assert {name: type(value) for name, value in data["message"].items()} == {
+        **dict.fromkeys(("owner", "maxFee", "publicKey"), str),
+        **dict.fromkeys(("accountID", "feeTokenID", "validUntil", "nonce"), int),
+    }
+
+
+@given(
+    account_id=st.integers(0, 2**32 - 1),
+    fee_token_id=st.integers(0, 2**15 - 1),
+    max_fee=st.integers(0, 2**96 - 1),
+    key=st.integers(1, curve.SUBGROUP_ORDER - 1),
+    private_key=st.integers(1, 2**255),
+)
+@few
+def test_what_a_wallet_signs_recovers_the_wallet(private_key: int, key: int, **numbers: int) -> None:
+    account = Account.from_key(private_key.to_bytes(32, "big"))
+    x, y = protocol.public_key(key)
+    update = SAMPLE | {"owner": account.address, "x": x, "y": y, **numbers}
+    signed = account.sign_typed_data(full_message=protocol.account_update_typed_data(**update))
+    digest = protocol.account_update_digest(**update)
+    assert signed.message_hash == digest
+    assert protocol.recover_signer(digest, protocol.x_api_sig(signed.signature)) == account.address
+    other = protocol.account_update_digest(**update | {"nonce": 1})
+    assert protocol.recover_signer(other, protocol.x_api_sig(signed.signature)) != account.address
+
+
+def test_bare_signatures_are_read_only_when_asked_for() -> None:
+    digest = protocol.account_update_digest(**SAMPLE)
+    account = Account.from_key(b"\x05" * 32)
+    bare = account.unsafe_sign_hash(digest).signature
+    assert protocol.recover_signer(digest, bare, accept_bare=True) == account.address
+    assert protocol.recover_signer(digest, protocol.x_api_sig(bare), accept_bare=True) == account.address
+    with pytest.raises(ProtocolError, match="expected 66 bytes, got 65"):
+        protocol.recover_signer(digest, bare)
+    with pytest.raises(ProtocolError, match="expected 66 bytes, got 64"):
+        protocol.recover_signer(digest, bare[:64], accept_bare=True)
+
+
+SECP256K1_ORDER = int("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16)
+
+
+@pytest.mark.parametrize(
+    ("r", "s", "v"),
+    [
+        (0, 1, 27),
+        (1, 0, 27),
+        (SECP256K1_ORDER, 1, 27),
+        (1, SECP256K1_ORDER // 2 + 1, 28),
+        (1, SECP256K1_ORDER - 1, 27),
+        (5, 1, 27),  # no point of the curve has this x
+        *((1, 1, v) for v in (0, 1, 26, 29, 255)),
+    ],
+)
+def test_numbers_that_are_no_signature_are_refused(r: int, s: int, v: int) -> None:
+    signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
+    with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
+        protocol.recover_signer(bytes(32), signature + b"\x02")
+    if r != 5:
+        with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
+            protocol.x_api_sig(signature)
+
+
+def test_a_signature_made_for_the_point_at_infinity_is_refused() -> None:
+    """With r from k x G and s = digest / k recovery ends at no point; some programs give it an address."""
+    digest = 12345
+    point = Account.from_key((2).to_bytes(32, "big"))._key_obj.public_key.to_bytes()
+    s = digest * pow(2, -1, SECP256K1_ORDER) % SECP256K1_ORDER
+    flip = s > SECP256K1_ORDER // 2
+    s, odd = (SECP256K1_ORDER - s if flip else s), (point[63] & 1) ^ flip
+    signature = point[:32] + s.to_bytes(32, "big") + bytes([27 + odd, 2])
+    with pytest.raises(ProtocolError, match="belong to no public key"):
+        protocol.recover_signer(digest.to_bytes(32, "big"), signature)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 4, 5, 255, -1, "02", None])
+def test_only_two_kinds_of_signature_exist(kind: Any) -> None:
+    with pytest.raises(ProtocolError, match="type byte"):
+        protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], kind)
+
+
+@pytest.mark.parametrize("digest", ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None])
+def test_a_digest_has_32_bytes(digest: Any) -> None:
+    with pytest.raises(ProtocolError, match=r"^digest: "):
+        protocol.recover_signer(digest, SAMPLE_SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "signature", ["", "0x", b"", bytes(64), "0x" + "0" * 129, "0x" + " 00" * 65, 5, None, [0] * 65]
+)
+def test_a_key_wants_a_whole_signature(signature: Any) -> None:
+    with pytest.raises(ProtocolError, match=r"^signature: "):
+        protocol.l2_key(signature)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [0, -1, curve.P, curve.SUBGROUP_ORDER, 7 * curve.SUBGROUP_ORDER, "", "0x", "no hex", True, None, 1.5],
+)
+def test_a_secret_makes_a_sound_key_or_is_refused(secret: Any) -> None:
+    for call in (protocol.public_key, lambda value: protocol.sign_request(value, "GET&a&b")):
+        with pytest.raises(ProtocolError, match=r"^secret: "):
+            call(secret)
+
+
+@given(salt=st.integers(0, 2**256 - 1), owner=st.binary(min_size=20, max_size=20))
+@few
+def test_a_wallet_address_is_create2_of_its_parts(salt: int, owner: bytes) -> None:
+    (factory, code), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
+    inner = keccak(b"WALLET_CREATION" + owner + salt.to_bytes(32, "big"))
+    whole = keccak(b"\xff" + bytes.fromhex(factory[2:]) + inner + bytes.fromhex(code[2:]))
+    for written in (salt, str(salt), hex(salt)):
+        address = protocol.wallet_address(factory.lower(), "0x" + owner.hex(), written, code)
+        assert address.lower() == "0x" + whole[12:].hex()
+
+
+def test_parts_of_a_wallet_address_name_themselves() -> None:
+    (factory, code), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
+    good: dict[str, Any] = {"factory": factory, "owner": SAMPLE["owner"], "salt": 0, "init_code_hash": code}
+    wrong = {
+        "factory": ("walletFactory", "0x12"),
+        "owner": ("walletOwner", "x"),
+        "salt": ("walletSalt", 2**256),
+    }
+    for argument, (field, value) in {**wrong, "init_code_hash": ("initCodeHash", code[:-2])}.items():
+        with pytest.raises(ProtocolError, match=f"^{field}: "):
+            protocol.wallet_address(**good | {argument: value})
+
+
+UNRESERVED = "ABCabc019-_.!~*'()"
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"b": 2, "a": 1, "B": None}, "a%3D1%26b%3D2"),
+        ({"sort": True, "x": "a b/ü"}, "sort%3Dtrue%26x%3Da%20b%2F%C3%BC"),
+        ({"k": UNRESERVED}, "k%3D" + UNRESERVED),
+    ],
+)
+def test_query_text_is_javascripts(params: dict[str, Any] | None, text: str) -> None:
+    assert protocol.request_message("delete", "http://h/p", params) == f"DELETE&http%3A%2F%2Fh%2Fp&{text}"
+
+
+def test_a_body_is_signed_as_it_is_sent() -> None:
+    body = {"z": 1, "a": ["ü", None, True]}
+    text = '{"z":1,"a":["ü",null,true]}'
+    encoded = "%7B%22z%22%3A1%2C%22a%22%3A%5B%22%C3%BC%22%2Cnull%2Ctrue%5D%7D"
+    for given_body in (body, text):
+        assert protocol.request_message("PUT", "u", given_body) == f"PUT&u&{encoded}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("PATCH", "u", None), "method"),
+        (("GET", "u?a=1", None), "url"),
+        (("GET", "u", "a=1"), "params"),
+        (("POST", "u", {"a": float("nan")}), "body"),
+        (("POST", "u", {"a": object()}), "body"),
+        (("GET", "u", {"a": "\ud800"}), "text"),
+    ],
+)
+def test_what_cannot_be_signed_is_named(arguments: tuple[Any, ...], field: str) -> None:
+    with pytest.raises(ProtocolError, match=f"^{field}: "):
+        protocol.request_message(*arguments)
+
+
+def test_any_other_bit_is_refused() -> None:
+    """Flip every bit of a signature, and some of the message and of the key."""
+    message, (x, y) = "GET&a&b", protocol.public_key(123456789)
+    signature = protocol.sign_request(123456789, message)
+    number = int(signature, 16)
+    assert protocol.verify_request(x, y, message, signature)
+    flipped = [f"0x{number ^ 1 << bit:0192x}" for bit in range(768)]
+    assert [text for text in flipped if protocol.verify_request(x, y, message, text)] == []
+    assert not protocol.verify_request(x, y, "GET&a&c", signature)
+    assert not any(protocol.verify_request(x ^ 1 << bit, y, message, signature) for bit in range(254))
+
+
+@given(secret=st.integers(1, curve.SUBGROUP_ORDER - 1), message=st.text(st.characters(codec="utf-8")))
+@few
+def test_a_signed_request_verifies_under_its_own_key_only(secret: int, message: str) -> None:
+    signature = protocol.sign_request(hex(secret), message)
+    x, y = protocol.public_key(secret)
+    assert protocol.verify_request(hex(x), hex(y), message, signature)
+    assert signature == protocol.sign_request(secret, message)
+    assert not protocol.verify_request(curve.P - x, y, message, signature)
+    assert not protocol.verify_request(*protocol.public_key(secret % 1000 + 1001), message, signature)
+
+
+@pytest.mark.parametrize(
+    "signature", ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96]
+)
+def test_a_malformed_request_signature_is_just_wrong(signature: Any) -> None:
+    assert protocol.verify_request(*curve.BASE, "GET&a&b", signature) is False
+    assert protocol.verify_request(0, 1, "GET&a&b", signature) is False
+
+
+def test_refusals_belong_to_the_error_tree() -> None:
+    assert issubclass(ProtocolError, LabError)
+    assert issubclass(ProtocolError, ValueError)
+
+
+def test_curve_and_hash_are_the_vectors() -> None:
+    if not VECTORS:
+        pytest.skip("LOOPRING_LAB_VECTORS is not set")
+    numbers = {name: int(value) for name, value in VECTORS["curve"].items()}
+    order, cofactor = numbers.pop("order"), numbers.pop("cofactor")
+    assert (order, cofactor) == (curve.ORDER, curve.ORDER // curve.SUBGROUP_ORDER)
+    assert list(numbers.values()) == [curve.P, curve.A, curve.D, curve.SUBGROUP_ORDER, *curve.BASE]
+    assert VECTORS["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
+    assert VECTORS["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
+
+
+def test_every_vector_was_used(request: pytest.FixtureRequest) -> None:
+    if not VECTORS:
+        pytest.skip("LOOPRING_LAB_VECTORS is not set")
+    in_file = {section: len(value) for section, value in VECTORS.items() if isinstance(value, list)}
+    assert set(in_file) == set(SECTIONS)
+    selected = [item for item in request.session.items if getattr(item, "callspec", None)]
+    if sum("vector" in item.callspec.params for item in selected) < sum(in_file.values()):
+        pytest.skip("only a part of this file was selected")
+    print("vectors used:", dict(used))
+    assert used == in_file
