@@ -1,0 +1,276 @@
+"""Tokens and markets: records to DataFrames."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.amounts import LIMIT, to_units
+from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.scaling import decimal
+from loopring_lab.wire import parse, short
+
+__all__ = ["markets", "tokens"]
+
+TEXT = pd.StringDtype("pyarrow", na_value=np.nan)
+INTEGER = pd.ArrowDtype(pa.int64())
+
+Answer = bytes | str | list[Any] | Mapping[str, Any]
+Records = list[tuple[str, dict[str, Any]]]
+
+_TOKEN_AMOUNTS = [
+    *(
+        f"{group}.{bound}"
+        for group in ("orderAmounts", "luckyTokenAmounts")
+        for bound in ("minimum", "maximum", "dust")
+    ),
+    "fastWithdrawLimit",
+]
+_TOKEN_COLUMNS = {
+    "tokenId": "int",
+    "type": "text",
+    "name": "text",
+    "address": "text",
+    "decimals": "int",
+    "precision": "int",
+    "precisionForOrder": "int",
+    **dict.fromkeys(_TOKEN_AMOUNTS, "amount"),
+    "gasAmounts.distribution": "int",
+    "gasAmounts.deposit": "int",
+    "enabled": "bool",
+}
+_MARKET_COLUMNS = {
+    "baseTokenId": "int",
+    "quoteTokenId": "int",
+    "precisionForPrice": "int",
+    "orderbookAggLevels": "int",
+    "enabled": "bool",
+    "status": "int",
+    "createdAt": "int",
+}
+_HINT = "Check that base_url or the saved file is this endpoint of a relayer."
+
+
+def tokens(answer: Answer) -> pd.DataFrame:
+    """Read an answer of ``GET /exchange/tokens``.
+
+    Parameters
+    ----------
+    answer : bytes, str, list or mapping
+        JSON text or the parsed answer.
+
+    Returns
+    -------
+    pandas.DataFrame, shape (tokens, 19)
+        Index ``symbol``, where a symbol repeats ``symbol#tokenId``; columns are the wire's names in snake
+        case. Amounts (``order_amounts_*``, ``lucky_token_amounts_*``, ``fast_withdraw_limit``) are in units
+        of the token, `amounts.LIMIT`; ``gas_amounts_*`` are gas. What a record lacks is null. ``extra`` is
+        the JSON text of fields the contract does not know. Source: the relayer, unchanged but for scale.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        A record is not what the contract says, or a token id repeats.
+    AmountError
+        A limit does not fit.
+
+    Examples
+    --------
+    >>> answer = '[{"tokenId": 0, "symbol": "ETH", "decimals": 18, "orderAmounts": {"dust": "200000000"}}]'
+    >>> print(tokens(answer).loc["ETH", "order_amounts_dust"])
+    2.00000000E-10
+    """
+    records = _records(answer, "tokens")
+    names = [_text(record, "symbol", where) for where, record in records]
+    data = _columns(records, _TOKEN_COLUMNS)
+    _need(data, ("token_id", "decimals"), records)
+    if not data["token_id"].is_unique:
+        repeated = data["token_id"][data["token_id"].duplicated()].iloc[0]
+        raise UnexpectedAnswer("tokenId", expected="each id once", got=f"{repeated} twice", hint=_HINT)
+    for name in _TOKEN_AMOUNTS:
+        column = _snake(name)
+        data[column] = to_units(
+            data[column],
+            data["decimals"].to_list(),
+            token=_named(names, name),
+            dtype=LIMIT,
+        )
+    labels = _unique(names, [str(token_id) for token_id in data["token_id"]])
+    return pd.DataFrame(data).set_axis(pd.Index(labels, dtype=TEXT, name="symbol"))
+
+
+def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Read an answer of ``GET /mix/markets``.
+
+    Parameters
+    ----------
+    answer : bytes, str, list or mapping
+        JSON text or the parsed answer.
+    tokens : pandas.DataFrame, optional
+        From `tokens`: names ``base`` and ``quote`` by token id. Without it they come from the market's name
+        where that has exactly one hyphen, and are null otherwise.
+
+    Returns
+    -------
+    pandas.DataFrame, shape (markets, 12)
+        Index ``market``; ``base``, ``quote`` (as in the tokens index), the wire's names in snake case,
+        ``amm_open`` and ``orderbook_open`` (bits 0 and 1 of ``status``; trading also needs ``enabled``),
+        ``created_at`` (UTC; NaT where the relayer says 0 or nothing). What a record lacks is null. Source:
+        the relayer.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        A record is not what the contract says.
+
+    Examples
+    --------
+    >>> answer = '{"markets": [{"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "status": 3}]}'
+    >>> markets(answer)[["base", "quote", "amm_open", "orderbook_open"]].loc["LRC-ETH"].map(str).tolist()
+    ['LRC', 'ETH', 'True', 'True']
+    """
+    records = _records(answer, "markets")
+    names = [_text(record, "market", where) for where, record in records]
+    data = _columns(records, _MARKET_COLUMNS)
+    _need(data, ("base_token_id", "quote_token_id"), records)
+    status, moment = data["status"], data.pop("created_at")
+    data |= {
+        "amm_open": status.map(lambda mask: mask & 1 > 0, na_action="ignore").astype("boolean"),
+        "orderbook_open": status.map(lambda mask: mask & 2 > 0, na_action="ignore").astype("boolean"),
+        "created_at": moments(moment.replace(0, pd.NA)),
+    }
+    data["extra"] = data.pop("extra")
+    ids = list(zip(data["base_token_id"], data["quote_token_id"], strict=True))
+    names_once = _unique(names, [f"{base}-{quote}" for base, quote in ids])
+    frame = pd.DataFrame(data).set_axis(pd.Index(names_once, dtype=TEXT, name="market"))
+    for place, side in enumerate(("base", "quote")):
+        labels = _sides(names, [pair[place] for pair in ids], place, tokens)
+        frame.insert(place, side, pd.Series(labels, frame.index, TEXT))
+    return frame
+
+
+def moments(milliseconds: pd.Series) -> pd.Series:
+    """Read milliseconds since 1970 as UTC times, null as NaT."""
+    empty = milliseconds.isna().to_numpy()
+    times = milliseconds.fillna(0).to_numpy(np.int64).astype("datetime64[ms]")
+    times[empty] = np.datetime64("NaT")
+    return pd.Series(pd.DatetimeIndex(times).tz_localize("UTC"), index=milliseconds.index)
+
+
+def _records(answer: Answer, key: str) -> Records:
+    found = parse(answer, key)
+    if isinstance(found, Mapping):
+        found = found.get(key, found)
+    if not isinstance(found, list):
+        raise UnexpectedAnswer(key, expected="a list of records", got=short(found), hint=_HINT)
+    for place, record in enumerate(found):
+        if not isinstance(record, Mapping):
+            raise UnexpectedAnswer(f"{key}[{place}]", expected="a record", got=short(record), hint=_HINT)
+    return [(f"{key}[{place}]", dict(record)) for place, record in enumerate(found)]
+
+
+def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series]:
+    """Take the wanted fields out of the records; what stays behind becomes ``extra``."""
+    data = {}
+    for path, kind in wanted.items():
+        read, dtype = _KINDS[kind]
+        values = [read(_pop(record, path, where), f"{where}.{path}") for where, record in records]
+        data[_snake(path)] = pd.Series(values, dtype=dtype)
+    rest = [_rest(record) for _, record in records]
+    data["extra"] = pd.Series(
+        [json.dumps(left, sort_keys=True) if left else None for left in rest], dtype=TEXT
+    )
+    return data
+
+
+def _pop(record: dict[str, Any], path: str, where: str) -> Any:
+    group, _, name = path.rpartition(".")
+    if not group:
+        return record.pop(name, None)
+    inner = record.get(group)
+    if inner is None:
+        return None
+    if not isinstance(inner, Mapping):
+        raise UnexpectedAnswer(f"{where}.{group}", expected="an object", got=short(inner), hint=_HINT)
+    record[group] = dict(inner)
+    return record[group].pop(name, None)
+
+
+def _rest(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in _GROUPS or value not in ({}, None)}
+
+
+def _snake(path: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in path.replace(".", "_"))
+
+
+def _text(record: dict[str, Any], name: str, where: str) -> str:
+    text = record.pop(name, None)
+    if not isinstance(text, str) or not text:
+        raise UnexpectedAnswer(f"{where}.{name}", expected="a name", got=short(text), hint=_HINT)
+    return text
+
+
+def _named(names: list[str], field: str) -> Callable[[int], str]:
+    return lambda place: f"{names[place]}.{field}"
+
+
+def _need(data: Mapping[str, pd.Series], names: Sequence[str], records: Records) -> None:
+    for name in names:
+        for place in np.flatnonzero(data[name].isna()):
+            raise UnexpectedAnswer(
+                f"{records[place][0]}.{name}", expected="a number", got="nothing", hint=_HINT
+            )
+
+
+def _unique(names: list[str], ids: list[str]) -> list[str]:
+    count = Counter(names)
+    return [name if count[name] == 1 else f"{name}#{key}" for name, key in zip(names, ids, strict=True)]
+
+
+def _sides(names: list[str], ids: list[int], place: int, tokens: pd.DataFrame | None) -> list[str | None]:
+    if tokens is None:
+        return [name.split("-")[place] if name.count("-") == 1 else None for name in names]
+    label = dict(zip(tokens["token_id"], tokens.index, strict=True))
+    return [label.get(token_id) for token_id in ids]
+
+
+def _integer(value: Any, where: str) -> int | None:
+    number = None if value is None or isinstance(value, bool) else decimal(str(value))
+    if value is not None and (number is None or number != int(number)):
+        raise UnexpectedAnswer(where, expected="a whole number", got=short(value), hint=_HINT)
+    return None if number is None else int(number)
+
+
+def _amount(value: Any, where: str) -> int | None:
+    number = _integer(value, where)
+    if number is not None and number < 0:
+        raise UnexpectedAnswer(where, expected="an amount of 0 or more", got=short(value), hint=_HINT)
+    return number
+
+
+def _flag(value: Any, where: str) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise UnexpectedAnswer(where, expected="true or false", got=short(value), hint=_HINT)
+    return value
+
+
+def _words(value: Any, where: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UnexpectedAnswer(where, expected="text", got=short(value), hint=_HINT)
+    return value
+
+
+_GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
+_KINDS: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
+    "int": (_integer, INTEGER),
+    "text": (_words, TEXT),
+    "bool": (_flag, "boolean"),
+    "amount": (_amount, object),
+}

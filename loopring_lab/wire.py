@@ -1,0 +1,271 @@
+"""Pages of trades: JSON bytes to Arrow text columns, one per member of a row.
+
+Regular pages (rows of one length, every member a string) are read by Arrow's own JSON reader; any other page
+takes a tolerant path through the standard library. Both give the same columns for the same rows, and the
+tolerant path names the page, row and member at fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as paj
+
+from loopring_lab.errors import UnexpectedAnswer
+
+__all__ = ["Batch", "as_pages", "groups", "read"]
+
+MEMBERS = (
+    "createdAt",
+    "id",
+    "side",
+    "size",
+    "price",
+    "market",
+    "feeAmount",
+    "blockId",
+    "indexInBlock",
+    "accountId",
+    "tokenId",
+    "storageId",
+    "orderHash",
+    "type",
+)
+CORE = 7
+TEN_MEMBERS = {"account": (*MEMBERS[:CORE], "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
+NFT_MEMBERS = 19
+BATCH_BYTES = 8 << 20
+
+Page = bytes | str | Mapping[str, Any]
+_PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
+_COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
+
+
+class Batch(NamedTuple):
+    """The rows of some consecutive pages.
+
+    `columns` holds one text column per name of `MEMBERS` and ``tail``, the JSON text of further members;
+    `rows` the number of rows of each page; `first` the position of the first page.
+    """
+
+    columns: pa.Table
+    rows: list[int]
+    first: int
+
+    def where(self, position: int) -> str:
+        """Say where a row stands, as a JSON path: ``pages[2].trades[17]``."""
+        page = 0
+        while position >= self.rows[page]:
+            position -= self.rows[page]
+            page += 1
+        return f"pages[{self.first + page}].trades[{position}]"
+
+
+def as_pages(pages: Page | Iterable[Page]) -> list[Page]:
+    """Accept one page or many.
+
+    Parameters
+    ----------
+    pages : bytes, str, mapping, or iterable of these
+        JSON text or parsed answers.
+
+    Returns
+    -------
+    list
+        The pages.
+    """
+    return [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
+
+
+def groups(pages: Sequence[Page]) -> Iterator[tuple[int, list[Page]]]:
+    """Cut pages into groups of a few megabytes, which fit a processor's cache and a thread's turn.
+
+    Parameters
+    ----------
+    pages : sequence of pages
+
+    Yields
+    ------
+    first : int
+        Position of the group's first page.
+    group : list of pages
+    """
+    start, size = 0, 0
+    for position, page in enumerate(pages):
+        size += len(page) if isinstance(page, (bytes, str)) else BATCH_BYTES // 64
+        if size >= BATCH_BYTES:
+            yield start, list(pages[start : position + 1])
+            start, size = position + 1, 0
+    if start < len(pages):
+        yield start, list(pages[start:])
+
+
+def read(pages: list[Page], first: int = 0, *, ten_members: str = "account", fast: bool = True) -> Batch:
+    """Read pages into text columns.
+
+    Parameters
+    ----------
+    pages : list of bytes, str or mapping
+        JSON text or parsed answers of the trades endpoint.
+    first : int
+        Position of the first page in the whole history, for error messages.
+    ten_members : {'account', 'block'}
+        What members 7 to 9 of a row of ten are: accountId, tokenId, storageId, or blockId, indexInBlock,
+        accountId.
+    fast : bool
+        False skips the fast path.
+
+    Returns
+    -------
+    Batch
+        One row per trade, in the order of the pages.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        A page is not JSON, has no list of trades, or a row has fewer than 7 or exactly 19 members (an NFT
+        trade).
+    """
+    quick = _read_regular(pages, first, ten_members) if fast else None
+    return quick or _read_any(pages, first, ten_members)
+
+
+def _read_regular(pages: list[Page], first: int, ten_members: str) -> Batch | None:
+    if not all(isinstance(page, bytes) for page in pages):
+        return None
+    text = b"\n".join(pages)  # type: ignore[arg-type]
+    if not text.isascii() or text.count(b"\n") != len(pages) - 1:
+        return None
+    try:
+        answers = paj.read_json(
+            pa.BufferReader(text),
+            read_options=paj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=paj.ParseOptions(explicit_schema=_PAGE, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid:
+        return None
+    trades = answers["trades"].combine_chunks()
+    rows = trades.flatten()
+    lengths = pc.list_value_length(rows)
+    members = rows.flatten()
+    if len(trades) != len(pages) or trades.null_count or rows.null_count or members.null_count:
+        return None
+    shortest, longest = pc.min_max(lengths).as_py().values()
+    if shortest != longest or not (rows and CORE <= longest <= len(MEMBERS)):
+        return None
+    every = np.arange(0, len(members), longest, dtype=np.int32)
+    columns = {
+        name: members.take(pa.array(every + place))
+        for place, name in enumerate(_layout(longest, ten_members))
+    }
+    counts = pc.list_value_length(trades).to_pylist()
+    return Batch(_complete(columns, len(rows)), counts, first)
+
+
+def _read_any(pages: list[Page], first: int, ten_members: str) -> Batch:
+    columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
+    counts = []
+    for position, page in enumerate(pages, first):
+        where = f"pages[{position}]"
+        trades = page_rows(parse(page, where), where)
+        counts.append(len(trades))
+        for number, row in enumerate(trades):
+            _append(columns, row, f"pages[{position}].trades[{number}]", ten_members)
+    return Batch(pa.table(columns, schema=_COLUMNS), counts, first)
+
+
+def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_members: str) -> None:
+    if not isinstance(row, list):
+        raise UnexpectedAnswer(where, expected="a list of members", got=short(row), hint=_HINT)
+    if len(row) == NFT_MEMBERS:
+        hint = (
+            "Trades of NFTs have a layout of their own that this toolkit does not read; leave that page out."
+        )
+        raise UnexpectedAnswer(
+            where, expected="a token trade of 7 or more members", got="an NFT trade of 19 members", hint=hint
+        )
+    if len(row) < CORE:
+        raise UnexpectedAnswer(
+            where, expected="7 or more members", got=f"{len(row)}: {short(row)}", hint=_HINT
+        )
+    members = dict(zip(_layout(len(row), ten_members), map(_text, row), strict=False))
+    for name in MEMBERS:
+        columns[name].append(members.get(name))
+    columns["tail"].append(_compact(row[len(MEMBERS) :]) if len(row) > len(MEMBERS) else None)
+
+
+def _layout(length: int, ten_members: str) -> Sequence[str]:
+    return TEN_MEMBERS[ten_members] if length == 10 else MEMBERS[:length]
+
+
+def _complete(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
+    nothing = pa.nulls(length, pa.string())
+    return pa.table([columns.get(name, nothing) for name in _COLUMNS.names], schema=_COLUMNS)
+
+
+def page_rows(answer: Any, where: str) -> list[Any]:
+    """Take the rows out of a parsed page, or raise an `UnexpectedAnswer` that says what is wrong with it."""
+    if not isinstance(answer, Mapping) or "trades" not in answer:
+        expected = 'an object with "totalNum" and "trades"'
+        raise UnexpectedAnswer(where, expected=expected, got=short(answer), hint=_HINT)
+    trades = answer["trades"]
+    if not isinstance(trades, list):
+        raise UnexpectedAnswer(f"{where}.trades", expected="a list of rows", got=short(trades), hint=_HINT)
+    return trades
+
+
+def parse(page: Page | list[Any], where: str) -> Any:
+    """Parse JSON text, keeping numbers as the text they were sent as.
+
+    Parameters
+    ----------
+    page : bytes, str, or anything already parsed
+        The answer.
+    where : str
+        Its name in error messages.
+
+    Returns
+    -------
+    object
+        The parsed answer; numbers are `str`.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        The text is not JSON, such as a page cut off in the middle.
+    """
+    if not isinstance(page, (bytes, str)):
+        return page
+    try:
+        return json.loads(page, parse_int=str, parse_float=str)
+    except UnicodeDecodeError as error:
+        got: object = f"bytes that are not UTF-8 at {error.start}"
+    except json.JSONDecodeError as error:
+        got = f"{len(page)} characters that break off or go wrong at {error.pos} ({error.msg})"
+    raise UnexpectedAnswer(
+        where, expected="JSON", got=got, hint="Ask for the page again; if it was saved, save it again."
+    )
+
+
+def _text(member: Any) -> str | None:
+    if member is None or isinstance(member, str):
+        return member
+    return repr(member) if type(member) in (int, float) else _compact(member)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def short(value: Any) -> str:
+    """Show a value from the wire in an error message, cut to 80 characters."""
+    text = f"{type(value).__name__} {_compact(value)}" if value is not None else "nothing (null)"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."

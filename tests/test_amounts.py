@@ -1,0 +1,125 @@
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from making import whole
+
+from loopring_lab.amounts import AMOUNT, LIMIT, fit, to_float, to_smallest, to_units, total
+from loopring_lab.errors import AmountError, LabError
+
+WIDE = pd.ArrowDtype(pa.decimal256(76, 30))
+decimals_of_tokens = st.integers(0, 30)
+
+
+@given(st.lists(st.tuples(st.integers(-(10**44), 10**44), decimals_of_tokens), min_size=1))
+def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(pairs: list[tuple[int, int]]) -> None:
+    numbers, decimals = map(list, zip(*pairs, strict=True))
+    units = to_units(numbers, decimals, dtype=WIDE)
+    assert [whole(unit, places) for unit, places in zip(units, decimals, strict=True)] == numbers
+    assert to_smallest(units, decimals).tolist() == numbers
+
+
+@given(st.integers(0, 10**60), decimals_of_tokens)
+def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
+    fits = number % 10 ** max(0, decimals - 18) == 0 and number < 10 ** (19 + decimals)
+    if fits:
+        assert whole(to_units([str(number)], decimals)[0], decimals) == number
+    else:
+        with pytest.raises(AmountError, match=r"TKN.*does not fit decimal256\(37, 18\): at most 19 digits"):
+            to_units([str(number)], decimals, token="TKN")
+
+
+@pytest.mark.parametrize(
+    "text", ["1.5", "", " 1", "1 ", "0x1", "1_0", "٣", "NaN", "Infinity", "-", 1.0, True, "ten"]
+)
+def test_what_is_not_a_whole_number_is_named(text: Any) -> None:
+    with pytest.raises(AmountError, match="LRC, value 1: .*not a whole number of smallest units"):
+        to_units(["1", text], 18, token="LRC")
+
+
+def test_more_digits_than_any_decimal_holds_are_refused() -> None:
+    assert to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))[0] == Decimal(10) ** 45
+    with pytest.raises(AmountError, match="more than 76 digits"):
+        to_units([10**76], 30)
+
+
+@pytest.mark.parametrize("decimals", [-1, 31])
+def test_decimals_out_of_range_are_refused(decimals: int) -> None:
+    with pytest.raises(AmountError, match=f"decimals {decimals} are outside 0 to 30"):
+        to_units([1], decimals, token="ODD")
+
+
+def test_limits_hold_the_largest_amount_of_the_contract() -> None:
+    limit = to_units([10**39], 8, dtype=LIMIT)
+    assert limit[0] == Decimal(10) ** 31
+    with pytest.raises(AmountError, match="does not fit"):
+        to_units([10**39], 8)
+
+
+def test_null_stays_null_and_the_index_stays() -> None:
+    units = to_units(pd.Series(["5", None], index=["a", "b"]), 1)
+    assert units.isna().tolist() == [False, True]
+    assert units.index.tolist() == ["a", "b"]
+    assert units.dtype == AMOUNT
+
+
+def test_amounts_below_the_smallest_unit_do_not_come_back() -> None:
+    with pytest.raises(AmountError, match="USDC.*digits below its smallest unit, 1e-6"):
+        to_smallest(to_units([1], 7), 6, token="USDC")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**36)), min_size=1))
+def test_totals_equal_the_sums_of_integers(pairs: list[tuple[str, int]]) -> None:
+    groups, numbers = map(list, zip(*pairs, strict=True))
+    units = to_units(numbers, 18)
+    assert whole(total(units), 18) == sum(numbers)
+    sums: dict[str, int] = {}
+    for group, number in pairs:
+        sums[group] = sums.get(group, 0) + number
+    try:
+        found = total(units, by=groups)
+    except AmountError:
+        assert max(sums.values()) >= 10**37
+    else:
+        assert {group: whole(amount, 18) for group, amount in found.items()} == sums
+        assert found.dtype == AMOUNT
+
+
+def test_a_total_over_unknown_amounts_is_refused() -> None:
+    with pytest.raises(AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomalies"):
+        total(to_units([1, None], 0).rename("fee"))
+
+
+def test_the_total_of_nothing_is_zero() -> None:
+    assert total(to_units([], 18)) == Decimal(0)
+
+
+def test_floats_are_no_amounts() -> None:
+    with pytest.raises(AmountError, match="'fee' is float64, not an exact amount"):
+        total(pd.Series([1.0], name="fee"))
+
+
+def test_a_narrower_type_is_checked() -> None:
+    amounts = to_units([10**20], 0, dtype=LIMIT).rename("volume")
+    with pytest.raises(AmountError, match="'volume' at 0: 10{20}.0*,? ?.*does not fit"):
+        fit(amounts)
+    assert issubclass(AmountError, ValueError)
+    assert issubclass(AmountError, LabError)
+
+
+@given(st.integers(-(10**37) + 1, 10**37 - 1))
+def test_floats_are_correctly_rounded(number: int) -> None:
+    assert to_float(to_units([number], 18)).tolist() == [number / 10**18]
+
+
+def test_only_exact_columns_become_floats() -> None:
+    frame = pd.DataFrame({"size": to_units(["25", None], 1), "market": ["LRC-ETH", "ETH-USDC"]})
+    floats = to_float(frame)
+    assert floats["size"].dtype == "float64"
+    assert floats["size"].isna().tolist() == [False, True]
+    assert floats["market"].equals(frame["market"])
+    assert to_float(frame["market"]).equals(frame["market"])

@@ -1,0 +1,514 @@
+"""Every layout, every odd row, every refusal: the frames against plain Python integers."""
+
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from making import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
+from pandas.testing import assert_frame_equal
+
+from loopring_lab import rows, tables, wire
+from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.lookup import Listing
+
+COLUMNS = [
+    "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",
+    "price", "notional", "fee", "fee_token", "fee_bps", "order_hash", "block_id", "index_in_block",
+    "token_id", "storage_id", "extra",
+]  # fmt: skip
+AMOUNTS = ["size", "price", "notional", "fee"]
+
+
+def reasons(frame: pd.DataFrame) -> list[str]:
+    return tables.anomalies(frame)["reason"].tolist()
+
+
+# Properties
+
+
+@given(histories())
+def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
+    frame = read(page(rows)).set_index("trade_id")
+    assert len(frame) == len(rows)
+    for members in rows:
+        got = frame.loc[int(members[1])]
+        base, quote = NAMES[members[5].removeprefix("AMM-")]
+        received = base if members[2] == "BUY" else quote
+        assert whole(got["size"], DECIMALS[base]) == int(members[3])
+        assert whole(got["fee"], DECIMALS[received]) == int(members[6])
+        assert got["price"] == Decimal(members[4])
+        exact = EXACT.multiply(got["size"], got["price"])
+        assert abs(EXACT.subtract(got["notional"], exact)) <= Decimal("0.5e-18")
+    assert not reasons(frame.reset_index())
+
+
+@given(histories(numbers=True))
+def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
+    text = [json.dumps({"totalNum": len(rows_), "trades": [members]}).encode() for members in rows_]
+    listing = Listing(tokens(), markets())
+    for one in text:
+        fast, slow = wire.read([one]), wire.read([one], fast=False)
+        assert fast.columns.equals(slow.columns)
+        typed = [rows.typed(batch, [-1], listing, "received").to_pandas() for batch in (fast, slow)]
+        assert_frame_equal(*typed)
+    assert_frame_equal(read(text), read([json.loads(one) for one in text]))
+
+
+def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
+    for length in range(7, 15):
+        members = [row()[:length], row(id="2")[:length]]
+        assert wire._read_regular([page(members), page(members)], 0, "account") is not None
+
+
+@given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
+def test_row_order_page_split_and_overlap_do_not_matter(
+    rows: list[list[Any]], chance: random.Random, step: int
+) -> None:
+    frame = read(page(rows))
+    mixed = rows + rows[: len(rows) // 2]
+    chance.shuffle(mixed)
+    pages = [page(mixed[at : at + step]) for at in range(0, len(mixed), step)]
+    assert_frame_equal(read(pages), frame)
+
+
+# Layouts
+
+
+def test_a_full_row_has_every_documented_member() -> None:
+    frame = read(page([row()]))
+    assert frame.columns.tolist() == COLUMNS
+    got = frame.iloc[0]
+    assert got["created_at"] == pd.Timestamp("2022-07-12 15:07:39.610", tz="UTC")
+    assert (got["trade_id"], got["account_id"], got["token_id"], got["storage_id"]) == (8919527, 147661, 1, 2)
+    assert (got["block_id"], got["index_in_block"]) == (24697, 343)
+    assert (got["market"], got["base"], got["quote"], got["side"], got["role"]) == (
+        "LRC-ETH",
+        "LRC",
+        "ETH",
+        "SELL",
+        "taker",
+    )
+    assert (got["size"], got["price"]) == (Decimal("453.794"), Decimal("0.00035669"))
+    assert got["notional"] == Decimal("453.794") * Decimal("0.00035669")
+    assert (got["fee"], got["fee_token"]) == (Decimal("0.00161868"), "ETH")
+    assert got["order_hash"].startswith("0x0a417a89")
+    assert pd.isna(got["fill_type"])
+    assert pd.isna(got["extra"])
+    assert all(str(frame[name].dtype) == "decimal256(37, 18)[pyarrow]" for name in AMOUNTS)
+    assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
+    assert str(frame["fee_bps"].dtype) == "float64"
+
+
+@pytest.mark.parametrize(
+    ("length", "known"),
+    [
+        (7, []),
+        (8, ["block_id"]),
+        (9, ["block_id", "index_in_block"]),
+        (10, ["account_id", "token_id", "storage_id"]),
+        (11, ["block_id", "index_in_block", "account_id", "token_id"]),
+        (12, ["block_id", "index_in_block", "account_id", "token_id", "storage_id"]),
+        (13, ["block_id", "index_in_block", "account_id", "token_id", "storage_id", "order_hash"]),
+        (14, ["block_id", "index_in_block", "account_id", "token_id", "storage_id", "order_hash", "role"]),
+    ],
+)
+def test_shorter_rows_leave_what_they_lack_null(length: int, known: list[str]) -> None:
+    full = row()
+    members = [*full[:7], *full[9:12]] if length == 10 else full[:length]
+    got, whole_row = read(page([members])), read(page([full]))
+    optional = ["account_id", "role", "order_hash", "block_id", "index_in_block", "token_id", "storage_id"]
+    assert [name for name in optional if got[name].notna().all()] == [n for n in optional if n in known]
+    same = [name for name in COLUMNS if name not in optional or name in known]
+    assert_frame_equal(got[same], whole_row[same])
+
+
+def test_ten_members_can_be_read_by_position() -> None:
+    got = read(page([row()[:10]]), ten_members="block").iloc[0]
+    assert (got["block_id"], got["index_in_block"], got["account_id"]) == (24697, 343, 147661)
+
+
+def test_further_members_are_kept_verbatim_and_listed() -> None:
+    frame = read(page([[*row(), "new", 7, None, {"a": [1]}]]))
+    extra = json.loads(frame["extra"].iloc[0])
+    assert {name: extra[name] for name in ("14", "15", "16", "17")} == {
+        "14": "new",
+        "15": "7",
+        "16": None,
+        "17": {"a": ["1"]},
+    }
+    assert reasons(frame) == ["more members than are known"]
+    assert frame["role"].tolist() == ["taker"]
+
+
+@pytest.mark.parametrize("fee_token", ["received", "base", "quote", "row"])
+@pytest.mark.parametrize("side", ["BUY", "SELL"])
+def test_the_fee_s_token_is_a_choice(fee_token: str, side: str) -> None:
+    sold = 1 if side == "SELL" else 0
+    got = read(page([row(side=side, tokenId=str(sold), market="LRC-ETH")]), fee_token=fee_token).iloc[0]
+    base_is_it = {"received": side == "BUY", "base": True, "quote": False, "row": side == "SELL"}[fee_token]
+    assert got["fee_token"] == ("LRC" if base_is_it else "ETH")
+    gross = got["size"] if base_is_it else got["notional"]
+    assert got["fee_bps"] == pytest.approx(float(got["fee"] / gross) * 10_000, rel=1e-12)
+
+
+def test_fee_scales_by_the_decimals_of_its_own_token() -> None:
+    sell = read(page([row(market="ETH-USDT", tokenId="0", feeAmount="1500000")])).iloc[0]
+    assert (sell["fee"], sell["fee_token"]) == (Decimal("1.5"), "USDT")
+    unknown = read(page([row(tokenId="999")]), fee_token="row")
+    assert unknown["fee"].isna().all()
+    assert json.loads(unknown["extra"].iloc[0])["feeAmount"] == "1618680000000000"
+
+
+@pytest.mark.parametrize(
+    "market", ["AMM-LRC-ETH", "LP-LRC-ETH", "COMBINE-LRC-ETH", "lrc-eth", "amm-Lrc-Eth", "LRC-ETH"]
+)
+def test_prefixed_and_odd_cased_markets_are_found(market: str) -> None:
+    frame = read(page([row(market=market)]))
+    assert frame["market"].tolist() == ["LRC-ETH"]
+    assert frame["fill_type"].isna().tolist() == [not market.upper().startswith("AMM-")]
+    assert not reasons(frame)
+
+
+def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split() -> None:
+    names = tables.tokens(
+        [{"tokenId": i, "symbol": s, "decimals": 8} for i, s in enumerate(["LP-A-B", "A", "AMM-A", "b", "B"])]
+    )
+    records = [("LP-A-B-A", 0, 1), ("A-B", 1, 4), ("AMM-A-B", 2, 4), ("A-b", 1, 3)]
+    listed = tables.markets(
+        [{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, b, q in records], names
+    )
+    asked = ["LP-A-B-A", "AMM-A-B", "LP-A-b", "A-B", "a-B"]
+    pages = page([row(id=str(i), createdAt=str(i + 1), market=m, tokenId="7") for i, m in enumerate(asked)])
+    frame = tables.trades(pages, names, listed)
+    assert frame["base"].astype(object).where(frame["base"].notna(), None).tolist() == [
+        "LP-A-B",
+        "AMM-A",
+        "A",
+        "A",
+        None,
+    ]
+    assert frame["quote"].iloc[2:4].tolist() == ["b", "B"]
+    assert "could be any of A-B, A-b" in reasons(frame)[-1]
+
+
+def test_numbers_and_nulls_are_read_as_their_text() -> None:
+    text = b'{"totalNum": 2, "trades": [[1657638459610, 8919527, "SELL", 453794000000000000000, 3.5669E-4, "LRC-ETH",'
+    numbers = text + b" 1618680000000000, 24697, 343, 147661, 1, 2, null, null]]}"
+    frame = read(numbers)
+    expected = read(page([row(orderHash=None, type=None)]))
+    assert_frame_equal(frame, expected)
+    assert not reasons(frame)
+    assert read(text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}")[
+        "size"
+    ].tolist() == [Decimal("453.794")]
+
+
+def test_unknown_time_is_not_1970() -> None:
+    frame = read(page([row(createdAt="0"), row(id="2")]))
+    assert frame["created_at"].isna().tolist() == [False, True]
+    assert reasons(frame) == ["createdAt is 0"]
+
+
+def test_fill_types_can_be_given_for_each_page() -> None:
+    frame = read([page([row(id="1")]), page([row(id="2", market="AMM-LRC-ETH")])], fill_type=["dex", "amm"])
+    assert frame["fill_type"].tolist() == ["dex", "amm"]
+    with pytest.raises(LabError, match="2 labels for 1 pages"):
+        read([page([row()])], fill_type=["dex", "amm"])
+    with pytest.raises(LabError, match="fill_type='pool' is not known"):
+        read([page([row()])], fill_type="pool")
+
+
+def test_no_trades_still_make_a_typed_frame() -> None:
+    for nothing in ([], page([]), [page([]), page([])]):
+        frame = read(nothing)
+        assert frame.columns.tolist() == COLUMNS
+        assert frame.dtypes.astype(str).tolist() == read(page([row()])).dtypes.astype(str).tolist()
+        assert tables.anomalies(frame).empty
+
+
+# Odd rows
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"market": "NEW-COIN", "tokenId": "5"}, "market 'NEW-COIN' is not in the markets table"),
+        ({"tokenId": "0"}, "tokenId is not the token sold"),
+        ({"side": "HOLD"}, "side 'HOLD' is not BUY or SELL"),
+        ({"type": "broker"}, "type 'broker' is not maker or taker"),
+        ({"blockId": "maker"}, "blockId 'maker' is not a whole number"),
+        ({"storageId": str(2**70)}, f"storageId '{2**70}' is not a whole number"),
+        ({"size": None}, "size is missing"),
+        ({"id": None}, "id is missing"),
+        ({"market": None}, "market is missing"),
+        ({"size": "-5"}, "size is negative"),
+        ({"createdAt": "0"}, "createdAt is 0"),
+    ],
+)
+def test_an_odd_row_is_kept_and_listed_with_its_reason(members: dict[str, Any], reason: str) -> None:
+    frame = read(page([row(**members), row(id="1", createdAt="1")]))
+    assert len(frame) == 2
+    assert reasons(frame) == [reason]
+    kept = json.loads(tables.anomalies(frame)["extra"].iloc[0])
+    for name, value in members.items():
+        if name in ("side", "type", "blockId", "storageId"):
+            assert kept[name] == value
+
+
+def test_amounts_of_an_unknown_market_are_kept_as_integers() -> None:
+    frame = read(page([row(market="NEW-COIN")]))
+    assert frame[["size", "fee", "notional"]].isna().all(axis=None)
+    assert frame["market"].tolist() == ["NEW-COIN"]
+    kept = json.loads(frame["extra"].iloc[0])
+    assert (kept["size"], kept["feeAmount"]) == ("453794000000000000000", "1618680000000000")
+
+
+def test_a_market_whose_token_is_not_listed_is_odd() -> None:
+    listed = tables.markets([{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens())
+    frame = tables.trades(page([row(market="LRC-NEW", side="BUY", tokenId="77")]), tokens(), listed)
+    assert reasons(frame) == ["tokenId 77 of market 'LRC-NEW' is not in the tokens table"]
+    assert frame["size"].tolist() == [Decimal("453.794")]
+
+
+def test_one_identity_with_two_contents_keeps_both_and_says_so() -> None:
+    frame = read([page([row(), row(id="1")]), page([row(size="1")]), page([row()])])
+    assert len(frame) == 3
+    assert reasons(frame) == ["repeated identity with other content"] * 2
+    assert sorted(tables.anomalies(frame)["size"]) == [Decimal("1E-18"), Decimal("453.794")]
+
+
+def test_both_sides_of_a_fill_are_two_rows() -> None:
+    frame = read(page([row(side="BUY", tokenId="0", orderHash="0x1"), row(side="SELL", orderHash="0x2")]))
+    assert len(frame) == 2
+    assert not reasons(frame)
+
+
+def test_frames_put_together_list_a_fill_that_differs_between_them_but_not_a_copy() -> None:
+    one, other = read(page([row()])), read(page([row(feeAmount="0")]))
+    assert reasons(pd.concat([one, one], ignore_index=True)) == []
+    assert len(reasons(pd.concat([one, other], ignore_index=True))) == 2
+
+
+def test_a_pool_s_fill_among_order_book_fills_is_odd() -> None:
+    frame = read(page([row(market="AMM-LRC-ETH")]), fill_type="dex")
+    assert reasons(frame) == ["a pool's market among order-book fills"]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "expected", "got"),
+    [
+        (b'{"totalNum": 1, "trades": [["1"', "pages[0]", "JSON", "31 characters that break off or go wrong"),
+        (b'{"totalNum": 1, "trades": {"0": []}}', "pages[0].trades", "a list of rows", 'dict {"0":[]}'),
+        (b'{"totalNum": 1, "trades": [{}]}', "pages[0].trades[0]", "a list of members", "dict {}"),
+        (b'{"totalNum": 1}', "pages[0]", 'an object with "totalNum" and "trades"', 'dict {"totalNum":"1"}'),
+        (b"[]", "pages[0]", 'an object with "totalNum" and "trades"', "list []"),
+        (b'{"totalNum": 1, "trades": null}', "pages[0].trades", "a list of rows", "nothing (null)"),
+        (b'{"totalNum": 1, "trades": [["1", "2"]]}', "pages[0].trades[0]", "7 or more members", "2: list"),
+        (b'{"totalNum": 1, "trades": ["\xff"]}', "pages[0]", "JSON", "bytes that are not UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_broken_page_is_refused_with_its_place(text: bytes, field: str, expected: str, got: str) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(text)
+    assert (caught.value.field, caught.value.expected) == (field, expected)
+    assert got in str(caught.value.got)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "expected"),
+    [
+        ({"size": "1.5"}, "pages[1].trades[2][3] (size)", "a whole number of smallest units"),
+        ({"feeAmount": "x"}, "pages[1].trades[2][6] (feeAmount)", "a whole number of smallest units"),
+        ({"price": "cheap"}, "pages[1].trades[2][4] (price)", "a decimal number"),
+        ({"createdAt": "yesterday"}, "pages[1].trades[2][0] (createdAt)", "whole milliseconds"),
+        ({"id": "0xff"}, "pages[1].trades[2][1] (id)", "a whole number"),
+        ({"size": True}, "pages[1].trades[2][3] (size)", "a whole number of smallest units"),
+        ({"size": ["1"]}, "pages[1].trades[2][3] (size)", "a whole number of smallest units"),
+    ],
+)  # fmt: skip
+def test_a_member_that_is_not_its_number_is_refused_with_its_place(
+    members: dict[str, Any], field: str, expected: str
+) -> None:
+    fine = [row(id=str(number)) for number in range(4)]
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read([page(fine), page([*fine[:2], row(**members), *fine[2:]])])
+    assert (caught.value.field, caught.value.expected) == (field, expected)
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        ({"size": "1" + "0" * 40}, r"LRC in pages\[0\].trades\[0\]\[3\] \(size\).*does not fit decimal256\(37, 18\)"),
+        ({"size": "1" + "0" * 80}, r"pages\[0\].trades\[0\]\[3\] \(size\).*more than 76 digits"),
+        ({"market": "THIRTY-ETH", "tokenId": "40", "size": "1"}, r"THIRTY in .* 1 with 30 decimals does not fit"),
+        ({"price": "1E-19"}, r"\[4\] \(price\): price 1E-19 does not fit"),
+        ({"price": "1E18", "size": "1" + "0" * 30}, r"size times price, .*does not fit"),
+    ],
+)  # fmt: skip
+def test_an_amount_that_does_not_fit_is_named_and_never_rounded(members: dict[str, Any], named: str) -> None:
+    with pytest.raises(AmountError, match=named):
+        read(page([row(**members)]))
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"):
+        read(page([row()]), fee_token="paid")
+    with pytest.raises(LabError, match="ten_members='x' is not known"):
+        read(page([row()]), ten_members="x")
+
+
+# Tokens and markets
+
+
+def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
+    answer = json.loads((recordings / "samples" / "uat_exchange_tokens_8.json").read_text())
+    frame = tables.tokens(answer)
+    for record in answer:
+        got = frame[frame["token_id"] == record["tokenId"]].iloc[0]
+        for group, column in (
+            ("orderAmounts", "order_amounts"),
+            ("luckyTokenAmounts", "lucky_token_amounts"),
+        ):
+            for bound, text in record[group].items():
+                assert whole(got[f"{column}_{bound}"], record["decimals"]) == int(text)
+        assert whole(got["fast_withdraw_limit"], record["decimals"]) == int(record["fastWithdrawLimit"])
+        assert [got["gas_amounts_distribution"], got["gas_amounts_deposit"]] == [
+            int(record["gasAmounts"][name]) for name in ("distribution", "deposit")
+        ]
+        same = ["type", "name", "address", "decimals", "precision", "enabled"]
+        assert [got[name] for name in same] == [record[name] for name in same]
+        assert got["precision_for_order"] == record["precisionForOrder"]
+    assert frame.loc["LP-USDC-ETH", "order_amounts_maximum"] == Decimal(10) ** 31
+    assert str(frame["order_amounts_dust"].dtype) == "decimal256(76, 18)[pyarrow]"
+
+
+def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
+    answer = json.loads((recordings / "mainnet_block_a" / "tokens.json").read_text())
+    frame = tables.tokens(answer)
+    assert frame.index.is_unique
+    assert sorted(label for label in frame.index if "#" in label) == sorted(
+        f"{t['symbol']}#{t['tokenId']}" for t in answer if t["symbol"] == "LP-ETH-USDT"
+    )
+    assert frame["extra"].isna().all()
+
+
+def test_older_records_have_nulls(recordings: Path) -> None:
+    sample = json.loads((recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json").read_text())
+    frame = tables.tokens(sample)
+    assert frame.loc["USDT", "order_amounts_minimum"] == Decimal(5)
+    assert (
+        frame[["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]]
+        .isna()
+        .all(axis=None)
+    )
+    market = tables.markets([sample["market"]], frame).iloc[0]
+    assert (market["base"], market["quote"], market["precision_for_price"]) == ("DAI", "USDT", 4)
+    assert pd.isna(market[["status", "amm_open", "orderbook_open", "created_at"]]).all()
+
+
+@pytest.mark.parametrize("name", ["docs_exchange_tokens_sample", "mainnet_exchange_tokens_folio_2023"])
+def test_recorded_token_answers_are_read(recordings: Path, name: str) -> None:
+    text = (recordings / "samples" / f"{name}.json").read_bytes()
+    frame = tables.tokens(text)
+    assert frame.index.tolist() == ["ETH", "LRC"]
+    assert frame["decimals"].tolist() == [18, 18]
+    assert frame.loc["LRC", "fast_withdraw_limit"] == Decimal(750_000)
+
+
+def test_recorded_market_answer_is_read(recordings: Path) -> None:
+    frame = tables.markets((recordings / "samples" / "docs_mix_markets_sample.json").read_text())
+    assert frame.index.tolist() == ["LRC-ETH", "ETH-USDT", "DAI-USDT", "USDC-ETH"]
+    assert frame["created_at"].isna().tolist() == [False, False, True, False]
+    assert frame.loc["LRC-ETH", "created_at"] == pd.Timestamp(1617967800000, unit="ms", tz="UTC")
+    assert frame[["base", "quote"]].loc["DAI-USDT"].tolist() == ["DAI", "USDT"]
+    assert frame["orderbook_agg_levels"].tolist() == [5, 3, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("status", "amm", "book"), [(0, False, False), (1, True, False), (2, False, True), (3, True, True)]
+)
+def test_market_status_is_a_mask(status: int, amm: bool, book: bool) -> None:
+    got = tables.markets([{"market": "A-B", "baseTokenId": 1, "quoteTokenId": 2, "status": status}]).iloc[0]
+    assert (got["amm_open"], got["orderbook_open"]) == (amm, book)
+
+
+def test_without_tokens_a_name_with_more_hyphens_is_not_split() -> None:
+    records = [{"market": m, "baseTokenId": 1, "quoteTokenId": 2} for m in ("A-B", "LP-A-B-C")]
+    assert tables.markets(records)["base"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "expected"),
+    [
+        ({"symbol": "A", "decimals": 1}, "tokens[0].token_id", "a number"),
+        ({"tokenId": 1, "decimals": 1}, "tokens[0].symbol", "a name"),
+        ({"tokenId": 1, "symbol": "A", "decimals": "many"}, "tokens[0].decimals", "a whole number"),
+        ({"tokenId": 1, "symbol": "A", "decimals": 1, "enabled": "yes"}, "tokens[0].enabled", "true or false"),
+        ({"tokenId": 1, "symbol": "A", "decimals": 1, "orderAmounts": []}, "tokens[0].orderAmounts", "an object"),
+        ({"tokenId": 1, "symbol": "A", "decimals": 1, "orderAmounts": {"dust": "-1"}}, "tokens[0].orderAmounts.dust", "an amount of 0 or more"),
+        ("A", "tokens[0]", "a record"),
+    ],
+)  # fmt: skip
+def test_a_broken_token_record_is_refused_with_its_place(record: Any, field: str, expected: str) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        tables.tokens([record])
+    assert (caught.value.field, caught.value.expected) == (field, expected)
+
+
+def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
+    record = {"tokenId": 1, "symbol": "BIG", "decimals": 0, "orderAmounts": {"maximum": "1" + "0" * 60}}
+    with pytest.raises(AmountError, match=r"BIG.orderAmounts.maximum.*does not fit decimal256\(76, 18\)"):
+        tables.tokens([record])
+
+
+def test_unknown_fields_are_kept() -> None:
+    frame = tables.tokens(
+        [
+            {
+                "tokenId": 1,
+                "symbol": "A",
+                "decimals": 1,
+                "new": {"x": 1},
+                "gasAmounts": {"deposit": "5", "burn": "7"},
+            }
+        ]
+    )
+    assert json.loads(frame["extra"].iloc[0]) == {"new": {"x": 1}, "gasAmounts": {"burn": "7"}}
+    assert frame["gas_amounts_deposit"].tolist() == [5]
+
+
+def test_token_ids_are_unique() -> None:
+    with pytest.raises(UnexpectedAnswer, match="each id once, got 5 twice"):
+        tables.tokens([{"tokenId": 5, "symbol": s, "decimals": 1} for s in "AB"])
+
+
+# Samples of trades
+
+
+def test_the_recorded_row_is_read(recordings: Path) -> None:
+    block = recordings / "mainnet_block_a"
+    listed = tables.tokens((block / "tokens.json").read_bytes())
+    pairs = tables.markets((block / "markets.json").read_bytes(), listed)
+    got = tables.trades(
+        (recordings / "samples" / "docs_user_trades_sample.json").read_bytes(), listed, pairs
+    ).iloc[0]
+    assert whole(got["size"], 18) == 453794000000000000000
+    assert whole(got["fee"], 18) == 1618680000000000
+    assert (got["price"], got["fee_token"], got["account_id"]) == (Decimal("0.00035669"), "ETH", 147661)
+    assert np.isclose(got["fee_bps"], 100.0, atol=0.01)
+
+
+def test_an_nft_trade_is_refused(recordings: Path) -> None:
+    with pytest.raises(UnexpectedAnswer, match="got an NFT trade of 19 members.*leave that page out"):
+        read((recordings / "samples" / "docs_nft_trades_sample.json").read_bytes())
