@@ -1,0 +1,187 @@
+"""The synthetic exchange: a seeded year of trading whose every truth is known.
+
+Integers and ``getrandbits`` only, so the same seed gives the same bytes on every platform and Python version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from loopring_lab.errors import LabError
+from loopring_lab.relayer.crowd import ARBITRAGEUR, MAKERS, TAKERS
+from loopring_lab.relayer.facts import MARKETS, TOKENS, Market, market_record, token_record
+from loopring_lab.relayer.history import History, RowKey
+from loopring_lab.relayer.simulation import Fill, Simulation
+from loopring_lab.relayer.wire import POOL_PREFIX, Row, price_text
+
+__all__ = ["Fill", "World"]
+
+LARGEST = 50.0
+SMALLEST = 0.001
+
+
+class _Seed(NamedTuple):
+    seed: int
+    thousandths: int
+
+
+class World:
+    """A year of synthetic trading on real tokens, markets and pools.
+
+    Parameters
+    ----------
+    seed : int
+        Which year; the same seed gives the same bytes everywhere.
+    size : float
+        Scale of the number of trades, from 0.001 to 50, in steps of 0.001; 1 gives 25 accounts with 40 to
+        20,000 trades.
+
+    Raises
+    ------
+    LabError
+        Where seed or size are out of range.
+
+    Examples
+    --------
+    >>> world = World(seed=1, size=0.01)
+    >>> world.label, len(world.accounts)
+    ('synthetic world, seed 1', 25)
+    """
+
+    def __init__(self, seed: int = 1, size: float = 1.0) -> None:
+        if seed < 0:
+            raise LabError(
+                f"World seed: expected a whole number from 0, got {seed}. Give for example seed=1."
+            )
+        if not SMALLEST <= size <= LARGEST:
+            raise LabError(
+                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the usual year."
+            )
+        self.seed, self.size = seed, size
+        self._key = _Seed(seed, int(size * 1000 + 0.5))
+
+    def __repr__(self) -> str:
+        return f"World(seed={self.seed}, size={self.size})"
+
+    @property
+    def label(self) -> str:
+        """What the data is, for captions."""
+        return f"synthetic world, seed {self.seed}"
+
+    @property
+    def accounts(self) -> list[int]:
+        """User accounts that trade, takers first; the pools' accounts are in `pools`."""
+        takers = [taker.id for taker in (ARBITRAGEUR, *TAKERS)]
+        return takers + [maker for maker in MAKERS if maker not in takers]
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Account id of the pool of every market whose pool trades."""
+        pools = {name: market.pool for name, market in MARKETS.items() if market.has_pool}
+        return {name: account for name, account in pools.items() if account is not None}
+
+    @property
+    def fills(self) -> tuple[Fill, ...]:
+        """Every fill, in order of time; made when first asked for and kept for the process."""
+        return _simulate(self._key).fills
+
+    @property
+    def history(self) -> History:
+        """Both sides of every fill, as rows; made when first asked for and kept for the process."""
+        return _history(self._key)
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Token records as the relayer serves them.
+
+        Returns
+        -------
+        list of dict
+            Every documented field.
+        """
+        return [token_record(token) for token in TOKENS.values()]
+
+    def markets(self) -> list[dict[str, Any]]:
+        """Market records as the relayer serves them.
+
+        Returns
+        -------
+        list of dict
+            Every documented field.
+        """
+        return [market_record(market) for market in MARKETS.values()]
+
+    def latent_dollars(self, symbol: str, time_ms: int) -> int:
+        """The price of a token that all its markets follow.
+
+        Parameters
+        ----------
+        symbol : str
+            A symbol of `facts.TOKENS`.
+        time_ms : int
+            A time inside the year, in ms since the epoch.
+
+        Returns
+        -------
+        int
+            10**-12 dollars per unit.
+        """
+        return _simulate(self._key).latent.dollars(TOKENS[symbol], time_ms)
+
+
+@lru_cache(maxsize=4)
+def _simulate(key: _Seed) -> Simulation:
+    simulation = Simulation(*key)
+    simulation.run()
+    return simulation
+
+
+@lru_cache(maxsize=4)
+def _history(key: _Seed) -> History:
+    fills = _simulate(key).fills
+    return History(_keys(fills), _Rows(fills))
+
+
+def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
+    for fill in fills:
+        yield RowKey(fill.taker, fill.market, fill.venue, fill.taker_hash)
+        yield RowKey(fill.maker, fill.market, fill.venue, fill.maker_hash)
+
+
+class _Rows:
+    """Row numbers to rows: the taker's side of fill n is row 2n, the maker's 2n + 1."""
+
+    def __init__(self, fills: tuple[Fill, ...]) -> None:
+        self._fills = fills
+
+    @cached_property
+    def _scales(self) -> dict[str, tuple[int, int]]:
+        return {name: _price_scale(market) for name, market in MARKETS.items()}
+
+    def __call__(self, number: int) -> Row:
+        fill, is_maker = self._fills[number >> 1], bool(number & 1)
+        buys = (fill.side == "BUY") is not is_maker
+        market = MARKETS[fill.market]
+        up, down = self._scales[fill.market]
+        return (
+            str(fill.time_ms),
+            str(fill.id),
+            "BUY" if buys else "SELL",
+            str(fill.size),
+            price_text(fill.quote * up // (fill.size * down)),
+            POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
+            "0" if is_maker else str(fill.fee),
+            str(fill.block_id),
+            str(fill.index_in_block),
+            str(fill.maker if is_maker else fill.taker),
+            str(market.quote.id if buys else market.base.id),
+            str(fill.maker_storage if is_maker else fill.taker_storage),
+            fill.maker_hash if is_maker else fill.taker_hash,
+            "maker" if is_maker else "taker",
+        )
+
+
+def _price_scale(market: Market) -> tuple[int, int]:
+    """What brings quote / size to 10**-8 quote units per base unit."""
+    return 10 ** (market.base.decimals + 8), 10**market.quote.decimals

@@ -1,0 +1,79 @@
+"""A relayer with chosen settings, and a plain way to ask it."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from loopring_lab.relayer import Relayer, Settings, World
+
+TRADES = "/user/trades"
+
+
+class Asker:
+    """Asks one relayer with plain requests."""
+
+    def __init__(self, relayer: Relayer) -> None:
+        self.relayer = relayer
+        self.session = requests.Session()
+
+    def get(self, path: str, key: str | None = None, **query: Any) -> requests.Response:
+        headers = {"X-API-KEY": self.relayer.api_key if key is None else key}
+        url = self.relayer.base_url + "/api/v3" + path
+        return self.session.get(url, headers=headers, params=query, timeout=10)
+
+    def trades(self, **query: Any) -> tuple[int, list[list[Any]]]:
+        answer = self.get(TRADES, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["totalNum"], answer.json()["trades"]
+
+    def pages(self, **query: Any) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        while True:
+            total, page = self.trades(offset=len(rows), limit=50, **query)
+            rows += page
+            if len(rows) >= total or not page:
+                return rows
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    return World(seed=1, size=0.05)
+
+
+@pytest.fixture
+def ask(world: World) -> Iterator[Callable[..., Asker]]:
+    """Make a relayer of the small world, or of a recording, with the given settings."""
+    made: list[Asker] = []
+
+    def make(*, recording: Path | None = None, clock: Any = None, **settings: Any) -> Asker:
+        more = {} if clock is None else {"clock": clock}
+        source = world if recording is None else None
+        relayer = Relayer(source, Settings(**settings), recording=recording, **more)
+        made.append(Asker(relayer.start()))
+        return made[-1]
+
+    yield make
+    for asker in made:
+        asker.session.close()
+        asker.relayer.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A recording of two accounts, one of them with an empty history."""
+    (tmp_path / "tokens.json").write_text(
+        '[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]'
+    )
+    (tmp_path / "markets.json").write_text('{"markets": [{"market": "LRC-ETH", "enabled": true}]}')
+    (tmp_path / "trades").mkdir()
+    rows = [
+        ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1", "0", "0", "7", "0", "4", "0xaa"],
+        ["1700000000001", "11", "SELL", 5, None, "AMM-LRC-ETH", 0.50, "0", "0", "7", "1", "2", "0xbb"],
+    ]
+    (tmp_path / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 2, "trades": rows}))
+    (tmp_path / "trades" / "8-dex.json").write_text('{"totalNum": 0, "trades": []}')
+    return tmp_path

@@ -1,0 +1,67 @@
+"""The relayer keeps to its own OpenAPI document, whatever it is asked."""
+
+from collections import Counter
+
+import pytest
+import schemathesis
+from schemathesis import engine
+from schemathesis.config import SchemathesisConfig
+
+from loopring_lab.relayer import Relayer, Settings, World
+
+RULES = {
+    "seed": 1,
+    "headers": {"X-API-KEY": "key"},
+    "generation": {"max-examples": 60},
+    # Whether accountId is needed depends on orderHash, which OpenAPI cannot say; so 400 may be the answer to
+    # what the document allows. Every other check is as strict as it comes.
+    "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", "400"]}},
+}
+
+
+@pytest.mark.parametrize("shape", ["result_info", "flat"])
+def test_no_defect_and_no_violation_in_any_phase(shape):
+    relayer = Relayer(World(size=0.01), Settings(error_shape=shape), api_key="key")
+    config = SchemathesisConfig.from_dict(RULES)
+    schema = schemathesis.openapi.from_asgi("/openapi.json", relayer.app, config=config)
+    events = list(engine.from_schema(schema).execute())
+
+    names = {type(event).__name__ for event in events}
+    assert not names & {"NonFatalError", "FatalError", "Interrupted"}
+    finished = [event for event in events if isinstance(event, engine.events.ScenarioFinished)]
+    statuses = Counter((event.phase.value, event.status.value) for event in finished)
+    assert {status for _, status in statuses} <= {"success", "skip"}, failures(finished)
+    assert {phase for phase, status in statuses if status == "success"} >= {"examples", "coverage", "fuzzing"}
+    assert sum(relayer.counts.requests.values()) > 200
+
+
+def failures(finished):
+    return [
+        failure
+        for event in finished
+        for checks in event.recorder.checks.values()
+        for check in checks
+        if (failure := check.failure_info)
+    ]
+
+
+def test_the_document_tells_this_relayers_parameters():
+    relayer = Relayer(World(size=0.01))
+    document = relayer.app.openapi()
+    assert set(document["paths"]) == {"/api/v3/exchange/tokens", "/api/v3/mix/markets", "/api/v3/user/trades"}
+    parameters = {
+        item["name"]: item for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]
+    }
+    assert set(parameters) == {
+        "accountId",
+        "market",
+        "orderHash",
+        "offset",
+        "limit",
+        "fillTypes",
+        "X-API-KEY",
+    }
+    assert parameters["limit"]["schema"]["maximum"] == 50
+    assert {"LRC-ETH", "AMM-LRC-ETH"} <= set(parameters["market"]["schema"]["enum"])
+    token = document["components"]["schemas"]["TokenRecord"]["properties"]
+    assert {"tokenId", "precisionForOrder", "orderAmounts", "gasAmounts"} <= set(token)

@@ -1,0 +1,132 @@
+"""Recordings are served as they are; broken ones are refused by file and place."""
+
+import json
+
+import pytest
+
+from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.relayer import Recording, Relayer
+
+
+@pytest.fixture(scope="module")
+def block(recordings):
+    return recordings / "mainnet_block_a"
+
+
+def test_every_recorded_row_is_served_as_recorded(ask, block):
+    relayer = ask(recording=block)
+    assert relayer.relayer.source == "recording mainnet_block_a"
+    rows = 0
+    for path in (block / "trades").glob("*.json"):
+        account, _, kind = path.stem.partition("-")
+        recorded = json.loads(path.read_bytes())
+        assert relayer.pages(accountId=account, fillTypes=kind) == recorded["trades"]
+        assert relayer.trades(accountId=account, fillTypes=kind)[0] == recorded["totalNum"]
+        if recorded["totalNum"] <= 50:
+            text = relayer.get("/user/trades", accountId=account, fillTypes=kind).text
+            assert text == json.dumps(recorded, separators=(",", ":"))
+        rows += recorded["totalNum"]
+    assert (rows, len(relayer.relayer.accounts)) == (364, 51)
+    for name in ("tokens", "markets"):
+        path = "/exchange/tokens" if name == "tokens" else "/mix/markets"
+        assert relayer.get(path).json() == json.loads((block / f"{name}.json").read_bytes())
+
+
+def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(ask, block):
+    rows = ask(recording=block).pages(accountId=11375)
+    files = [
+        json.loads((block / "trades" / f"11375-{kind}.json").read_bytes())["trades"]
+        for kind in ("amm", "dex")
+    ]
+    assert sorted(rows) == sorted(files[0] + files[1])
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
+
+
+def test_a_recorded_order_is_found_from_both_sides(ask, block):
+    settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
+    relayer = ask(recording=block)
+    for fill in settled[:40]:
+        own = [
+            r for r in relayer.relayer.rows(fill["account_id"]) if r[1] == fill["id"] and r[2] == fill["side"]
+        ]
+        total, rows = relayer.trades(orderHash=own[0][12])
+        assert own[0] in rows
+        assert total == len(rows)
+        assert {row[12] for row in rows} == {own[0][12]}
+
+
+def test_the_role_that_a_14th_member_adds_is_the_settled_one(ask, block):
+    settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
+    roles = {(fill["id"], fill["side"], fill["account_id"]): fill["role"] for fill in settled}
+    relayer = ask(recording=block, row_length=14)
+    rows = [row for account in relayer.relayer.accounts for row in relayer.pages(accountId=account)]
+    assert len(rows) == 364
+    assert all(roles[row[1], row[2], int(row[9])] == row[13] for row in rows)
+
+
+def test_odd_members_keep_their_own_json(ask, folder):
+    relayer = ask(recording=folder)
+    text = relayer.get("/user/trades", accountId=7).text
+    assert '"SELL",5,null,"AMM-LRC-ETH",0.5,' in text
+    assert relayer.trades(accountId=8) == (0, [])
+    assert relayer.relayer.accounts == [7, 8]
+    assert relayer.get("/user/trades", accountId=9).json()["resultInfo"]["code"] == 104003
+
+
+def test_a_short_row_is_not_filled_up(ask, folder):
+    row = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1"]
+    (folder / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 1, "trades": [row]}))
+    for length in (None, 7, 10, 13, 15):
+        assert ask(recording=folder, row_length=length).trades(accountId=7)[1] == [row]
+
+
+GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]
+
+
+SHORT, NO_TIME = GOOD[:6], ["soon", *GOOD[1:]]
+
+
+def saved(total, *rows):
+    return json.dumps({"totalNum": total, "trades": rows})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokens.json", "[", "tokens.json: expected JSON, got not JSON"),
+        ("tokens.json", '{"a": 1}', "tokens.json: expected a list of records, got {'a': 1}"),
+        ("tokens.json", "[1]", "tokens.json: expected a list of records"),
+        ("markets.json", "[]", "markets.json, member markets: expected a list of records, got None"),
+        ("markets.json", None, "markets.json: expected a readable file, got No such file"),
+        ("trades/7-amm.json", "[]", "trades/7-amm.json: expected totalNum and a list trades"),
+        ("trades/7-amm.json", saved(2, GOOD), "totalNum: expected the number of rows, 1, got 2"),
+        ("trades/7-amm.json", saved(1, SHORT), "7-amm.json, row 0: expected a list of 7 or more"),
+        ("trades/7-amm.json", saved(1, {}), "7-amm.json, row 0: expected a list of 7 or more"),
+        (
+            "trades/7-amm.json",
+            saved(2, GOOD, NO_TIME),
+            "row 1, member 0: expected createdAt in ms, got 'soon'",
+        ),
+        ("trades/7-pool.json", saved(0), "expected <accountId>-<amm or dex>.json, got 7-pool.json"),
+    ],
+)
+def test_a_broken_recording_is_refused_by_file_and_place(folder, file, content, message):
+    path = folder / file
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Relayer(recording=folder)
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("trades/<accountId>-<amm or dex>.json.")
+    assert str(folder) not in str(caught.value)
+
+
+def test_a_folder_without_trades_is_refused(tmp_path, folder):
+    for path in (folder / "trades").iterdir():
+        path.unlink()
+    with pytest.raises(UnexpectedAnswer, match="at least one file of trades"):
+        Recording(folder)
+    with pytest.raises(UnexpectedAnswer, match=r"tokens\.json"):
+        Recording(tmp_path / "nowhere")

@@ -1,0 +1,198 @@
+"""Keys, parameters, refusals, paths: what the contract says and what each error looks like."""
+
+import logging
+
+import pytest
+import requests
+
+from loopring_lab.relayer import Relayer, Settings
+
+ACCOUNT = 58344
+EMPTY, WRONG, NO_ACCOUNT, ARGUMENT = 104001, 104002, 104003, 100001
+
+
+def refusal(answer):
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/json"
+    body = answer.json()
+    assert set(body) == {"resultInfo"}
+    assert set(body["resultInfo"]) == {"code", "message"}
+    return body["resultInfo"]["code"], body["resultInfo"]["message"]
+
+
+def test_a_missing_or_empty_key_is_104001(ask):
+    relayer = ask()
+    url = f"{relayer.relayer.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
+    assert refusal(requests.get(url, timeout=5))[0] == EMPTY
+    assert refusal(requests.get(url, headers={"X-API-KEY": ""}, timeout=5))[0] == EMPTY
+
+
+@pytest.mark.parametrize("key", ["wrong", "w" * 43, "ключ".encode().decode("latin-1")])
+def test_a_wrong_key_is_104002(ask, key):
+    code, message = refusal(ask().get("/user/trades", key=key, accountId=ACCOUNT))
+    assert (code, message) == (WRONG, "invalid api key")
+
+
+def test_listings_need_no_key(ask):
+    relayer = ask()
+    for path in ("/exchange/tokens", "/mix/markets"):
+        assert requests.get(f"{relayer.relayer.base_url}/api/v3{path}", timeout=5).status_code == 200
+
+
+@pytest.mark.parametrize("account", ["", "x", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"])
+def test_an_unknown_account_is_104003(ask, account):
+    assert refusal(ask().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
+
+
+def test_no_account_is_104003(ask):
+    relayer = ask()
+    assert refusal(relayer.get("/user/trades"))[0] == NO_ACCOUNT
+    assert refusal(relayer.get("/user/trades", accountId=[ACCOUNT, 10083]))[0] == NO_ACCOUNT
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "51"), ("limit", "0"), ("limit", "-1"), ("limit", "ten"), ("limit", "5.0"), ("limit", ""),
+        ("limit", "9" * 5000), ("offset", "-1"), ("offset", "1e3"), ("offset", "1_0"), ("offset", "9" * 11),
+        ("market", "LRC-XYZ"), ("market", "lrc-eth"), ("market", ""), ("market", "AMM-AMM-LRC-ETH"),
+        ("fillTypes", "pool"), ("fillTypes", "dex,pool"), ("fillTypes", ""), ("fillTypes", "DEX"),
+        ("orderHash", "12"), ("orderHash", "0xzz"), ("orderHash", ""), ("limit", ["1", "2"]),
+        ("market", "\x00\n\x1b[31m" + "a" * 500),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_100001_and_named(ask, name, value):
+    code, message = refusal(ask().get("/user/trades", accountId=ACCOUNT, **{name: value}))
+    assert code == ARGUMENT
+    assert message.startswith(f"{name}: expected ")
+    assert message.isprintable()
+    assert len(message) < 160
+
+
+def test_limit_is_50_where_absent(ask):
+    relayer = ask()
+    assert len(relayer.trades(accountId=ACCOUNT)[1]) == 50
+    assert relayer.trades(accountId=ACCOUNT) == relayer.trades(accountId=ACCOUNT, limit=50, offset=0)
+
+
+def test_total_counts_the_whole_filter_whatever_the_page(ask):
+    relayer = ask()
+    total = len(relayer.relayer.rows(ACCOUNT))
+    for query in ({"limit": 1}, {"offset": total - 1}, {"offset": total + 1000}):
+        assert relayer.trades(accountId=ACCOUNT, **query)[0] == total
+
+
+def test_one_key_reads_every_account(ask):
+    relayer = ask()
+    for account in [*relayer.relayer.accounts, 1, 4]:
+        rows = relayer.pages(accountId=account)
+        assert {row[9] for row in rows} == {str(account)}
+        assert rows == relayer.relayer.rows(account)
+
+
+def test_an_order_is_found_with_and_without_an_account(ask):
+    relayer = ask()
+    rows = [row for account in relayer.relayer.accounts for row in relayer.relayer.rows(account)]
+    orders = {}
+    for row in rows:
+        orders.setdefault((row[12], row[9]), []).append(row)
+    (order, account), whole = max(orders.items(), key=lambda item: len(item[1]))
+    assert len(whole) > 1
+    for query in ({}, {"accountId": 0}, {"accountId": account}):
+        assert relayer.trades(orderHash=order, **query) == (len(whole), whole)
+    assert relayer.trades(orderHash=order, limit=1, offset=1)[1] == [whole[1]]
+    assert relayer.trades(orderHash=order, accountId=next(a for a in (1, 4) if str(a) != account)) == (0, [])
+    assert relayer.trades(orderHash="0x" + 64 * "0") == (0, [])
+    market = whole[0][5]
+    assert relayer.trades(orderHash=order, market=market)[0] == len(whole)
+    assert relayer.trades(orderHash=order, market="GRID-ETH")[0] == 0
+
+
+def test_unknown_parameters_are_passed_over(ask):
+    relayer = ask()
+    assert relayer.trades(accountId=ACCOUNT, start="1") == relayer.trades(accountId=ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("shape", "status", "body"),
+    [
+        ("result_info", 400, {"resultInfo": {"code": 104002, "message": "invalid api key"}}),
+        ("flat", 400, {"code": 104002, "msg": "invalid api key"}),
+        ("ok", 200, {"resultInfo": {"code": 104002, "message": "invalid api key"}}),
+    ],
+)
+def test_error_shapes(ask, shape, status, body):
+    relayer = ask(error_shape=shape)
+    answer = relayer.get("/user/trades", key="wrong", accountId=ACCOUNT)
+    assert (answer.status_code, answer.json()) == (status, body)
+    for method, path, code in (
+        ("GET", "/nothing", 404),
+        ("POST", "/user/trades", 405),
+        ("GET", "/../..", 404),
+    ):
+        answer = requests.request(method, f"{relayer.relayer.base_url}/api/v3{path}", timeout=5)
+        assert answer.status_code == code
+        assert answer.json().keys() == body.keys()
+    assert (
+        requests.post(f"{relayer.relayer.base_url}/api/v3/user/trades", timeout=5).headers["Allow"] == "GET"
+    )
+
+
+def test_a_defect_answers_500_in_shape_and_shows_nothing(ask, monkeypatch):
+    relayer = ask()
+    monkeypatch.setattr(relayer.relayer._view, "page", lambda query: 1 / 0)
+    answer = relayer.get("/user/trades", accountId=ACCOUNT)
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"resultInfo": {"code": 100000, "message": "internal error"}},
+    )
+
+
+def test_tokens_and_markets_are_complete(ask, world):
+    relayer = ask()
+    tokens, markets = relayer.get("/exchange/tokens").json(), relayer.get("/mix/markets").json()
+    assert tokens == world.tokens()
+    assert markets == {"markets": world.markets()}
+    fields = {
+        "type", "tokenId", "symbol", "name", "address", "decimals", "precision", "precisionForOrder",
+        "orderAmounts", "luckyTokenAmounts", "fastWithdrawLimit", "gasAmounts", "enabled",
+    }  # fmt: skip
+    assert all(set(token) == fields for token in tokens)
+    assert {token["decimals"] for token in tokens} >= {18, 8, 6}
+    ids = {token["tokenId"] for token in tokens}
+    assert all({m["baseTokenId"], m["quoteTokenId"]} <= ids for m in markets["markets"])
+    assert {m["status"] for m in markets["markets"]} == {0, 1, 2, 3}
+    assert [m["market"] for m in markets["markets"] if not m["enabled"]] == ["CEL-ETH"]
+    assert "0" in {m["createdAt"] for m in markets["markets"]}
+    assert len(tokens) >= 12
+    assert len(markets["markets"]) >= 10
+
+
+def test_the_docs_page_needs_nothing_off_the_machine(ask):
+    relayer = ask()
+    text = requests.get(relayer.relayer.base_url + "/docs", timeout=5).text
+    assert "GET /api/v3/user/trades" in text
+    assert "fillTypes" in text
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert (
+        requests.get(relayer.relayer.base_url + "/openapi.json", timeout=5).json()["openapi"].startswith("3.")
+    )
+
+
+def test_the_key_is_shown_nowhere(ask, world, caplog):
+    caplog.set_level(logging.DEBUG)
+    relayer = ask()
+    key = relayer.relayer.api_key
+    relayer.get("/user/trades", accountId=ACCOUNT)
+    texts = [relayer.get("/user/trades", key=key + "x", accountId=ACCOUNT).text]
+    texts += [
+        requests.get(relayer.relayer.base_url + path, timeout=5).text
+        for path in ("/docs", "/openapi.json", "/x")
+    ]
+    texts += [repr(relayer.relayer), str(relayer.relayer.counts), repr(relayer.relayer.app), caplog.text]
+    assert len(key) >= 40
+    assert not [text for text in texts if key in text]
+    assert Relayer(world).api_key != key
+    assert Relayer(world, Settings(), api_key="mine").api_key == "mine"

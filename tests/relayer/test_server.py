@@ -1,0 +1,127 @@
+"""Starting and stopping."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import requests
+
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer, Settings
+
+
+def relayer_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "embedded relayer"]
+
+
+def test_start_and_stop_twice_leave_nothing(world):
+    relayer = Relayer(world)
+    for _ in range(2):
+        assert relayer.start() is relayer.start()
+        assert requests.get(relayer.base_url + "/api/v3/mix/markets", timeout=5).status_code == 200
+        assert len(relayer_threads()) == 1
+        address = relayer.base_url
+        relayer.stop()
+        relayer.stop()
+        assert not relayer_threads()
+        with pytest.raises(requests.ConnectionError):
+            requests.get(address, timeout=1)
+    gc.collect()  # an unclosed socket would warn, and warnings are errors
+
+
+def test_start_and_stop_are_prompt_once_the_world_exists(world):
+    with Relayer(world):
+        pass
+    began = time.perf_counter()
+    for _ in range(10):
+        with Relayer(world):
+            pass
+    assert (time.perf_counter() - began) / 10 < 0.3
+
+
+def test_stop_does_not_wait_for_waiting_clients(world):
+    relayer = Relayer(world, Settings(latency=30)).start()
+    errors = []
+
+    def wait():
+        try:
+            requests.get(relayer.base_url + "/api/v3/mix/markets", timeout=20)
+        except requests.ConnectionError as error:
+            errors.append(error)
+
+    client = threading.Thread(target=wait)
+    client.start()
+    deadline = time.monotonic() + 5
+    while not relayer.counts.requests and time.monotonic() < deadline:
+        time.sleep(0.001)
+    began = time.perf_counter()
+    relayer.stop()
+    client.join(5)
+    assert time.perf_counter() - began < 4
+    assert len(errors) == 1
+    assert not relayer_threads()
+
+
+def test_works_inside_a_running_event_loop(world):
+    async def inside():
+        with Relayer(world) as relayer:
+            return await asyncio.to_thread(requests.get, relayer.base_url + "/api/v3/mix/markets", timeout=5)
+
+    assert asyncio.run(inside()).status_code == 200
+
+
+def test_a_taken_port_is_a_clear_error(world):
+    with Relayer(world) as first:
+        port = int(first.base_url.rpartition(":")[2])
+        with pytest.raises(LabError, match=f"port {port}.*port=0"):
+            Relayer(world, port=port).start()
+    with Relayer(world, port=port) as second:
+        assert second.base_url == f"http://127.0.0.1:{port}"
+    with pytest.raises(LabError, match="70000"):
+        Relayer(world, port=70000).start()
+
+
+def test_an_address_needs_a_running_relayer(world):
+    relayer = Relayer(world)
+    assert repr(relayer) == "Relayer(synthetic world, seed 1, not started)"
+    with pytest.raises(LabError, match="start"):
+        relayer.base_url  # noqa: B018
+    with relayer:
+        assert repr(relayer) == f"Relayer(synthetic world, seed 1, {relayer.base_url})"
+
+
+def test_a_world_and_a_recording_are_one_too_many(world, tmp_path):
+    with pytest.raises(LabError, match="Give one of them"):
+        Relayer(world, recording=tmp_path)
+
+
+def test_only_loopback_listens(world):
+    with Relayer(world) as relayer:
+        assert relayer.base_url.startswith("http://127.0.0.1:")
+        assert {sock.getsockname()[0] for s in relayer._running[0].servers for sock in s.sockets} == {
+            "127.0.0.1"
+        }
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal does")
+def test_run_forever_ends_at_ctrl_c():
+    code = (
+        "from loopring_lab.relayer import Relayer, World\n"
+        "relayer = Relayer(World(size=0.001)).start()\n"
+        "print(relayer.base_url, flush=True)\n"
+        "relayer.run_forever()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        address = process.stdout.readline().strip()
+        assert requests.get(address + "/api/v3/mix/markets", timeout=5).status_code == 200
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (0, "", "")

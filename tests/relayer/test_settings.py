@@ -1,0 +1,234 @@
+"""Every setting, seen over HTTP."""
+
+import itertools
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Settings
+
+ACCOUNT = 58344
+NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
+
+
+def expected(world):
+    """The account's rows, oldest first, straight from the world's fills, without index, view or HTTP."""
+    sides = ((2 * n + s, (f.taker, f.maker)[s]) for n, f in enumerate(world.fills) for s in (0, 1))
+    return [list(world.history.row(number)) for number, whose in sides if whose == ACCOUNT]
+
+
+def test_newest_first_by_default(ask, world):
+    relayer = ask()
+    rows = relayer.pages(accountId=ACCOUNT)
+    assert rows == expected(world)[::-1]
+    assert [int(row[1]) for row in rows] == sorted((int(row[1]) for row in rows), reverse=True)
+
+
+def test_oldest_first(ask, world):
+    relayer = ask(order="oldest")
+    assert relayer.pages(accountId=ACCOUNT) == expected(world)
+
+
+def test_shuffled_is_stable_complete_and_not_sorted(ask, world):
+    relayer = ask(order="shuffled")
+    rows = relayer.pages(accountId=ACCOUNT)
+    assert rows == relayer.pages(accountId=ACCOUNT) == relayer.relayer.rows(ACCOUNT)
+    truth = expected(world)
+    assert sorted(rows) == sorted(truth)
+    assert rows not in (truth, truth[::-1])
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+@pytest.mark.parametrize("limit", [1, 7, 50])
+def test_pages_join_to_the_whole_whatever_the_limit(ask, order, limit):
+    relayer = ask(order=order)
+    total, _ = relayer.trades(accountId=94680, limit=1)
+    rows = [
+        row
+        for at in range(0, total, limit)
+        for row in relayer.trades(accountId=94680, offset=at, limit=limit)[1]
+    ]
+    assert rows == relayer.relayer.rows(94680)
+    assert relayer.trades(accountId=94680, offset=total)[1] == []
+
+
+@pytest.mark.parametrize("length", range(7, 16))
+def test_row_length(ask, world, length):
+    relayer = ask(order="oldest", row_length=length)
+    rows = relayer.trades(accountId=ACCOUNT)[1]
+    full = expected(world)[: len(rows)]
+    if length == 10:
+        assert rows == [row[:7] + row[9:12] for row in full]
+    else:
+        assert [row[:14] for row in rows] == [row[:length] for row in full]
+    assert {len(row) for row in rows} == {length}
+
+
+def test_world_rows_have_14_members_ending_with_the_role(ask):
+    rows = ask().trades(accountId=10083)[1]
+    assert {len(row) for row in rows} == {14}
+    assert {row[13] for row in rows} <= {"maker", "taker"}
+    assert all((row[6] == "0") or row[13] == "taker" for row in rows)
+
+
+def test_numbers_keep_every_digit(ask, world):
+    relayer = ask(numbers="number", order="oldest")
+    text = relayer.get("/user/trades", accountId=ACCOUNT).text
+    rows = json.loads(text, parse_int=str, parse_float=str)["trades"]
+    assert rows == expected(world)[: len(rows)]
+    bare = json.loads(text)["trades"]
+    for row, kept in zip(bare, rows, strict=True):
+        assert [not isinstance(cell, str) for cell in row] == [bool(NUMERIC.fullmatch(cell)) for cell in kept]
+
+
+def test_pool_prefix_can_be_left_out(ask):
+    with_prefix = ask().trades(accountId=ACCOUNT, fillTypes="amm")[1]
+    without = ask(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
+    assert all(row[5].startswith("AMM-") for row in with_prefix)
+    assert [row[5] for row in without] == [row[5].removeprefix("AMM-") for row in with_prefix]
+
+
+def test_exact_market_leaves_pool_fills_out(ask):
+    relayer = ask()
+    rows = relayer.pages(accountId=ACCOUNT)
+    for market in ("LRC-ETH", "AMM-LRC-ETH"):
+        assert (
+            relayer.pages(accountId=ACCOUNT, market=market) == [row for row in rows if row[5] == market] != []
+        )
+    assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (0, [])
+
+
+def test_inclusive_market_has_both(ask):
+    relayer = ask(market_filter="inclusive")
+    rows = relayer.pages(accountId=ACCOUNT)
+    both = [row for row in rows if row[5] in ("LRC-ETH", "AMM-LRC-ETH")]
+    assert relayer.pages(accountId=ACCOUNT, market="LRC-ETH") == both
+    pool = [row for row in rows if row[5] == "AMM-LRC-ETH"]
+    assert relayer.pages(accountId=ACCOUNT, market="AMM-LRC-ETH") == pool
+    assert relayer.pages(accountId=ACCOUNT, market="LRC-ETH", fillTypes="amm") == pool
+
+
+def test_fill_types_split_the_history(ask):
+    relayer = ask()
+    amm, dex = (relayer.trades(accountId=ACCOUNT, fillTypes=kind)[0] for kind in ("amm", "dex"))
+    for both in ("amm,dex", "dex,amm"):
+        assert relayer.trades(accountId=ACCOUNT, fillTypes=both) == relayer.trades(accountId=ACCOUNT)
+    assert relayer.trades(accountId=ACCOUNT)[0] == amm + dex
+    assert min(amm, dex) > 0
+
+
+def test_growth_hits_what_is_read_and_ends_with_the_whole_history(ask):
+    relayer = ask(growth=3, growth_reserve=10)
+    truth = relayer.relayer.rows(ACCOUNT, "dex", everything=True)
+    totals = [relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)[0] for _ in range(6)]
+    assert totals == [len(truth) - hidden for hidden in (10, 7, 4, 1, 0, 0)]
+    assert relayer.pages(accountId=ACCOUNT, fillTypes="dex") == truth == relayer.relayer.rows(ACCOUNT, "dex")
+    amm = relayer.relayer.rows(ACCOUNT, "amm", everything=True)
+    assert relayer.relayer.rows(ACCOUNT, "amm") == amm[10:]
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(ask, order):
+    relayer = ask(growth=1, growth_reserve=5, order=order)
+    seen = [relayer.relayer.rows(ACCOUNT)]
+    for _ in range(10):
+        relayer.trades(accountId=ACCOUNT, limit=1)
+        seen.append(relayer.relayer.rows(ACCOUNT))
+    for before, after in itertools.pairwise(seen):
+        assert len(after) == len(before) + 1
+        assert [row for row in after if row in before] == before
+    assert seen[-1] == relayer.relayer.rows(ACCOUNT, everything=True)
+    added = [int(row[1]) for before, after in itertools.pairwise(seen) for row in after if row not in before]
+    assert added == sorted(added)
+
+
+def test_growth_hides_rows_from_orders_too(ask):
+    relayer = ask(growth=1, growth_reserve=1)
+    hidden = next(iter(relayer.relayer.rows(ACCOUNT, "amm", everything=True)))
+    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12])[0] == 0
+    relayer.trades(accountId=ACCOUNT, fillTypes="amm", limit=1)
+    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12]) == (1, [hidden])
+
+
+def test_latency_lets_requests_wait_together(ask):
+    relayer = ask(latency=0.15)
+    relayer.get("/mix/markets")
+    began = time.perf_counter()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: relayer.get("/mix/markets").status_code, range(8)))
+    assert 0.15 <= time.perf_counter() - began < 0.6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"order": "random"}, "order"),
+        ({"row_length": 6}, "row_length"),
+        ({"row_length": 16}, "row_length"),
+        ({"numbers": "int"}, "numbers"),
+        ({"market_filter": "some"}, "market_filter"),
+        ({"error_shape": "xml"}, "error_shape"),
+        ({"growth": -1}, "growth"),
+        ({"growth_reserve": -1}, "growth_reserve"),
+        ({"rate_limit": 0}, "rate_limit"),
+        ({"latency": -0.1}, "latency"),
+        ({"faults": {"418": 0.1}}, "faults"),
+        ({"faults": {"429": 0.6, "500": 0.6}}, "faults"),
+        ({"faults": {"429": -0.1}}, "faults"),
+        ({"max_faults_in_a_row": 0}, "max_faults_in_a_row"),
+        ({"slow_seconds": -1}, "slow_seconds"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(wrong, named):
+    with pytest.raises(LabError, match=f"Setting {named}: expected .*, got"):
+        Settings(**wrong)
+
+
+def test_settings_do_not_change():
+    chances = {"429": 0.1}
+    settings = Settings(faults=chances)
+    chances["429"] = 0.9
+    assert settings.faults["429"] == 0.1
+    with pytest.raises(TypeError):
+        settings.faults["429"] = 1  # type: ignore[index]
+
+
+def test_from_text_reads_every_setting():
+    text = [
+        "order=oldest", "row_length=13", "numbers=number", "prefix=no", "market_filter=inclusive",
+        "error_shape=flat",
+        "growth=2", "growth_reserve=9", "rate_limit=5", "retry_after=yes", "latency=0.05",
+        "faults=429:0.02, reset:0.01", "fault_seed=7", "max_faults_in_a_row=2", "slow_seconds=0.5",
+    ]  # fmt: skip
+    assert Settings.from_text(text) == Settings(
+        "oldest", 13, "number", False, "inclusive", "flat",
+        2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
+    )  # fmt: skip
+    assert Settings.from_text(["row_length=none", "faults="]) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("colour=red", "no such name.*order"),
+        ("order", "order: expected"),
+        ("row_length=ten", "cannot read 'ten'.*row_length=13"),
+        ("prefix=maybe", "cannot read 'maybe'.*prefix=yes"),
+        ("faults=429", "cannot read '429'.*faults=429:0.02"),
+        ("latency=", "cannot read ''.*latency=0.05"),
+        ("latency=nan", "latency: expected"),
+        ("faults=429:nan", "faults: expected"),
+    ],
+)
+def test_from_text_says_what_is_wrong(pair, message):
+    with pytest.raises(LabError, match=message):
+        Settings.from_text([pair])
+
+
+def test_from_text_refuses_a_name_twice():
+    with pytest.raises(LabError, match="growth: given twice"):
+        Settings.from_text(["growth=1", "growth=2"])

@@ -1,0 +1,139 @@
+"""Faults and limits as a client meets them on the wire."""
+
+import re
+import socket
+import time
+from collections import Counter
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopring_lab.relayer import Settings
+from loopring_lab.relayer.conditions import Faults, RateLimiter
+
+ACCOUNT = 94680
+
+
+@pytest.mark.parametrize("kind", ["429", "500", "503"])
+def test_status_faults(ask, kind):
+    relayer = ask(faults={kind: 1.0})
+    answer = relayer.get("/user/trades", accountId=ACCOUNT)
+    assert answer.status_code == int(kind)
+    assert answer.json()["resultInfo"]["code"] == 100000
+    assert "Retry-After" not in answer.headers
+    assert relayer.relayer.counts.faults == {kind: 1}
+
+
+def test_retry_after_can_be_sent(ask):
+    answer = ask(faults={"429": 1.0}, retry_after=True).get("/mix/markets")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+
+
+def test_reset_is_a_tcp_reset(ask):
+    relayer = ask(faults={"reset": 1.0})
+    port = int(relayer.relayer.base_url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(b"GET /api/v3/mix/markets HTTP/1.1\r\nHost: x\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+    with pytest.raises(requests.ConnectionError):
+        relayer.get("/user/trades", accountId=ACCOUNT)
+
+
+def test_truncated_announces_more_than_it_sends(ask):
+    relayer = ask(faults={"truncated": 1.0})
+    with pytest.raises(requests.exceptions.ChunkedEncodingError) as caught:
+        relayer.get("/user/trades", accountId=ACCOUNT)
+    read, missing = map(int, re.search(r"(\d+) bytes read, (\d+) more expected", str(caught.value)).groups())
+    whole = len(ask().get("/user/trades", accountId=ACCOUNT).content)
+    assert (read, missing) == (whole // 2, whole - whole // 2)
+
+
+def test_slow_stalls_in_the_body_and_is_complete_in_the_end(ask):
+    relayer = ask(faults={"slow": 1.0}, slow_seconds=0.3)
+    began = time.perf_counter()
+    with relayer.session.get(
+        relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=5
+    ) as answer:
+        head = time.perf_counter() - began
+        assert answer.json()["markets"]
+        assert time.perf_counter() - began >= 0.3 > head
+    with pytest.raises(requests.exceptions.ConnectionError, match="timed out"):
+        requests.get(relayer.relayer.base_url + "/api/v3/exchange/tokens", timeout=0.1)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_whoever_tries_again_gets_through(ask, most):
+    relayer = ask(faults={"503": 1.0}, max_faults_in_a_row=most)
+    for path in ("/mix/markets", "/exchange/tokens"):
+        statuses = [relayer.get(path).status_code for _ in range(2 * (most + 1))]
+        assert statuses == 2 * ([503] * most + [200])
+
+
+def test_a_complete_history_through_every_fault(ask):
+    shares = dict.fromkeys(("429", "500", "503", "reset", "truncated", "slow"), 0.08)
+    relayer = ask(faults=shares, slow_seconds=0.0)
+    truth, rows, failures = relayer.relayer.rows(10083), [], 0
+    while len(rows) < len(truth):
+        try:
+            answer = relayer.get("/user/trades", accountId=10083, offset=len(rows), limit=3)
+            answer.raise_for_status()
+            rows += answer.json()["trades"]
+        except requests.RequestException:
+            failures += 1
+    assert rows == truth
+    counts = relayer.relayer.counts
+    assert set(counts.faults) == set(shares)
+    assert failures == sum(counts.faults.values()) - counts.faults["slow"]
+    assert counts.requests == {"/user/trades": failures + -(-len(truth) // 3)}
+
+
+def test_faults_depend_on_seed_and_number_only():
+    def drawn(seed):
+        faults = Faults(
+            Settings(faults={"429": 0.2, "reset": 0.1}, fault_seed=seed, max_faults_in_a_row=1000)
+        )
+        return [faults.draw(b"/") for _ in range(2000)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    counted = Counter(drawn(1))
+    assert abs(counted["429"] - 400) < 80  # more than four standard deviations
+    assert abs(counted["reset"] - 200) < 60
+
+
+def test_no_faults_unless_asked_for(ask):
+    relayer = ask()
+    assert {relayer.get("/mix/markets").status_code for _ in range(30)} == {200}
+    assert not relayer.relayer.counts.faults
+
+
+@given(
+    limit=st.integers(1, 6),
+    gaps=st.lists(st.floats(0, 0.6, allow_subnormal=False), max_size=120),
+)
+def test_never_more_than_the_limit_in_any_second(limit, gaps):
+    now = [0.0]
+    limiter = RateLimiter(limit, lambda: now[0])
+    accepted = []
+    for gap in gaps:
+        now[0] += gap
+        recent = [at for at in accepted if now[0] - at < 1.0]
+        assert limiter.accepts("/a") is (len(recent) < limit)
+        if len(recent) < limit:
+            accepted.append(now[0])
+
+
+def test_rate_limit_over_http_per_endpoint(ask):
+    now = [100.0]
+    relayer = ask(rate_limit=2, clock=lambda: now[0])
+    assert [relayer.get("/mix/markets").status_code for _ in range(3)] == [200, 200, 429]
+    assert relayer.get("/exchange/tokens").status_code == 200
+    now[0] = 100.999
+    assert relayer.get("/mix/markets").status_code == 429
+    now[0] = 101.0
+    assert [relayer.get("/mix/markets").status_code for _ in range(3)] == [200, 200, 429]
+    counts = relayer.relayer.counts
+    assert counts.rate_limited == {"/mix/markets": 3}
+    assert counts.requests == {"/mix/markets": 7, "/exchange/tokens": 1}

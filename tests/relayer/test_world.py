@@ -1,0 +1,323 @@
+"""The synthetic world keeps its own laws, and every served row follows from what it knows."""
+
+import hashlib
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import loopring_lab
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import World
+from loopring_lab.relayer.facts import MARKETS, TOKENS
+from loopring_lab.relayer.wire import price_text
+
+FULL_DIGEST = "22fb65c95d0b34de7ec0c1aee659f9b8c0ee3d65b89476cc9ac020643a9f4eaf"
+SMALL_DIGEST = "a0e263e3da9039341e08c1900c18fd23745fc343cc735b84fb0e851704f433a2"
+
+# Imports the world without the package's other modules, as a bare interpreter can.
+BARE = """
+import hashlib, sys, types
+for name, path in (("loopring_lab", sys.argv[1]), ("loopring_lab.relayer", sys.argv[1] + "/relayer")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from loopring_lab.relayer.world import World
+world = World(seed=1, size=0.05)
+digest = hashlib.sha256()
+for number in range(2 * len(world.fills)):
+    digest.update("|".join(world.history.row(number)).encode() + b"\\n")
+print(digest.hexdigest(), end="")
+"""
+
+
+@pytest.fixture(scope="module")
+def year():
+    return World(seed=1)
+
+
+@pytest.fixture(scope="module")
+def rows(year):
+    return [year.history.row(number) for number in range(2 * len(year.fills))]
+
+
+def runs(python):
+    if shutil.which(python) is None:
+        return False
+    return subprocess.run([python, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def price_of(fill):
+    market = MARKETS[fill.market]
+    return Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+
+
+def digest(rows):
+    return hashlib.sha256("".join("|".join(row) + "\n" for row in rows).encode()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_bytes(rows):
+    assert digest(rows) == FULL_DIGEST
+
+
+@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14", sys.executable])
+def test_every_python_gives_the_same_bytes(python):
+    if not runs(python):
+        pytest.skip(f"{python} is not on this machine")
+    command = [python, "-I", "-S", "-W", "error", "-c", BARE, str(Path(loopring_lab.__file__).parent)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
+
+
+def test_another_seed_gives_another_world():
+    assert World(seed=2, size=0.01).fills != World(seed=1, size=0.01).fills
+    assert World(seed=2, size=0.01).fills == World(seed=2, size=0.01).fills
+
+
+def test_accounts_have_40_to_20000_trades(year):
+    sizes = {account: len(year.history.numbers(account)) for account in year.accounts}
+    assert len(sizes) == 25
+    assert (min(sizes.values()), max(sizes.values())) == (40, 20_000)
+    assert 2_200 <= sizes[10083] <= 2_600
+    assert 50_000 <= sum(sizes.values()) <= 70_000
+    ranked = sorted(sizes.values())
+    assert all(later <= 3 * earlier for earlier, later in itertools.pairwise(ranked))
+    assert not set(year.pools.values()) & set(sizes)
+
+
+def test_the_tour_account_sees_both_venues_and_many_markets(year):
+    mine = [fill for fill in year.fills if fill.taker == 10083]
+    venues = Counter(fill.venue for fill in mine)
+    assert min(venues.values()) > 400
+    assert len({fill.market for fill in mine}) >= 10
+    assert {fill.fee_bps for fill in mine} >= {30, 25, 20, 10, 8, 4}
+    assert any(fill.maker == 10083 for fill in year.fills)
+
+
+def test_every_row_follows_from_its_fill(year, rows):
+    for number, fill in enumerate(year.fills):
+        market = MARKETS[fill.market]
+        price = price_text(int(price_of(fill) * 10**8))
+        name = "AMM-" + fill.market if fill.venue == "amm" else fill.market
+        buys = fill.side == "BUY"
+        received, sold = (fill.size, market.quote.id) if buys else (fill.quote, market.base.id)
+        assert fill.fee == int(Fraction(received * fill.fee_bps, 10_000))
+        assert rows[2 * number] == (
+            str(fill.time_ms), str(fill.id), fill.side, str(fill.size), price, name, str(fill.fee),
+            str(fill.block_id), str(fill.index_in_block), str(fill.taker), str(sold), str(fill.taker_storage),
+            fill.taker_hash, "taker",
+        )  # fmt: skip
+        other_sold = market.base.id if buys else market.quote.id
+        assert rows[2 * number + 1] == (
+            str(fill.time_ms), str(fill.id), "SELL" if buys else "BUY", str(fill.size), price, name, "0",
+            str(fill.block_id), str(fill.index_in_block), str(fill.maker), str(other_sold),
+            str(fill.maker_storage), fill.maker_hash, "maker",
+        )  # fmt: skip
+
+
+def test_time_and_ids_rise_together_within_a_year(year):
+    fills = year.fills
+    assert all(a.time_ms < b.time_ms and a.id < b.id for a, b in itertools.pairwise(fills))
+    assert 364 <= (fills[-1].time_ms - fills[0].time_ms) / 86_400_000 <= 365
+    places = [(fill.block_id, fill.index_in_block) for fill in fills if fill.block_id]
+    assert places == sorted(set(places))
+    assert [fill.block_id for fill in fills[-6:]] == [0] * 6
+    assert len(places) == len(fills) - 6
+
+
+def test_identities_are_unique_per_side(rows):
+    assert len({(row[1], row[2], row[12]) for row in rows}) == len(rows)
+    assert all(len(row[12]) == 66 for row in rows)
+
+
+def test_an_order_is_one_side_of_one_market_with_one_storage_id(rows):
+    orders = defaultdict(set)
+    for row in rows:
+        orders[row[12]].add((row[2], row[5], row[9], row[10], row[11], row[13]))
+    assert {len(kinds) for kinds in orders.values()} == {1}
+    slots = [next(iter(kinds))[2:5] for kinds in orders.values()]
+    assert len(set(slots)) == len(slots)
+
+
+def test_storage_ids_of_takers_rise_with_time(rows):
+    last = {}
+    for row in rows[::2]:
+        key, storage = (row[9], row[10], row[13]), int(row[11])
+        assert storage >= last.get(key, 0)
+        last[key] = storage
+
+
+def test_orders_split_into_several_fills(year):
+    parts = Counter(fill.taker_hash for fill in year.fills)
+    split = [count for count in parts.values() if count > 1]
+    assert len(split) > 0.1 * len(parts)
+    assert {fill.venue for fill in year.fills if parts[fill.taker_hash] > 1} == {"dex"}
+
+
+def test_amounts_have_six_significant_digits(year):
+    for fill in year.fills:
+        assert fill.size > 0 < fill.quote
+        assert len(str(fill.size).rstrip("0")) <= 6
+        assert len(str(fill.quote).rstrip("0")) <= 6
+
+
+def test_a_pool_never_loses_and_holds_what_its_fills_say(year):
+    flows = defaultdict(list)
+    for fill in year.fills:
+        if fill.venue == "amm":
+            sign = 1 if fill.side == "BUY" else -1
+            flows[fill.market].append((-sign * fill.size, sign * fill.quote, fill.maker))
+    assert set(flows) == set(year.pools)
+    for name, changes in flows.items():
+        market = MARKETS[name]
+        base, quote = (
+            market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+            for token in (market.base, market.quote)
+        )
+        for base_change, quote_change, account in changes:
+            product = base * quote
+            base, quote = base + base_change, quote + quote_change
+            assert min(base, quote) > 0
+            assert base * quote > product
+            assert account == market.pool
+
+
+def test_a_pool_keeps_20_basis_points_in_the_price(year):
+    """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to six digits."""
+    market = MARKETS["LRC-ETH"]
+    base, quote = (
+        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+        for token in (market.base, market.quote)
+    )
+    for fill in year.fills:
+        if (fill.market, fill.venue) != ("LRC-ETH", "amm"):
+            continue
+        if fill.side == "BUY":
+            ideal = Fraction(quote * fill.size, base - fill.size) / Fraction(998, 1000)
+            assert 0 <= fill.quote - ideal <= ideal / 10**5 + 1
+            base, quote = base - fill.size, quote + fill.quote
+        else:
+            paid = fill.size * Fraction(998, 1000)
+            ideal = quote * paid / (base + paid)
+            assert 0 <= ideal - fill.quote <= ideal / 10**5 + 1
+            base, quote = base + fill.size, quote - fill.quote
+
+
+def test_fees_are_whole_tiers_and_move_with_time(year):
+    seen = {fill.fee_bps for fill in year.fills}
+    assert seen == {0, 4, 8, 10, 20, 25, 30}
+    by_account = defaultdict(list)
+    for fill in year.fills:
+        if fill.venue == "dex" and not MARKETS[fill.market].is_stable:
+            by_account[fill.taker].append(fill.fee_bps)
+    moved = [account for account, tiers in by_account.items() if len(set(tiers)) > 1]
+    assert len(moved) >= 5
+    assert all(fill.fee_bps <= 4 for fill in year.fills if MARKETS[fill.market].is_stable)
+
+
+def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
+    for name in ("LRC-ETH", "ETH-USDC", "WBTC-USDC"):
+        market = MARKETS[name]
+        gaps = []
+        for fill in year.fills:
+            if (fill.market, fill.venue) == (name, "dex"):
+                gap = (price_of(fill) / Fraction(fill.latent, 10**15) - 1) * (1 if fill.side == "BUY" else -1)
+                gaps.append(gap * 10_000)
+        gaps.sort()
+        assert gaps[len(gaps) // 50] > 0, "stale quotes apart, a maker does not sell below the latent price"
+        assert market.half_spread / 20 <= gaps[len(gaps) // 2] <= market.half_spread / 10 + 8
+
+
+def test_latent_prices_agree_across_markets(year):
+    def latent(pair, at):
+        base, quote = pair.split("-")
+        return Fraction(year.latent_dollars(base, at), year.latent_dollars(quote, at))
+
+    for fill in year.fills[::500]:
+        at = fill.time_ms
+        assert fill.latent == int(latent(fill.market, at) * 10**15)
+        assert latent("LRC-ETH", at) * latent("ETH-USDC", at) == latent("LRC-USDC", at)
+
+
+def test_pool_prices_stay_near_the_latent_price(year):
+    for name in ("LRC-ETH", "ETH-USDC"):
+        gaps = sorted(
+            abs(price_of(f) / Fraction(f.latent, 10**15) - 1)
+            for f in year.fills
+            if (f.market, f.venue) == (name, "amm")
+        )
+        assert gaps[len(gaps) // 2] < Fraction(25, 10_000)
+        assert gaps[len(gaps) * 95 // 100] < Fraction(100, 10_000)
+
+
+def test_nobody_trades_with_itself(year):
+    assert all(fill.taker != fill.maker for fill in year.fills)
+
+
+def test_activity_has_busy_hours_and_bursts(year):
+    hours = Counter(fill.time_ms // 3_600_000 % 24 for fill in year.fills)
+    assert sum(hours[h] for h in range(13, 19)) > 2 * sum(hours[h] for h in range(6))
+    mine = [fill.time_ms for fill in year.fills if fill.taker == 10083]
+    close = sum(later - earlier < 300_000 for earlier, later in itertools.pairwise(mine))
+    assert close > len(mine) // 3
+
+
+def test_facts_agree_with_the_registry(recordings):
+    registered = {
+        t["tokenId"]: t for t in json.loads((recordings / "mainnet_registered_tokens_v36.json").read_text())
+    }
+    pools = {
+        p["ammAccountId"]: p for p in json.loads((recordings / "mainnet_amm_pools_v36.json").read_text())
+    }
+    for token in TOKENS.values():
+        known = registered[token.id]
+        assert (token.symbol, token.address, token.decimals) == (
+            known["symbol"],
+            known["address"],
+            known["decimals"],
+        )
+        assert known["name"] in (None, token.name)
+    for market in MARKETS.values():
+        if market.pool is not None:
+            known = pools[market.pool]
+            found = (known["market"], known["baseTokenId"], known["quoteTokenId"], known["feeBips"])
+            assert found == ("AMM-" + market.name, market.base.id, market.quote.id, 20)
+
+
+@pytest.mark.parametrize(("scaled", "text"), [
+    (0, "0.0"), (1, "1.0E-8"), (35669, "3.5669E-4"), (99_999, "9.9999E-4"), (100_000, "0.001"),
+    (123_456, "0.00123456"), (33_210_000, "0.3321"), (10**8, "1.0"), (200_000_000_000, "2000.0"),
+    (4382385166455, "43823.85166455"),
+    (10**15 - 1, "9999999.99999999"), (10**15, "1.0E7"), (123_456_789 * 10**8, "1.23456789E8"),
+])  # fmt: skip
+def test_prices_are_printed_like_a_java_double(scaled, text):
+    assert price_text(scaled) == text
+
+
+def test_recorded_prices_are_printed_the_same(recordings):
+    """The recording's own prices, recomputed from the chain's exact legs."""
+    block = recordings / "mainnet_block_a"
+    decimals = {
+        token["symbol"]: token["decimals"] for token in json.loads((block / "tokens.json").read_text())
+    }
+    prices = {}
+    for path in (block / "trades").glob("*.json"):
+        prices.update({(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]})
+    for line in (block / "settled.jsonl").read_text().splitlines():
+        fill = json.loads(line)
+        up, down = 10 ** (decimals[fill["base"]] + 8), 10 ** decimals[fill["quote"]]
+        price = price_text(int(fill["quote_amount"]) * up // (int(fill["size"]) * down))
+        assert prices[fill["id"], fill["side"]] == price
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seed": -1}, {"size": 0}, {"size": 51}, {"size": -1}, {"size": float("nan")}]
+)
+def test_wrong_worlds_are_refused(wrong):
+    with pytest.raises(LabError, match=f"World {next(iter(wrong))}: expected .*Give "):
+        World(**wrong)
