@@ -1,0 +1,75 @@
+"""For every test: nothing of the user's settings, and notebooks run as JupyterLab runs them."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell hides a hang
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shut out the user's settings; run notebook cells under our terms."""
+    _private_environment(config)
+    if config.getoption("nbval", default=False) or config.getoption("nbval_lax", default=False):
+        _notebooks_as_in_jupyterlab(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Build matplotlib's font cache before a notebook does: it warns, and then the output differs."""
+    if any(type(item).__name__ == "IPyNbCell" for item in items):
+        import matplotlib.font_manager  # noqa: F401
+
+
+def _private_environment(config: pytest.Config) -> None:
+    for name in [n for n in os.environ if n.startswith("LOOPRING_") and not n.startswith("LOOPRING_LAB_")]:
+        del os.environ[name]  # a user's own address and key: tests stay on the embedded relayer
+    folder = tempfile.TemporaryDirectory(prefix="loopring-lab-tests-")
+    config.add_cleanup(folder.cleanup)
+    home = Path(folder.name)
+    (home / "matplotlibrc").touch()
+    names = ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR"]
+    os.environ.update({name: str(home / name.lower()) for name in [*names, "JUPYTERLAB_WORKSPACES_DIR"]})
+    os.environ.update(
+        IPYTHONDIR=str(home / "ipython"),
+        JUPYTER_PLATFORM_DIRS="1",
+        MATPLOTLIBRC=str(home / "matplotlibrc"),
+        PYDEVD_DISABLE_FILE_VALIDATION="1",
+        TQDM_DISABLE="1",
+    )
+
+
+def _notebooks_as_in_jupyterlab(config: pytest.Config) -> None:
+    from nbval.kernel import RunningKernel
+
+    option = config.option
+    option.nbval_sanitize_with = option.nbval_sanitize_with or str(ROOT / "tests" / "nbval.cfg")
+    if option.nbval_cell_timeout == NBVAL_DEFAULT_TIMEOUT:
+        option.nbval_cell_timeout = 120
+
+    def execute(self: RunningKernel, cell_input: str, allow_stdin: bool | None = None) -> str:
+        return self.kc.execute(cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
+
+    RunningKernel.execute_cell_input = execute  # nbval#194: a trailing ';', In and Out need the history
+
+
+def _folder_of(variable: str) -> Path:
+    if variable not in os.environ:
+        pytest.skip(f"{variable} is not set: it names the folder with this test's data")
+    folder = Path(os.environ[variable]).resolve()
+    assert folder.is_dir(), f"{variable} names {folder}, which is not a folder"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """Folder of recorded answers."""
+    return _folder_of("LOOPRING_LAB_RECORDINGS")
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Path:
+    """Folder of key and signature vectors."""
+    return _folder_of("LOOPRING_LAB_VECTORS")

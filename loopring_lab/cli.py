@@ -1,0 +1,315 @@
+"""The command line: ``lab`` opens the notebooks in JupyterLab, ``serve`` runs the embedded relayer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loopring_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from loopring_lab.relayer import Relayer
+
+DEFAULT_FOLDER = Path("loopring-lab-notebooks")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    words : sequence of str, optional
+        The words after the program's name; those of this process by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0 done, 2 refused with one line on stderr that says why, 130 ended by Ctrl-C.
+
+    Examples
+    --------
+    >>> main(["lab", "--recording", "folder"])
+    Traceback (most recent call last):
+    ...
+    SystemExit: 2
+    """
+    ours, extra = split_words(sys.argv[1:] if words is None else words)
+    parser = build_parser()
+    arguments = parser.parse_args(ours)
+    if extra and arguments.command != "lab":
+        parser.error("words after -- go to JupyterLab, so only lab takes them")
+    try:
+        if arguments.command == "lab":
+            return open_lab(arguments.folder, extra, browser=arguments.browser)
+        return serve(build_relayer(arguments), show_key=arguments.show_key)
+    except (LabError, OSError) as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split words at the first ``--``: ours before it, JupyterLab's after it.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Words of a command line.
+
+    Returns
+    -------
+    tuple of two lists of str
+        Ours, and what is passed on.
+
+    Examples
+    --------
+    >>> split_words(["lab", "here", "--", "--port=9000"])
+    (['lab', 'here'], ['--port=9000'])
+    """
+    place = list(words).index("--") if "--" in words else len(words)
+    return list(words[:place]), list(words[place + 1 :])
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+        Parser for the words before a ``--``.
+    """
+    parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
+    parser.add_argument(
+        "--version", action="version", version=f"loopring-lab {metadata.version('loopring-lab')}"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    lab = commands.add_parser(
+        "lab",
+        help="open the notebooks in JupyterLab",
+        description="Open the notebooks in JupyterLab. Words after -- are passed on to JupyterLab.",
+    )
+    lab.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        help="working folder; notebooks are copied into it, files there are kept (default: the source tree's "
+        f"own notebooks, or {DEFAULT_FOLDER} where the package is installed)",
+    )
+    lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
+    _add_serve(commands.add_parser("serve", help="run the embedded relayer until Ctrl-C"))
+    return parser
+
+
+def _add_serve(serve: argparse.ArgumentParser) -> None:
+    serve.description = "Run the embedded relayer until Ctrl-C. It listens on this machine only."
+    serve.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
+    world = serve.add_mutually_exclusive_group()
+    world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
+    world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved answers instead")
+    serve.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the relayer, such as order=oldest (may be repeated)",
+    )
+    serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
+
+
+def open_lab(
+    folder: Path | None,
+    extra: Sequence[str] = (),
+    *,
+    browser: bool = True,
+    launch: Callable[[list[str]], object] | None = None,
+) -> int:
+    """Open the notebooks in JupyterLab, and return when it ends.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Working folder. The notebooks are copied into it; files already there are kept. None is the
+        source tree's own notebooks, or `DEFAULT_FOLDER` where the package is installed.
+    extra : sequence of str
+        Words for JupyterLab.
+    browser : bool
+        Whether to open a browser.
+    launch : callable, optional
+        Takes JupyterLab's words and runs it until it ends.
+
+    Returns
+    -------
+    int
+        Exit code, 0.
+
+    Raises
+    ------
+    LabError
+        JupyterLab is not installed, or `folder` is a file.
+    """
+    launch = _launcher() if launch is None else launch
+    bundled, in_source_tree = find_notebooks()
+    if folder is None and in_source_tree:
+        folder = bundled
+    else:
+        folder = folder or DEFAULT_FOLDER
+        kept = copy_notebooks(bundled, folder)
+        print(f"notebooks are in {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
+    root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    launch([str(folder), *([] if browser else ["--no-browser"]), *root, *extra])
+    return 0
+
+
+def find_notebooks() -> tuple[Path, bool]:
+    """Find the notebooks that come with this package.
+
+    Returns
+    -------
+    tuple of Path and bool
+        Their folder, and whether it is that of a source tree (not to be copied from unasked).
+
+    Raises
+    ------
+    LabError
+        The package holds none.
+
+    Examples
+    --------
+    >>> folder, in_source_tree = find_notebooks()
+    >>> folder.name
+    'notebooks'
+    """
+    package = Path(__file__).resolve().parent
+    for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
+        if folder.is_dir():
+            return folder, in_source_tree
+    raise LabError(
+        f"no notebooks beside {package}: the installation is incomplete. Install loopring-lab again."
+    )
+
+
+def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
+    """Copy notebooks into a working folder; what is there already stays as it is.
+
+    Parameters
+    ----------
+    bundled : Path
+        Folder of the notebooks that come with the package.
+    folder : Path
+        Working folder, made if need be.
+
+    Returns
+    -------
+    list of str
+        Names of files kept that differ from the bundled ones, sorted.
+
+    Raises
+    ------
+    LabError
+        `folder` is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise LabError(f"{folder} is a file, not a folder to put notebooks in. Name another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = []
+    for source in sorted(bundled.glob("*.ipynb")):
+        target = folder / source.name
+        if not target.exists():
+            shutil.copyfile(source, target)
+        elif target.read_bytes() != source.read_bytes():
+            kept.append(target.name)
+    return kept
+
+
+def _launcher() -> Callable[[list[str]], object]:
+    if util.find_spec("jupyterlab") is None:
+        raise LabError("JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'")
+    from jupyterlab.labapp import LabApp
+
+    return LabApp.launch_instance  # type: ignore[no-any-return]
+
+
+def build_relayer(arguments: argparse.Namespace) -> Relayer:
+    """Make the relayer that the words of ``serve`` describe; it is not started.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        With `seed`, `recording`, `settings` and `port`.
+
+    Returns
+    -------
+    Relayer
+        The embedded relayer.
+
+    Raises
+    ------
+    LabError
+        A setting or the recording is not usable.
+    """
+    from loopring_lab.relayer import Relayer, Settings, World
+
+    settings, folder = Settings.from_text(arguments.settings), arguments.recording
+    if folder is not None and not folder.is_dir():
+        raise LabError(f"{folder} is not a folder. Name the folder that holds the recording's tokens.json.")
+    world = None if folder else World(seed=1 if arguments.seed is None else arguments.seed)
+    return Relayer(world, settings, recording=folder, port=arguments.port)
+
+
+def serve(relayer: Relayer, *, show_key: bool = False) -> int:
+    """Run a relayer until Ctrl-C, telling on stdout how to reach it.
+
+    Parameters
+    ----------
+    relayer : Relayer
+        Not started yet.
+    show_key : bool
+        Whether to print its API key.
+
+    Returns
+    -------
+    int
+        Exit code, 0.
+    """
+    with relayer:
+        print(greeting(relayer, show_key=show_key), flush=True)
+        relayer.run_forever()
+    return 0
+
+
+def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
+    """Say where a running relayer is and how to ask it.
+
+    Parameters
+    ----------
+    relayer : Relayer
+        A started relayer.
+    show_key : bool
+        Whether to tell its API key.
+
+    Returns
+    -------
+    str
+        A few lines for a terminal.
+    """
+    api = f"{relayer.base_url}/api/v3"
+    key = relayer.api_key if show_key else "not shown; trades need it: start with --show-key to see it"
+    return "\n".join(
+        [
+            f"address   {relayer.base_url}  (its API described: {relayer.base_url}/docs)",
+            f"source    {relayer.source}",
+            f"API key   {key}",
+            f"try       curl '{api}/exchange/tokens'",
+            f"          curl -H 'X-API-KEY: ...' '{api}/user/trades?accountId={relayer.accounts[0]}&limit=2'",
+            f"notebooks lab.connect('{relayer.base_url}', api_key=...)",
+            "Ctrl-C ends it.",
+        ]
+    )

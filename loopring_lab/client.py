@@ -1,0 +1,304 @@
+"""A client for one relayer: a method per endpoint, whole histories, exact frames."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import operator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+
+from loopring_lab import tables
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
+from loopring_lab.paging import PAGE, History, Progress, Wanted
+from loopring_lab.rows import FILL_TYPES
+from loopring_lab.transport import Transport
+
+POOL_PREFIX = "AMM-"
+Moment = str | pd.Timestamp | Any
+
+
+class Client:
+    """One relayer's answers as DataFrames; made by `connect`.
+
+    Parameters
+    ----------
+    transport : Transport
+        Sends the requests.
+    source : str, optional
+        Where the data comes from, for labels; the address by default.
+    synthetic : bool
+        Whether the data is made up.
+    accounts : list of int, optional
+        Accounts known to have trades; the embedded relayer tells, a live one does not.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        source: str | None = None,
+        *,
+        synthetic: bool = False,
+        accounts: list[int] | None = None,
+    ) -> None:
+        self._transport = transport
+        self.source = source or transport.base_url
+        self.synthetic = synthetic
+        self.accounts = accounts
+
+    def __repr__(self) -> str:
+        known = f", {len(self.accounts)} accounts" if self.accounts else ""
+        return f"Client({self.source}{known})"
+
+    def close(self) -> None:
+        """Close the connections that are kept open."""
+        self._transport.close()
+
+    def tokens(self) -> pd.DataFrame:
+        """Read the tokens; asked once, then remembered.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.tokens` describes.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+        """
+        return self._labelled(self._tokens)
+
+    def markets(self) -> pd.DataFrame:
+        """Read the markets; asked once, then remembered.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.markets` describes.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+        """
+        return self._labelled(self._markets)
+
+    def trades(
+        self,
+        account_id: int | None = None,
+        market: str | None = None,
+        order_hash: str | None = None,
+        fill_type: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: int | None = None,
+        progress: bool | None = None,
+        *,
+        prefixes: tuple[str, ...] = (POOL_PREFIX,),
+        fee_token: str = "received",
+        ten_members: str = "account",
+    ) -> pd.DataFrame:
+        """Read a whole trade history, AMM and order book, exactly.
+
+        Every page is read, for each fill type by itself because a row does not say which it is, until as
+        many rows are held as the relayer counts.
+
+        Parameters
+        ----------
+        account_id : int, optional
+            Whose trades. May be left out with `order_hash`.
+        market : str, optional
+            Such as ``LRC-ETH``.
+        order_hash : str, optional
+            The fills of one order, 0x hex.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
+        since, until : str, datetime or Timestamp, optional
+            From `since` on, and before `until`; UTC where no zone is given. The relayer knows no dates, so
+            rows are chosen here; a row of unknown time is kept.
+        limit : int, optional
+            The newest so many trades. Only as many pages are read as that takes while the relayer gives rows
+            newest first; such a partial history cannot be checked against the relayer's count.
+        progress : bool, optional
+            True shows a progress bar, False none; by default one appears after a second, and not under CI.
+        prefixes : tuple of str
+            A market's pool fills are also asked for under the market's name with these prefixes, because a
+            relayer may keep them apart; ``()`` asks for the plain name only.
+        fee_token, ten_members : str
+            As for `tables.trades`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.trades` describes, oldest first; ``attrs["source"]`` and ``attrs["synthetic"]`` say
+            where it comes from.
+
+        Raises
+        ------
+        IncompleteHistory
+            The relayer counts other rows than it hands out.
+        UnexpectedAnswer
+            An answer is not what the contract says, or a fill is listed as pool and as order-book fill.
+        RelayerError
+            The relayer refuses; `NotAuthorized` where the API key is missing or not accepted.
+        TransportError
+            The relayer cannot be reached.
+        LabError
+            An argument is not usable.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> len(trades), trades["fee"].dtype
+        (100, decimal256(37, 18)[pyarrow])
+        """
+        _check(account_id, order_hash, fill_type, limit)
+        account_id = None if account_id is None else _account(account_id)
+        start, end = _utc("since", since), _utc("until", until)
+        query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
+        query |= {"orderHash": order_hash} if order_hash else {}
+        wanted = Wanted(None if end else limit, None if start is None else int(start.timestamp() * 1000))
+        types = FILL_TYPES if fill_type is None else (fill_type,)
+        bodies: dict[str, list[bytes]] = {}
+        seen: set[int] = set()
+        for one in types:
+            bodies[one], found = self._history(query | {"fillTypes": one}, market, prefixes, wanted, progress)
+            _disjoint(seen & found)
+            seen |= found
+        frame = tables.trades(
+            [body for one in types for body in bodies[one]],
+            self._tokens,
+            self._markets,
+            fill_type=[one for one in types for _ in bodies[one]],
+            account_id=account_id,
+            fee_token=fee_token,
+            ten_members=ten_members,
+        )
+        frame.attrs["fee_token"] = fee_token
+        return self._labelled(_chosen(frame, start, end, limit))
+
+    def _history(
+        self,
+        query: dict[str, str | int],
+        market: str | None,
+        prefixes: tuple[str, ...],
+        wanted: Wanted,
+        progress: bool | None,
+    ) -> tuple[list[bytes], set[int]]:
+        names = (
+            [market, *(prefix + market for prefix in prefixes if query["fillTypes"] == "amm")]
+            if market
+            else [None]
+        )
+        bodies: list[bytes] = []
+        found: set[int] = set()
+        for name in names:
+            asked = query | ({"market": name} if name else {})
+            label = f"{query['fillTypes']} trades" + (f" of {name}" if name else "")
+
+            def fetch(offset: int, asked: dict[str, str | int] = asked) -> bytes:
+                page = asked | {"offset": offset, "limit": PAGE}
+                return self._transport.get("/user/trades", page, keyed=True)
+
+            with _bar(label, progress) as report, self._suggesting(market):
+                history = History(fetch, label, report)
+                bodies += history.read(wanted)
+                found |= history.identities
+        return bodies, found
+
+    @contextmanager
+    def _suggesting(self, market: str | None) -> Iterator[None]:
+        """Add the nearest market's name to a refusal of a market that is not listed."""
+        try:
+            yield
+        except RelayerError as error:
+            if error.code != 100001 or market is None or market in self._markets.index:
+                raise
+            near = difflib.get_close_matches(market.upper(), self._markets.index, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else "client.markets() lists the markets."
+            raise RelayerError(error.message, status=error.status, code=error.code, hint=hint) from None
+
+    @functools.cached_property
+    def _tokens(self) -> pd.DataFrame:
+        return tables.tokens(self._transport.get("/exchange/tokens"))
+
+    @functools.cached_property
+    def _markets(self) -> pd.DataFrame:
+        return tables.markets(self._transport.get("/mix/markets"), self._tokens)
+
+    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        labelled = frame.copy()
+        labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
+        return labelled
+
+
+def _check(account_id: int | None, order_hash: str | None, fill_type: str | None, limit: int | None) -> None:
+    if account_id is None and not order_hash:
+        raise LabError("trades: nothing to ask for. Give account_id=, or order_hash=.")
+    if fill_type is not None and fill_type not in FILL_TYPES:
+        raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
+    if limit is not None and limit < 1:
+        raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
+
+
+def _account(account_id: int) -> int:
+    try:
+        number = operator.index(account_id)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise LabError(f"account_id={account_id!r}: give the account's number, such as 10083.")
+    return number
+
+
+def _utc(name: str, moment: Moment) -> pd.Timestamp | None:
+    if moment is None:
+        return None
+    stamp = pd.to_datetime(moment, errors="coerce")
+    if not isinstance(stamp, pd.Timestamp):
+        raise LabError(f"{name}={moment!r} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
+    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
+
+
+def _disjoint(both: set[int]) -> None:
+    if both:
+        raise UnexpectedAnswer(
+            "fillTypes",
+            expected="each fill as amm or as dex",
+            got=f"{len(both)} fills as both",
+            hint="This relayer does not tell fill types apart: read one of them, with fill_type=.",
+        )
+
+
+def _chosen(
+    frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
+) -> pd.DataFrame:
+    moment = frame["created_at"]
+    inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
+    chosen = frame[inside] if not inside.all() else frame
+    return (chosen.tail(limit) if limit else chosen).reset_index(drop=True)
+
+
+@contextmanager
+def _bar(label: str, progress: bool | None) -> Iterator[Progress]:
+    """Show a progress bar, from the first second on that a read takes."""
+    quiet = any(map(os.environ.get, ("CI", "TQDM_DISABLE")))
+    if progress is False or (progress is None and quiet):
+        yield lambda held, expected: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=label, unit=" trades", delay=0 if progress else 1, leave=bool(progress)) as bar:
+
+        def report(held: int, expected: int) -> None:
+            bar.total = expected
+            bar.update(held - bar.n)
+
+        yield report

@@ -1,0 +1,179 @@
+"""A whole history out of pages of 50, while rows arrive and pages shift."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, NamedTuple
+
+from loopring_lab import wire
+from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
+from loopring_lab.scaling import decimal
+
+PAGE = 50
+WORKERS = 12
+
+Fetch = Callable[[int], bytes]
+Progress = Callable[[int, int], None]
+
+
+class Wanted(NamedTuple):
+    """How much of a history is asked for: rows, and the oldest moment in milliseconds."""
+
+    limit: int | None = None
+    since: int | None = None
+
+
+EVERYTHING = Wanted()
+
+
+class History:
+    """Reads one filter of the trades endpoint until nothing is missing.
+
+    The relayer documents no order and no snapshot: while pages are read, rows may be added and move others
+    to later pages. So rows are counted by identity and the read ends when they are as many as the relayer
+    counts in its latest answer. Both ends are read again first, then everything.
+
+    Parameters
+    ----------
+    fetch : callable
+        Gives the body of the page at an offset.
+    name : str
+        For error messages.
+    progress : callable
+        Told the number of rows held and the number expected, after every page.
+    """
+
+    def __init__(self, fetch: Fetch, name: str, progress: Progress = lambda held, expected: None) -> None:
+        self._fetch, self._name, self._progress = fetch, name, progress
+        self._identities: set[int] = set()
+        self._contents: set[int] = set()
+        self.bodies: list[bytes] = []
+        self.total = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many rows are held as the relayer counts, told apart by identity or by content."""
+        return self.total in (len(self._identities), len(self._contents))
+
+    @property
+    def identities(self) -> frozenset[int]:
+        """Hashes of the identities (id, side, order hash) held."""
+        return frozenset(self._identities)
+
+    def read(self, wanted: Wanted = EVERYTHING) -> list[bytes]:
+        """Read the history, or as much of its newest end as is wanted.
+
+        Parameters
+        ----------
+        wanted : Wanted
+            A part is read only as long as the relayer gives rows newest first; otherwise everything is.
+
+        Returns
+        -------
+        list of bytes
+            Bodies of pages, in no order, rows possibly repeated.
+
+        Raises
+        ------
+        IncompleteHistory
+            The relayer counts other rows than it hands out.
+        UnexpectedAnswer
+            An answer is not a page of trades.
+        """
+        with ThreadPoolExecutor(WORKERS) as pool:
+            try:
+                if wanted == EVERYTHING or not self._read_newest(pool, wanted):
+                    self._read_all(pool)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return self.bodies
+
+    def _read_newest(self, pool: ThreadPoolExecutor, wanted: Wanted) -> bool:
+        """Read on from the newest row; False where that does not lead to an answer to be trusted."""
+        moments: list[int] = []
+        offset, wave = 0, 1
+        while True:
+            pages = list(pool.map(self._fetch, range(offset, offset + wave * PAGE, PAGE)))
+            rows = [row for body in pages for row in self._take(body)]
+            moments += [_moment(row) for row in rows]
+            if not rows or any(later > earlier for earlier, later in itertools.pairwise(moments)):
+                return False
+            offset += wave * PAGE
+            if offset >= self.total:
+                return self.complete
+            old = wanted.since is not None and moments[-1] < wanted.since
+            if old or (wanted.limit is not None and len(self._identities) >= wanted.limit):
+                return True
+            wave = min(2 * wave, WORKERS)
+
+    def _read_all(self, pool: ThreadPoolExecutor) -> None:
+        held = -1
+        while len(self._contents) > held:
+            held = len(self._contents)
+            self._page(0)
+            counted = self.total
+            for done in as_completed([pool.submit(self._fetch, at) for at in range(PAGE, counted, PAGE)]):
+                self._take(done.result())
+            while not self.complete and self._read_ends(counted):
+                counted = self.total
+            if self.complete:
+                return
+        raise IncompleteHistory(
+            self._name,
+            expected=f"{self.total} rows, as the relayer counts",
+            got=len(self._identities),
+            hint="Rows are missing or repeated at the relayer: try again when it is quieter, "
+            "or read its newest rows with limit=.",
+        )
+
+    def _read_ends(self, counted: int) -> bool:
+        """Read what arrived before the first row and after the last one; tell whether anything was new."""
+        before = len(self._contents)
+        for offset in _steps(0):
+            fresh = len(self._contents)
+            rows = self._page(offset)
+            if self.complete or len(rows) < PAGE or len(self._contents) == fresh:
+                break
+        for offset in _steps(counted // PAGE * PAGE):
+            if self.complete or offset >= self.total:
+                break
+            self._page(offset)
+        return len(self._contents) > before
+
+    def _page(self, offset: int) -> list[Any]:
+        return self._take(self._fetch(offset))
+
+    def _take(self, body: bytes) -> list[Any]:
+        answer = wire.parse(body, self._name)
+        rows = wire.page_rows(answer, self._name)
+        total = decimal(str(answer.get("totalNum")))
+        if total is None or total != int(total) or total < 0:
+            hint = "Check that base_url is a relayer."
+            got = wire.short(answer.get("totalNum"))
+            raise UnexpectedAnswer(f"{self._name}.totalNum", expected="a number of rows", got=got, hint=hint)
+        self.total = max(self.total, int(total))
+        self._contents.update(hash(str(row)) for row in rows)
+        self._identities.update(map(_identity, rows))
+        self.bodies.append(body)
+        self._progress(len(self._identities), self.total)
+        return rows
+
+
+def _identity(row: Any) -> int:
+    if not isinstance(row, list) or len(row) < wire.CORE:
+        return hash(str(row))
+    return hash(str([row[1], row[2], row[12:13]]))
+
+
+def _steps(start: int) -> Iterator[int]:
+    while True:
+        yield start
+        start += PAGE
+
+
+def _moment(row: Any) -> int:
+    moment = decimal(str(row[0])) if isinstance(row, list) and row else None
+    return 0 if moment is None else int(moment)

@@ -1,0 +1,278 @@
+"""One HTTP exchange with a relayer: pacing, retries, limits, and errors that hold no secret."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import requests
+import tenacity
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
+
+from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, TransportError
+from loopring_lab.hidden import SecretText
+from loopring_lab.refusals import BUSY, refusal
+
+MAX_BODY = 64 << 20
+MAX_CONNECTIONS = 16
+SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
+PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+Params = Mapping[str, str | int]
+
+
+class Transport:
+    """Sends requests to one relayer, paced for each endpoint.
+
+    Parameters
+    ----------
+    base_url : str
+        ``https://host[:port][/path]``, without ``/api/v3``.
+    api_key : str, optional
+        Sent as ``X-API-KEY``, to this host only, with requests that need it.
+    rate : float or None
+        Requests per second and endpoint; None for no limit.
+    timeout : float
+        Seconds to connect, and to wait for the next bytes.
+    attempts : int
+        How often a GET is tried before it is given up.
+    proxies : bool
+        Whether the environment's proxy settings are used.
+
+    Raises
+    ------
+    LabError
+        The address is not an http or https URL, or the rate is not above 0.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        rate: float | None = 5.0,
+        timeout: float = 15.0,
+        attempts: int = 6,
+        proxies: bool = True,
+    ) -> None:
+        self._key = SecretText(api_key) if api_key else None
+        self.base_url = _address(base_url)
+        if rate is not None and not rate > 0:
+            raise LabError(f"rate={rate}: give requests per second above 0, or None for no limit.")
+        self._rate, self._timeout, self._attempts = rate, timeout, attempts
+        self._buckets: dict[str, Bucket] = {}
+        self._lock = threading.Lock()
+        self._session = _Session()
+        self._session.trust_env = proxies
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=MAX_CONNECTIONS, max_retries=0))
+
+    def __repr__(self) -> str:
+        return f"Transport({self.base_url!r})"
+
+    def get(self, path: str, params: Params | None = None, *, keyed: bool = False) -> bytes:
+        """Send a GET, tried again where the failure may pass.
+
+        Parameters
+        ----------
+        path : str
+            Under ``/api/v3``.
+        params : mapping, optional
+            The query.
+        keyed : bool
+            Whether to send the API key.
+
+        Returns
+        -------
+        bytes
+            The body of a successful answer.
+
+        Raises
+        ------
+        RelayerError
+            The relayer refused; `RateLimited` and `NotAuthorized` for those refusals.
+        TransportError
+            No usable answer arrived, also after further attempts.
+        """
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self._attempts),
+            wait=_pause,
+            retry=tenacity.retry_if_result(lambda outcome: outcome.passing),
+            retry_error_callback=_last,
+        )
+        outcome: Outcome = retrying(self._once, path, params or {}, keyed)
+        if outcome.error:
+            raise outcome.error
+        return outcome.body
+
+    def close(self) -> None:
+        """Close the connections that are kept open."""
+        self._session.close()
+
+    def _once(self, path: str, params: Params, keyed: bool) -> Outcome:
+        """Exchange bytes once; a failure is returned, so that its traceback has no frame with the key."""
+        with self._lock:
+            bucket = self._buckets.setdefault(path, Bucket(self._rate))
+        bucket.take()
+        what = f"GET /api/v3{path}"
+        auth = _Key(self._key if keyed else None)
+        try:
+            with self._session.get(
+                f"{self.base_url}/api/v3{path}", params=params, auth=auth, timeout=self._timeout, stream=True
+            ) as response:
+                return _read(response, what)
+        except requests.RequestException as error:
+            return _failure(error, what, self._timeout, self.base_url)
+
+
+class Outcome(NamedTuple):
+    """What came of one exchange: a body, or an error that may pass after the pause the relayer asks for."""
+
+    body: bytes = b""
+    error: LabError | None = None
+    passing: bool = False
+    pause: float | None = None
+
+
+class Bucket:
+    """Lets requests through evenly spaced, 2 % below the rate, so that jitter on the way never exceeds it.
+
+    Parameters
+    ----------
+    rate : float or None
+        Requests per second; None lets everything through.
+    clock, sleep : callable
+        For tests.
+    """
+
+    def __init__(
+        self,
+        rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap = 1.02 / rate if rate else 0.0
+        self._clock, self._sleep = clock, sleep
+        self._next, self._lock = 0.0, threading.Lock()
+
+    def take(self) -> None:
+        """Wait for the next turn."""
+        with self._lock:
+            now = self._clock()
+            turn = max(now, self._next)
+            self._next = turn + self._gap
+        if turn > now:
+            self._sleep(turn - now)
+
+
+class _Key(AuthBase):
+    """Puts the key on the prepared request, so that no argument and no local variable holds it."""
+
+    def __init__(self, key: SecretText | None) -> None:
+        self._key = key
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._key is not None:
+            request.headers["X-API-KEY"] = self._key[:]
+        return request
+
+
+class _Session(requests.Session):
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """On a redirect to another host, leave the secrets behind."""
+        if self.should_strip_auth(  # type: ignore[no-untyped-call]
+            str(response.request.url), str(prepared_request.url)
+        ):
+            for name in SECRET_HEADERS:
+                prepared_request.headers.pop(name, None)
+
+
+def _address(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise LabError(
+            f"base_url: {parts.scheme or '?'}://{parts.hostname or '?'} is not a relayer's address. "
+            "Give one like https://host, without user, password or query."
+        )
+    return base_url.rstrip("/").removesuffix("/api/v3")
+
+
+def _read(response: requests.Response, what: str) -> Outcome:
+    gathered = bytearray()
+    for chunk in response.iter_content(1 << 16):
+        gathered += chunk
+        if len(gathered) > MAX_BODY:
+            message = f"{what}: the answer is larger than {MAX_BODY >> 20} MiB. Check base_url."
+            return Outcome(error=TransportError(message))
+    status, body = response.status_code, bytes(gathered)
+    error = refusal(status, body, what)
+    if error:
+        return Outcome(
+            error=error, passing=status in PASSING, pause=_seconds(response.headers.get("Retry-After"))
+        )
+    if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
+        message = f"{what}: the answer breaks off after {len(body)} bytes, also when asked again. {BUSY}"
+        return Outcome(error=TransportError(message), passing=True)
+    return Outcome(body)
+
+
+def _failure(error: requests.RequestException, what: str, timeout: float, base_url: str) -> Outcome:
+    if isinstance(error, requests.Timeout):
+        hint = "Try again later, or allow more time: connect(..., timeout=...)."
+        return Outcome(error=RelayerTimeout(f"{what}: no answer within {timeout:g} s. {hint}"), passing=True)
+    if isinstance(error, requests.exceptions.SSLError):
+        hint = "Check the address, and this machine's clock and certificates."
+        return Outcome(error=RelayerUnreachable(f"{what}: the server's certificate is not trusted. {hint}"))
+    if isinstance(
+        error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+    ):
+        message = f"{what}: the answer broke off in the middle, also when asked again. {BUSY}"
+        return Outcome(error=TransportError(message), passing=True)
+    if isinstance(error, requests.ConnectionError):
+        hint = "Check base_url and the network; connect() without arguments works offline."
+        message = f"{what}: {base_url} cannot be reached, or drops the connection. {hint}"
+        return Outcome(error=RelayerUnreachable(message), passing=True)
+    return Outcome(error=TransportError(f"{what}: not possible ({type(error).__name__}). Check base_url."))
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    backoff = tenacity.wait_exponential_jitter(initial=0.1, max=8, jitter=0.1)(state)
+    asked = _last(state).pause
+    return backoff if asked is None else max(asked, backoff)
+
+
+def _last(state: tenacity.RetryCallState) -> Outcome:
+    assert state.outcome  # noqa: S101 - tenacity sets it before it asks
+    found: Outcome = state.outcome.result()
+    return found
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Read Retry-After, seconds or a date, up to a minute; None where it says neither."""
+    with contextlib.suppress(ValueError):
+        return min(60.0, max(0.0, float(retry_after or "")))
+    with contextlib.suppress(ValueError):
+        return min(
+            60.0, max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
+        )
+    return None
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """Keep queries of relayer requests, which name accounts, out of the log of the HTTP library."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            word.partition("?")[0] if isinstance(word, str) and "/api/v3/" in word else word
+            for word in record.args
+        )
+    return True
+
+
+logging.getLogger("urllib3.connectionpool").addFilter(_without_query)

@@ -1,0 +1,329 @@
+"""The command line, in this process and as a process of its own."""
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata, util
+from pathlib import Path
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from loopring_lab import cli
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60  # seconds that a process may take to answer or to end
+
+
+class Process:
+    """A running command whose output can be waited for."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process, self.seen, self._lines = process, [], queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Read on until a line matches."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            line = self._lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            self.seen.append(line)
+            if found := re.search(pattern, line):
+                return found
+            assert line, f"ended without {pattern!r}: {''.join(self.seen)}"
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal; return the exit code."""
+        self.process.send_signal(how)
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        self._reader.join()
+        self.process.stdout.close()
+
+
+@contextmanager
+def running(*words: str, cwd: Path = ROOT) -> Iterator[Process]:
+    process = Process(
+        subprocess.Popen(
+            [sys.executable, "-m", "loopring_lab", *words],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    )
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+# lab
+
+
+class Launches(list):
+    """Stands in for JupyterLab: keeps the words it was launched with."""
+
+    def __call__(self, words: list[str]) -> None:
+        self.append(words)
+
+
+@pytest.fixture
+def launches() -> Launches:
+    return Launches()
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two notebooks as an installed package carries them."""
+    folder = tmp_path / "site" / "notebooks"
+    folder.mkdir(parents=True)
+    (folder / "01.ipynb").write_text("one")
+    (folder / "02.ipynb").write_text("two")
+    monkeypatch.setattr(cli, "find_notebooks", lambda: (folder, False))
+    return folder
+
+
+def test_in_the_source_tree_its_own_notebooks_open(launches: Launches) -> None:
+    assert cli.open_lab(None, launch=launches) == 0
+    assert launches[0][0] == str(ROOT / "notebooks")
+
+
+def test_an_installed_package_copies_its_notebooks(
+    bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.open_lab(None, launch=launches)
+    assert launches[0][0] == "loopring-lab-notebooks"
+    assert {p.name: p.read_text() for p in (tmp_path / launches[0][0]).iterdir()} == {
+        "01.ipynb": "one",
+        "02.ipynb": "two",
+    }
+
+
+def test_a_changed_notebook_is_kept_and_named(
+    bundled: Path, launches: Launches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine" / "deep"
+    mine.mkdir(parents=True)
+    (mine / "01.ipynb").write_text("my work")
+    cli.open_lab(mine, launch=launches)
+    assert (mine / "01.ipynb").read_text() == "my work"
+    assert (mine / "02.ipynb").read_text() == "two"
+    said = capsys.readouterr().out
+    assert "kept yours: 01.ipynb" in said
+    assert "02.ipynb" not in said
+
+
+def test_copying_twice_changes_nothing(bundled: Path, tmp_path: Path) -> None:
+    assert cli.copy_notebooks(bundled, tmp_path / "mine") == []
+    before = [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())]
+    assert cli.copy_notebooks(bundled, tmp_path / "mine") == []
+    assert [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())] == before
+
+
+def test_checkpoints_are_not_copied(bundled: Path, tmp_path: Path) -> None:
+    (bundled / ".ipynb_checkpoints").mkdir()
+    cli.copy_notebooks(bundled, tmp_path / "mine")
+    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["01.ipynb", "02.ipynb"]
+
+
+@pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
+def test_only_root_is_allowed_as_root(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
+    cli.open_lab(None, launch=launches)
+    assert ("--allow-root" in launches[0]) is allowed
+
+
+def test_words_after_two_dashes_reach_jupyterlab(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_launcher", lambda: launches)
+    assert cli.main(["lab", "--no-browser", "--", "--port=9000", "--", "x"]) == 0
+    assert launches[0][1] == "--no-browser"
+    assert launches[0][-3:] == ["--port=9000", "--", "x"]
+
+
+def test_without_jupyterlab_it_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.util, "find_spec", lambda name: None)
+    assert cli.main(["lab"]) == 2
+    assert capsys.readouterr().err == (
+        "loopring-lab: JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'\n"
+    )
+
+
+def test_a_file_in_the_folders_place_is_refused(
+    bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_launcher", Launches)
+    (tmp_path / "taken").touch()
+    assert cli.main(["lab", str(tmp_path / "taken")]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="JupyterLab is not installed")
+def test_jupyterlab_really_opens_on_the_folder(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    jupyter = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"]
+    with running("lab", str(tmp_path / "work"), "--no-browser", "--", *jupyter) as lab:
+        token = lab.until(r"http://127\.0\.0\.1:\d+/lab\?token=(\w+)")[1]
+        base, headers = f"http://127.0.0.1:{port}/api", {"Authorization": f"token {token}"}
+        with requests.Session() as session:  # JupyterLab prints its address just before it listens there
+            session.mount(
+                "http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1))
+            )
+            assert session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()["kernels"] == 0
+            listed = session.get(f"{base}/contents", headers=headers, timeout=PATIENCE).json()["content"]
+        assert {entry["name"] for entry in listed} == {p.name for p in (ROOT / "notebooks").glob("*.ipynb")}
+        assert lab.end(signal.SIGTERM) == 0
+
+
+# serve
+
+
+def address(server: Process) -> str:
+    return server.until(r"address +(http://127\.0\.0\.1:\d+)")[1]
+
+
+def test_serve_answers_until_ctrl_c() -> None:
+    with running("serve", "--seed", "3", "--set", "order=oldest") as server:
+        base = address(server)
+        assert "synthetic world, seed 3" in server.until("source")[0] + server.seen[-1]
+        tokens = requests.get(f"{base}/api/v3/exchange/tokens", timeout=PATIENCE).json()
+        assert "ETH" in {token["symbol"] for token in tokens}
+        server.until("Ctrl-C")
+        assert server.end(signal.SIGINT) in (0, 130)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(base, timeout=PATIENCE)
+    assert not [line for line in server.seen if "Traceback" in line]
+
+
+def test_the_key_is_shown_only_on_request_and_opens_the_trades() -> None:
+    with running("serve", "--show-key") as server:
+        base = address(server)
+        key = server.until(r"API key +(\S+)\n")[1]
+        account = server.until(r"accountId=(\d+)")[1]
+        answer = requests.get(
+            f"{base}/api/v3/user/trades",
+            params={"accountId": account, "limit": 2},
+            headers={"X-API-KEY": key},
+            timeout=PATIENCE,
+        ).json()
+        assert len(answer["trades"]) == 2
+
+
+def test_without_the_request_the_key_is_not_shown() -> None:
+    relayer = FakeRelayer()
+    assert relayer.api_key not in cli.greeting(relayer)
+    assert relayer.api_key in cli.greeting(relayer, show_key=True)
+
+
+class FakeRelayer:
+    base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
+
+
+def test_serve_answers_from_a_recording(recordings: Path) -> None:
+    with running("serve", "--recording", str(recordings / "mainnet_block_a")) as server:
+        base = address(server)
+        assert "mainnet_block_a" in server.until("source.*")[0]
+        served = requests.get(f"{base}/api/v3/mix/markets", timeout=PATIENCE).text
+        assert "LRC-ETH" in served
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["serve", "--set", "no_such_setting=1"], "no_such_setting"),
+        (["serve", "--set", "order"], "order"),
+        (["serve", "--set", "order=upwards"], "upwards"),
+        (["serve", "--recording", "no/such/folder"], "no/such/folder"),
+    ],
+)
+def test_what_serve_cannot_use_is_refused_in_one_line(
+    words: list[str],
+    named: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("loopring-lab: ")
+    assert said.err.count("\n") == 1
+    assert named in said.err
+
+
+def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert cli.main(["serve", "--port", port]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert port in said.err
+
+
+# both
+
+
+@pytest.mark.parametrize(
+    "words", [["serve", "--", "x"], ["serve", "--seed", "1", "--recording", "x"], ["none"], []]
+)
+def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        cli.main(words)
+    assert refused.value.code == 2
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
+
+
+@pytest.mark.parametrize(
+    "command", [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]], ids=["script", "-m"]
+)
+def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
+    scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, env=dict(os.environ, PATH=scripts), check=True
+    )
+    assert done.stdout.startswith("usage: loopring-lab ")
+    assert "serve" in done.stdout
+
+
+def test_help_loads_neither_frames_nor_servers() -> None:
+    code = "import sys\nfrom loopring_lab.cli import build_parser\nbuild_parser()\nprint(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert loaded & {"jupyterlab", "fastapi", "uvicorn", "matplotlib", "loopring_lab.relayer"} == set()

@@ -1,0 +1,217 @@
+"""The rules of the house: which way imports go, how long things are, what is documented and what loads."""
+
+import ast
+import importlib
+import inspect
+import json
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+from numpydoc.validate import validate
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "loopring_lab"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports only from its left.
+STREET = [
+    *("errors", "hidden", "curve", "fields", "eddsa", "protocol"),  # the ground floor
+    *("scaling", "readable", "amounts", "wire", "listings", "lookup", "rows", "tables"),
+    *("refusals", "transport", "paging", "client", "connection"),
+    *("archive", "keys", "fees", "fills", "figures", "widgets"),
+]
+ANYWHERE = {"__init__", "__main__", "cli"}  # the front doors
+RELAYER_MAY_IMPORT = set(
+    STREET[: STREET.index("protocol") + 1]
+)  # so that it stays an independent check of the rest
+LAZY = {("connection", "relayer")}  # only when called for: connect() starts it
+
+MODULE_LINES, FUNCTION_LINES, MEDIAN_LINES = 350, 50, 8
+SLOW = {"matplotlib", "ipywidgets", "eth_account", "fastapi", "uvicorn", "tqdm.notebook"}
+DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns and yields
+    *("GL06", "GL07", "GL08", "GL10", "SS01", "SS03"),
+    *("PR01", "PR02", "PR03", "PR04", "PR05", "PR07", "PR10", "RT01", "RT03", "YD01"),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Give each import of the package: the statement, and the first module name below the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node, name.split(".")[1]) for name in names if name.startswith("loopring_lab."))
+
+
+def wrong_imports(module: str, tree: ast.Module) -> list[str]:
+    """Return the names that a module must not import, of those it does."""
+    if module in ANYWHERE:
+        return []
+    if module.startswith("relayer/"):
+        return [name for _, name in imported(tree) if name not in RELAYER_MAY_IMPORT | {"relayer"}]
+    left = set(STREET[: STREET.index(module)])
+    lazy = deferred(tree)
+    return [
+        name
+        for node, name in imported(tree)
+        if name not in left and not ((module, name) in LAZY and node in lazy)
+    ]
+
+
+def deferred(tree: ast.Module) -> set[ast.AST]:
+    """Return what does not run when the module is imported: functions, and what only type checkers see."""
+    for_types = [
+        n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    ]
+    inside = [*functions(tree), *(statement for node in for_types for statement in node.body)]
+    return {node for outer in inside for node in ast.walk(outer)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    assert wrong_imports(name_of(path), ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("tables", "from loopring_lab import amounts, client", ["client"]),
+        ("tables", "import loopring_lab.tables", ["tables"]),
+        ("connection", "from loopring_lab.relayer import Relayer", ["relayer"]),
+        ("connection", "if True:\n    from loopring_lab.relayer import Relayer", ["relayer"]),
+        ("connection", "if TYPE_CHECKING:\n    from loopring_lab.relayer import Relayer", []),
+        ("connection", "def connect():\n    from loopring_lab.relayer import Relayer", []),
+        ("tables", "def f():\n    from loopring_lab.relayer import Relayer", ["relayer"]),
+        ("relayer/app", "from loopring_lab.tables import trades", ["tables"]),
+        (
+            "relayer/app",
+            "from loopring_lab.relayer.world import World\nfrom loopring_lab.errors import LabError",
+            [],
+        ),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str, wrong: list[str]) -> None:
+    assert wrong_imports(module, ast.parse(source)) == wrong
+
+
+def functions(tree: ast.AST) -> list[Function]:
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
+def docstring_lines(node: Function) -> int:
+    return 0 if ast.get_docstring(node) is None else node.body[0].end_lineno - node.body[0].lineno + 1
+
+
+def lines(node: Function) -> int:
+    """Return a function's length without its docstring."""
+    return node.end_lineno - node.lineno + 1 - docstring_lines(node)
+
+
+def body_lines(node: Function) -> int:
+    """Return the length of a function's body without its docstring."""
+    return node.end_lineno - node.body[0].lineno + 1 - docstring_lines(node)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_and_functions_stay_short(path: Path) -> None:
+    source = path.read_text()
+    assert source.count("\n") <= MODULE_LINES
+    long = {node.name: lines(node) for node in functions(ast.parse(source)) if lines(node) > FUNCTION_LINES}
+    assert long == {}
+
+
+def test_most_functions_are_very_short() -> None:
+    bodies = [body_lines(node) for path in MODULES for node in functions(ast.parse(path.read_text()))]
+    assert statistics.median(bodies) < MEDIAN_LINES
+
+
+def test_lengths_leave_the_docstring_out() -> None:
+    node = functions(
+        ast.parse('def f(\n    a,\n):\n    """One.\n\n    Two.\n    """\n    b = a\n    return b\n')
+    )[0]
+    assert (lines(node), body_lines(node)) == (5, 2)
+
+
+def public_names() -> Iterator[tuple[str, object]]:
+    """Give every public function, class and method of the package, by its dotted name."""
+    for path in (path for path in MODULES if not path.stem.startswith("_")):
+        module = importlib.import_module(
+            ".".join([PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts])
+        )
+        listed = getattr(module, "__all__", vars(module))
+        own = {n: vars(module)[n] for n in listed if defined_in(module, vars(module)[n])}
+        for name, member in public_members(own):
+            yield f"{module.__name__}.{name}", member
+            if inspect.isclass(member):
+                written = {n: m for n, m in vars(member).items() if written_in(module, m)}
+                yield from ((f"{module.__name__}.{name}.{n}", m) for n, m in public_members(written))
+
+
+def defined_in(module: ModuleType, member: object) -> bool:
+    return getattr(member, "__module__", None) == module.__name__
+
+
+def written_in(module: ModuleType, member: object) -> bool:
+    """Tell whether a class's member stands in the module's source; matplotlib and others make some."""
+    return not inspect.isfunction(member) or member.__code__.co_filename == module.__file__
+
+
+def public_members(members: Mapping[str, object]) -> list[tuple[str, object]]:
+    kinds = type | FunctionType | property | classmethod | staticmethod
+    return [
+        (n, member) for n, member in members.items() if not n.startswith("_") and isinstance(member, kinds)
+    ]
+
+
+def docstring_faults(name: str, member: object) -> list[str]:
+    """Return what numpydoc finds wrong with the docstring of a public name, in words."""
+    own_init = "__init__" in getattr(member, "__dict__", {}) and not getattr(member, "_is_protocol", False)
+    without = {"PR01"} if inspect.isclass(member) and not own_init else set()
+    wanted = DOCSTRING_FAULTS - without  # a parent's parameters are documented there
+    return [text for code, text in validate(name)["errors"] if code in wanted]
+
+
+def test_every_public_name_is_documented() -> None:
+    faults = {name: docstring_faults(name, member) for name, member in public_names()}
+    assert len(faults) > 20
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_importing_the_package_loads_nothing_slow() -> None:
+    code = "import json, sys, loopring_lab; print(json.dumps(list(sys.modules)))"
+    loaded = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    assert "loopring_lab" in loaded
+    assert SLOW & set(loaded) == set()
+
+
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_installed_version_is_the_projects() -> None:
+    assert metadata.version("loopring-lab") == project()["version"]
+
+
+def test_type_checkers_are_told_that_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_the_test_extra_holds_all_of_lab() -> None:
+    extras = project()["optional-dependencies"]
+    assert set(extras["lab"]) <= set(extras["test"])

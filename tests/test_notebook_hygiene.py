@@ -1,0 +1,137 @@
+"""What nbval cannot see: each committed notebook was run, in order, and carries nothing it should not."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(p for p in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+MACHINE_PATH = re.compile(
+    r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users"
+)
+LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
+BYTES, LINES = 400_000, 6
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def faults(notebook: nbformat.NotebookNode) -> list[str]:
+    """Return what is wrong with a notebook, in words."""
+    code = code_cells(notebook)
+    checks = {
+        "kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name") != "python3",
+        "widget state saved: it can hold what a user typed": "widgets" in notebook.metadata,
+        "papermill's marks saved": "papermill" in notebook.metadata,
+        "not run from top to bottom": [c.execution_count for c in code] != list(range(1, len(code) + 1)),
+        "an error is saved": any(o.output_type == "error" for c in code for o in c.outputs),
+    }
+    return (
+        [fault for fault, found in checks.items() if found] + parameter_faults(code) + cell_faults(notebook)
+    )
+
+
+def parameter_faults(code: list[nbformat.NotebookNode]) -> list[str]:
+    """The first code cell, and only it, is tagged `parameters` and assigns plain literals."""
+    tagged = [place for place, cell in enumerate(code) if "parameters" in cell.metadata.get("tags", [])]
+    if tagged != [0]:
+        return [f"code cells tagged parameters: {tagged}, expected the first alone"]
+    return [
+        f"parameters: {ast.unparse(statement)} is not a literal assignment"
+        for statement in ast.parse(code[0].source).body
+        if not is_literal_assignment(statement)
+    ]
+
+
+def is_literal_assignment(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return False
+    try:
+        ast.literal_eval(statement.value)
+    except ValueError:
+        return False
+    return True
+
+
+def cell_faults(notebook: nbformat.NotebookNode) -> list[str]:
+    found = []
+    for place, cell in enumerate(notebook.cells):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        if (
+            cell.cell_type == "code"
+            and "parameters" not in cell.metadata.get("tags", [])
+            and len(lines) > LINES
+        ):
+            found.append(f"cell {place} has {len(lines)} lines, at most {LINES} are allowed")
+        texts = [cell.source, *readable_outputs(cell)]
+        found += [f"cell {place} shows a path of this machine" for t in texts if MACHINE_PATH.search(t)]
+        found += [f"cell {place} shows what looks like a secret" for t in texts if LONG_WORD.search(t)]
+    return found
+
+
+def readable_outputs(cell: nbformat.NotebookNode) -> list[str]:
+    """Return a cell's outputs as text; pictures are long words by nature and are left out."""
+    outputs = cell.get("outputs", [])
+    texts = [output.get("text", "") for output in outputs]
+    data = [(mime, value) for output in outputs for mime, value in output.get("data", {}).items()]
+    return texts + [str(value) for mime, value in data if not mime.startswith("image/")]
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_is_clean(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert faults(notebook) == []
+    assert path.stat().st_size < BYTES
+
+
+def good() -> nbformat.NotebookNode:
+    """Return a small notebook without a fault."""
+    v4 = nbformat.v4
+    first = v4.new_code_cell("account_id = 10083\nbase_url = None", execution_count=1)
+    first.metadata["tags"] = ["parameters"]
+    shown = v4.new_output("execute_result", {"text/plain": "0x" + "ab" * 32}, execution_count=2)
+    second = v4.new_code_cell("account_id", execution_count=2, outputs=[shown])
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    return v4.new_notebook(cells=[first, second], metadata={"kernelspec": kernel})
+
+
+def test_a_good_notebook_has_no_fault() -> None:
+    assert faults(good()) == []
+
+
+FAULTY = {
+    "not a literal": lambda nb: nb.cells[0].update(source="account_id = int('1')"),
+    "expected the first alone": lambda nb: nb.cells[1].metadata.update(tags=["parameters"]),
+    "[], expected": lambda nb: nb.cells[0].metadata.pop("tags"),
+    "7 lines": lambda nb: nb.cells[1].update(source="a = 1\n\n" * 7),
+    "not run": lambda nb: nb.cells[1].update(execution_count=None),
+    "error is saved": lambda nb: nb.cells[1].outputs.append(nbformat.v4.new_output("error")),
+    "widget state": lambda nb: nb.metadata.update(widgets={}),
+    "papermill": lambda nb: nb.metadata.update(papermill={}),
+    "kernel": lambda nb: nb.metadata.kernelspec.update(name="mine"),
+    "secret": lambda nb: nb.cells[1].outputs[0].data.update({"text/html": f"<td>{'a1B2' * 16}</td>"}),
+    "a path": lambda nb: nb.cells[1].outputs[0].data.update({"text/plain": "PosixPath('/home/ann/x')"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_each_fault_is_found(fault: str) -> None:
+    notebook = good()
+    FAULTY[fault](notebook)
+    assert [f for f in faults(notebook) if fault in f], faults(notebook)
+    assert len(faults(notebook)) == 1
+
+
+def test_a_url_is_not_a_path_of_this_machine() -> None:
+    notebook = good()
+    notebook.cells[1].source = "'http://127.0.0.1:8000/api/v3/user/trades', 'https://a.example/home/page'"
+    assert faults(notebook) == []
