@@ -14,7 +14,7 @@ import pandas as pd
 
 from loopring_lab import tables
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Progress, Wanted
+from loopring_lab.paging import PAGE, History, Progress, Wanted, total
 from loopring_lab.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
@@ -184,6 +184,30 @@ class Client:
         frame.attrs["fee_token"] = fee_token
         return self._labelled(_chosen(frame, start, end, limit))
 
+    def count(self, account_id: int, fill_type: str | None = None) -> int:
+        """Ask how many trades the relayer counts, without reading them.
+
+        Parameters
+        ----------
+        account_id : int
+            Whose trades.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
+
+        Returns
+        -------
+        int
+            ``totalNum`` of a page of one row.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+        """
+        query: dict[str, str | int] = {"accountId": _account(account_id), "offset": 0, "limit": 1}
+        query |= {"fillTypes": fill_type} if fill_type else {}
+        return total(self._transport.get("/user/trades", query, keyed=True), "count")
+
     def _history(
         self,
         query: dict[str, str | int],
@@ -295,7 +319,9 @@ def _bar(label: str, progress: bool | None) -> Iterator[Progress]:
         return
     from tqdm.auto import tqdm
 
-    with tqdm(desc=label, unit=" trades", delay=0 if progress else 1, leave=bool(progress)) as bar:
+    with tqdm(
+        desc=label, unit=" trades", delay=0 if progress else 1, leave=bool(progress), disable=False
+    ) as bar:
 
         def report(held: int, expected: int) -> None:
             bar.total = expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -149,17 +149,43 @@ class History:
     def _take(self, body: bytes) -> list[Any]:
         answer = wire.parse(body, self._name)
         rows = wire.page_rows(answer, self._name)
-        total = decimal(str(answer.get("totalNum")))
-        if total is None or total != int(total) or total < 0:
-            hint = "Check that base_url is a relayer."
-            got = wire.short(answer.get("totalNum"))
-            raise UnexpectedAnswer(f"{self._name}.totalNum", expected="a number of rows", got=got, hint=hint)
-        self.total = max(self.total, int(total))
+        self.total = max(self.total, total(answer, self._name))
         self._contents.update(hash(str(row)) for row in rows)
         self._identities.update(map(_identity, rows))
         self.bodies.append(body)
         self._progress(len(self._identities), self.total)
         return rows
+
+
+def total(page: wire.Page, name: str) -> int:
+    """Take the number of rows a relayer counts out of a page.
+
+    Parameters
+    ----------
+    page : bytes, str or mapping
+        An answer of the trades endpoint.
+    name : str
+        For error messages.
+
+    Returns
+    -------
+    int
+        ``totalNum``.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is not a number of rows.
+    """
+    answer = wire.parse(page, name)
+    told = answer.get("totalNum") if isinstance(answer, Mapping) else None
+    number = decimal(str(told))
+    if number is None or number != int(number) or number < 0:
+        hint = "Check that base_url is a relayer."
+        raise UnexpectedAnswer(
+            f"{name}.totalNum", expected="a number of rows", got=wire.short(told), hint=hint
+        )
+    return int(number)
 
 
 def _identity(row: Any) -> int:

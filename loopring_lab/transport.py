@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, TransportError
-from loopring_lab.hidden import SecretText
+from loopring_lab.hidden import SecretText, hide
 from loopring_lab.refusals import BUSY, refusal
 
 MAX_BODY = 64 << 20
@@ -62,7 +62,7 @@ class Transport:
         attempts: int = 6,
         proxies: bool = True,
     ) -> None:
-        self._key = SecretText(api_key) if api_key else None
+        self._key: SecretText | None = hide(api_key) or None
         self.base_url = _address(base_url)
         if rate is not None and not rate > 0:
             raise LabError(f"rate={rate}: give requests per second above 0, or None for no limit.")
@@ -243,7 +243,7 @@ def _failure(error: requests.RequestException, what: str, timeout: float, base_u
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    backoff = tenacity.wait_exponential_jitter(initial=0.1, max=8, jitter=0.1)(state)
+    backoff = (tenacity.wait_exponential(multiplier=0.1, max=8) + tenacity.wait_random(0, 0.1))(state)
     asked = _last(state).pause
     return backoff if asked is None else max(asked, backoff)
 

@@ -58,7 +58,18 @@ class Batch(NamedTuple):
     first: int
 
     def where(self, position: int) -> str:
-        """Say where a row stands, as a JSON path: ``pages[2].trades[17]``."""
+        """Say where a row stands.
+
+        Parameters
+        ----------
+        position : int
+            Of the row in the batch.
+
+        Returns
+        -------
+        str
+            A JSON path such as ``pages[2].trades[17]``.
+        """
         page = 0
         while position >= self.rows[page]:
             position -= self.rows[page]
@@ -88,6 +99,7 @@ def groups(pages: Sequence[Page]) -> Iterator[tuple[int, list[Page]]]:
     Parameters
     ----------
     pages : sequence of pages
+        The whole history.
 
     Yields
     ------

@@ -1,0 +1,70 @@
+"""A server on loopback that answers as a test tells it to, and remembers what it was asked."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    path: str
+    headers: dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: int = 200
+    body: bytes = b"{}"
+    headers: dict[str, str] = {}  # noqa: RUF012
+    announced: int | None = None
+    hang_up: bool = False
+
+
+class Scripted(NamedTuple):
+    base_url: str
+    asked: list[Asked]
+
+
+Script = Callable[[int, Asked], Answer]
+
+
+@contextmanager
+def scripted(script: Script) -> Iterator[Scripted]:
+    """Serve `script`, which is given the number of the request and the request."""
+    asked: list[Asked] = []
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            with lock:
+                number = len(asked)
+                asked.append(Asked(self.path, {name.lower(): value for name, value in self.headers.items()}))
+            answer = script(number, asked[number])
+            if answer.hang_up:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(answer.announced or len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            self.close_connection = answer.announced is not None
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield Scripted(f"http://127.0.0.1:{server.server_port}", asked)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

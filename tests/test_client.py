@@ -1,0 +1,330 @@
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import requests
+from making import whole
+from pandas.testing import assert_frame_equal
+from scripted import Answer, Asked, scripted
+
+import loopring_lab as lab
+from loopring_lab import tables
+from loopring_lab.client import Client
+from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
+from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.transport import Transport
+
+ACCOUNT = 10083
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return lab.connect()
+
+
+@pytest.fixture(scope="module")
+def trades(client: Client) -> pd.DataFrame:
+    return client.trades(ACCOUNT)
+
+
+@pytest.fixture
+def small() -> World:
+    return World(seed=5, size=0.05)
+
+
+def client_of(relayer: Relayer, **how: Any) -> Client:
+    return Client(
+        Transport(relayer.base_url, api_key=relayer.api_key, proxies=False, **{"rate": None, **how})
+    )
+
+
+# The tour
+
+
+def test_the_embedded_relayer_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    client = lab.connect()
+    said = capsys.readouterr().out
+    assert said == "Embedded relayer: synthetic world, seed 1. Nothing here is real market data.\n"
+    assert repr(client) == "Client(synthetic world, seed 1, 25 accounts)"
+    assert client.accounts is not None
+    assert ACCOUNT in client.accounts
+
+
+def test_tokens_and_markets_are_the_relayer_s(client: Client) -> None:
+    world = World()
+    for frame, records, key in (
+        (client.tokens(), world.tokens(), "tokenId"),
+        (client.markets(), world.markets(), "baseTokenId"),
+    ):
+        answer = records["markets"] if isinstance(records, dict) else records
+        column = "token_id" if key == "tokenId" else "base_token_id"
+        assert frame[column].tolist() == [record[key] for record in answer]
+
+
+def test_trades_equal_the_world_s_own_integers(client: Client, trades: pd.DataFrame) -> None:
+    mine = {
+        (fill.id, "BUY" if buys else "SELL"): fill
+        for fill in World().fills
+        for who, buys in ((fill.taker, fill.side == "BUY"), (fill.maker, fill.side == "SELL"))
+        if who == ACCOUNT
+    }
+    decimals = client.tokens()["decimals"].to_dict()
+    assert len(trades) == len(mine)
+    for row in trades.itertuples():
+        fill = mine[row.trade_id, row.side]
+        assert whole(row.size, decimals[row.base]) == fill.size
+        due = fill.fee if row.role == "taker" else 0
+        assert whole(row.fee, decimals[row.fee_token]) == due
+        assert row.created_at == pd.Timestamp(fill.time_ms, unit="ms", tz="UTC")
+    assert lab.anomalies(trades).empty
+    assert trades.attrs == {"source": "synthetic world, seed 1", "synthetic": True, "fee_token": "received"}
+
+
+def test_both_fill_types_add_up_to_the_relayer_s_count(trades: pd.DataFrame) -> None:
+    with Relayer() as relayer:
+        ask = {"accountId": ACCOUNT, "limit": 1}
+        for fill_type, filter_ in ((None, {}), ("amm", {"fillTypes": "amm"}), ("dex", {"fillTypes": "dex"})):
+            answer = requests.get(
+                f"{relayer.base_url}/api/v3/user/trades",
+                {**ask, **filter_},
+                headers={"X-API-KEY": relayer.api_key},
+                timeout=10,
+            ).json()
+            mine = trades if fill_type is None else trades[trades["fill_type"] == fill_type]
+            assert answer["totalNum"] == len(mine)
+
+
+# Arguments
+
+
+def test_one_fill_type(client: Client, trades: pd.DataFrame) -> None:
+    only = client.trades(ACCOUNT, fill_type="amm")
+    assert_frame_equal(only, trades[trades["fill_type"] == "amm"].reset_index(drop=True))
+
+
+def test_a_period_is_half_open_and_utc(client: Client, trades: pd.DataFrame) -> None:
+    start, end = trades["created_at"].iloc[[100, 200]]
+    got = client.trades(ACCOUNT, since=start, until=end)
+    assert_frame_equal(got, trades.iloc[100:200].reset_index(drop=True))
+    assert_frame_equal(client.trades(ACCOUNT, since=start.tz_convert("Asia/Tokyo"), until=str(end)), got)
+    assert client.trades(ACCOUNT, since="2022-06-01")["created_at"].min() >= pd.Timestamp(
+        "2022-06-01", tz="UTC"
+    )
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
+    with Relayer(small, Settings(order=order)) as relayer:
+        client = client_of(relayer)
+        account = relayer.accounts[0]
+        everything = client.trades(account)
+        assert_frame_equal(client.trades(account, limit=70), everything.tail(70).reset_index(drop=True))
+
+
+def test_a_limit_asks_for_few_pages(client: Client, small: World) -> None:
+    with Relayer(small) as relayer:
+        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
+        before = relayer.counts.requests["/user/trades"]
+        client_of(relayer).trades(busiest, limit=40)
+        assert relayer.counts.requests["/user/trades"] - before == 2
+
+
+def test_account_numbers_may_come_from_a_frame(client: Client, trades: pd.DataFrame) -> None:
+    number = np.int64(ACCOUNT)
+    assert len(client.trades(number, limit=5)) == 5
+
+
+def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: pd.DataFrame) -> None:
+    order = trades.loc[trades["fill_type"] == "dex", "order_hash"].value_counts().index[0]
+    found = client.trades(order_hash=order)
+    assert_frame_equal(found, trades[trades["order_hash"] == order].reset_index(drop=True))
+    assert set(found["account_id"]) == {ACCOUNT}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "nothing to ask for. Give account_id=, or order_hash=."),
+        ({"account_id": -1}, "account_id=-1: give the account's number, such as 10083."),
+        ({"account_id": "10083"}, "account_id='10083': give the account's number"),
+        ({"account_id": 1, "fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),
+        ({"account_id": 1, "limit": 0}, "limit=0: give a number of trades above 0"),
+        (
+            {"account_id": 1, "since": "last week"},
+            "since='last week' is not a time. Give one like '2022-03-31'",
+        ),
+        ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(
+    client: Client, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(LabError) as caught:
+        client.trades(**arguments)
+    assert said in str(caught.value)
+
+
+def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
+    with pytest.raises(RelayerError, match=r"'lrc-eht' \(code 100001, HTTP 400\). Did you mean 'LRC-ETH'\?"):
+        client.trades(ACCOUNT, market="lrc-eht")
+    with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
+        client.trades(ACCOUNT, market="XXXX")
+
+
+# Refusals
+
+
+def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
+    with Relayer(small) as relayer:
+        for key, code, kind in ((None, 104001, NotAuthorized), ("wrong", 104002, NotAuthorized)):
+            client = Client(Transport(relayer.base_url, api_key=key, rate=None, proxies=False))
+            with pytest.raises(kind) as caught:
+                client.trades(relayer.accounts[0])
+            assert caught.value.code == code
+        with pytest.raises(RelayerError, match="check account_id") as unknown:
+            client_of(relayer).trades(4_000_000)
+        assert unknown.value.code == 104003
+
+
+@pytest.mark.parametrize("shape", ["result_info", "flat", "ok"])
+def test_refusals_are_understood_in_every_shape(small: World, shape: Any) -> None:
+    with Relayer(small, Settings(error_shape=shape)) as relayer, pytest.raises(RelayerError) as caught:
+        client_of(relayer).trades(4_000_000)
+    assert caught.value.code == 104003
+
+
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: World) -> None:
+    with Relayer(small) as relayer:
+        account = relayer.accounts[-1]
+        tokens, markets = json.dumps(small.tokens()).encode(), json.dumps(small.markets()).encode()
+        rows = relayer.rows(account)[:40]
+        body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
+
+    def script(number: int, asked: Asked) -> Answer:
+        return Answer(body={"tokens": tokens, "markets": markets}.get(asked.path.rpartition("/")[2], body))
+
+    with scripted(script) as server:
+        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        with pytest.raises(
+            UnexpectedAnswer, match=r"got 40 fills as both. .*read one of them, with fill_type="
+        ):
+            client.trades(account)
+        assert len(client.trades(account, fill_type="dex")) == 40
+        client.close()
+
+
+# connect()
+
+
+def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) -> None:
+    with Relayer(small) as relayer:
+        monkeypatch.setenv("LOOPRING_BASE_URL", relayer.base_url)
+        monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key)
+        client = lab.connect(rate=None)
+        assert (client.source, client.synthetic, client.accounts) == (relayer.base_url, False, None)
+        assert len(client.trades(relayer.accounts[-1])) == len(relayer.rows(relayer.accounts[-1]))
+
+
+def test_a_recording_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, recordings: Path) -> None:
+    monkeypatch.setenv("LOOPRING_RECORDING", str(recordings / "mainnet_block_a"))
+    assert lab.connect().source == "recording mainnet_block_a"
+
+
+def test_two_sources_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="Both base_url and recording are given. Give one of them."):
+        lab.connect("https://host", recording=tmp_path)
+
+
+def test_a_folder_that_is_no_recording_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="tokens.json"):
+        lab.connect(recording=tmp_path)
+
+
+def test_the_embedded_relayer_is_started_once(client: Client) -> None:
+    assert lab.connect()._transport.base_url == client._transport.base_url
+
+
+# Progress
+
+
+def test_progress_can_be_asked_for(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    client.trades(ACCOUNT, fill_type="amm", progress=True)
+    shown = capsys.readouterr().err
+    assert "amm trades" in shown
+    assert "100%" in shown
+
+
+@pytest.mark.parametrize(("progress", "ci"), [(None, "true"), (False, "")])
+def test_progress_is_quiet_in_ci_or_when_told(
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    progress: Any,
+    ci: str,
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    client.trades(ACCOUNT, fill_type="amm", progress=progress)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_appears_when_it_takes_longer_than_a_second(
+    small: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CI", "TQDM_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    with Relayer(small) as relayer:
+        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
+        client_of(relayer, rate=6.0).trades(busiest, limit=450, fill_type="amm")
+    assert "amm trades" in capsys.readouterr().err
+
+
+# Secrets and weight
+
+
+def test_the_key_is_in_no_repr_error_or_log(small: World, caplog: pytest.LogCaptureFixture) -> None:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    logging.getLogger().addHandler(handler)
+    try:
+        with caplog.at_level(logging.DEBUG), Relayer(small) as relayer:
+            client = client_of(relayer)
+            client.trades(relayer.accounts[-1])
+            shown = [
+                repr(client),
+                repr(client._transport),
+                repr(relayer),
+                str(vars(client)),
+                str(vars(client._transport)),
+            ]
+            with pytest.raises(RelayerError) as caught:
+                client.trades(4_000_000)
+            shown += [str(caught.value), repr(caught.value)]
+            key = relayer.api_key
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not any(key in text for text in [*shown, caplog.text, out.getvalue()])
+    assert "4000000" not in caplog.text
+
+
+def test_an_embedded_relayer_is_not_asked_through_a_proxy() -> None:
+    code = "import loopring_lab as lab; print(len(lab.connect().tokens()))"
+    env = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert int(done.stdout.split()[-1]) >= 12
+
+
+def test_frames_are_the_caller_s_own(client: Client) -> None:
+    tokens = client.tokens()
+    tokens["decimals"] = 0
+    assert client.tokens()["decimals"].max() == 18
+    assert tables.tokens(World().tokens()).index.tolist() == client.tokens().index.tolist()

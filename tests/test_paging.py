@@ -1,0 +1,161 @@
+"""A history that is read while it grows, against the list it is read from."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import page, row
+
+from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
+from loopring_lab.paging import PAGE, History, Wanted
+
+Rows = list[list[Any]]
+
+
+def fill(number: int) -> list[Any]:
+    return row(id=str(number), createdAt=str(1_000 + number), orderHash=f"0x{number:x}")
+
+
+class Ledger:
+    """A trades endpoint in memory: `grow` is called after every answer and may change the rows."""
+
+    def __init__(self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None) -> None:
+        self.rows, self.grow, self.requests = rows, grow, 0
+
+    def __call__(self, offset: int) -> bytes:
+        self.requests += 1
+        answer = page(self.rows[offset : offset + PAGE], len(self.rows))
+        self.grow(self.rows)
+        return answer
+
+
+def read(ledger: Callable[[int], bytes], wanted: Wanted | None = None) -> set[str]:
+    bodies = History(ledger, "trades").read(*[wanted] if wanted else [])
+    return {members[1] for body in bodies for members in json.loads(body)["trades"]}
+
+
+def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
+    for size in (0, 1, 49, 50, 51, 1_000):
+        ledger = Ledger([fill(number) for number in range(size)])
+        assert read(ledger) == {str(number) for number in range(size)}
+        assert ledger.requests == max(1, -(-size // PAGE))
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 300),
+    st.sampled_from(["front", "back", "anywhere"]),
+    st.lists(st.integers(0, 40), max_size=25),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
+    size: int, where: str, growth: list[int], chance: random.Random
+) -> None:
+    left = list(growth)
+    count = [size]
+
+    def grow(rows: Rows) -> None:
+        for _ in range(left.pop() if left else 0):
+            place = {"front": 0, "back": len(rows), "anywhere": chance.randint(0, len(rows))}[where]
+            rows.insert(place, fill(count[0]))
+            count[0] += 1
+
+    ledger = Ledger([fill(number) for number in range(size)], grow)
+    held = read(ledger)
+    assert {str(number) for number in range(size)} <= held <= {members[1] for members in ledger.rows}
+
+
+def test_growth_at_the_front_costs_few_requests() -> None:
+    fresh = iter(range(1_000, 1_100))
+
+    def grow(rows: Rows) -> None:
+        for number in [next(fresh, None)]:
+            if number is not None:
+                rows.insert(0, fill(number))
+
+    ledger = Ledger([fill(number) for number in range(1_000)], grow)
+    assert len(read(ledger)) >= 1_000
+    assert ledger.requests <= 20 + 5
+
+
+def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
+    rows = [fill(number) for number in range(120)]
+
+    def short(offset: int) -> bytes:
+        return page(rows[offset : offset + PAGE], 125)
+
+    with pytest.raises(IncompleteHistory) as caught:
+        read(short)
+    assert caught.value.expected == "125 rows, as the relayer counts"
+    assert caught.value.got == 120
+    assert "try again when it is quieter" in str(caught.value)
+
+
+def test_a_relayer_that_repeats_a_page_ends_in_incomplete_history() -> None:
+    rows = [fill(number) for number in range(100)]
+    with pytest.raises(IncompleteHistory, match="trades: expected 100 rows, as the relayer counts, got 50"):
+        read(lambda offset: page(rows[:PAGE], 100))
+
+
+def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them() -> None:
+    rows = [fill(1), fill(2), row(id="2", createdAt="1002", orderHash="0x2", size="7")]
+    assert read(Ledger(rows)) == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"totalNum": -1, "trades": []}', "trades.totalNum: expected a number of rows, got str"),
+        (b'{"trades": []}', "trades.totalNum: expected a number of rows, got nothing"),
+        (b'{"totalNum": 1, "trades": {}}', "trades.trades: expected a list of rows"),
+        (b"<html>", "trades: expected JSON"),
+    ],
+)
+def test_an_answer_that_is_no_page_is_refused(body: bytes, said: str) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(lambda offset: body)
+    assert said in str(caught.value)
+
+
+def test_the_newest_rows_take_only_their_pages() -> None:
+    ledger = Ledger([fill(number) for number in reversed(range(1_000))])
+    newest = read(ledger, Wanted(limit=120))
+    assert {str(number) for number in range(880, 1_000)} <= newest
+    assert ledger.requests <= 3
+    ledger.requests = 0
+    recent = read(ledger, Wanted(since=1_000 + 700))
+    assert {str(number) for number in range(700, 1_000)} <= recent
+    assert ledger.requests < 20
+
+
+@pytest.mark.parametrize("order", ["oldest", "shuffled"])
+def test_without_newest_first_everything_is_read(order: str) -> None:
+    rows = [fill(number) for number in range(400)]
+    if order == "shuffled":
+        random.Random(1).shuffle(rows)
+    assert len(read(Ledger(rows), Wanted(limit=10))) == 400
+
+
+def test_an_error_of_one_page_is_the_error_of_the_read() -> None:
+    ledger = Ledger([fill(number) for number in range(5_000)])
+
+    def breaking(offset: int) -> bytes:
+        if offset == 2_000:
+            raise UnexpectedAnswer("page", expected="luck", got="none", hint="Try again.")
+        return ledger(offset)
+
+    with pytest.raises(UnexpectedAnswer, match="expected luck"):
+        read(breaking)
+
+
+def test_progress_ends_at_the_whole() -> None:
+    seen: list[tuple[int, int]] = []
+    ledger = Ledger([fill(number) for number in range(130)])
+    History(ledger, "trades", lambda held, expected: seen.append((held, expected))).read()
+    assert seen[0] == (50, 130)
+    assert seen[-1] == (130, 130)
+    assert seen == sorted(seen)

@@ -1,0 +1,113 @@
+"""A real block, served over HTTP and read by the client, against what the chain says of each fill."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from making import whole
+
+import loopring_lab as lab
+
+Settled = dict[tuple[int, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def client(recordings: Path) -> lab.Client:
+    return lab.connect(recording=recordings / "mainnet_block_a")
+
+
+@pytest.fixture(scope="module")
+def settled(recordings: Path) -> Settled:
+    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
+    facts = [json.loads(line) for line in lines]
+    return {(int(fact["id"]), fact["side"]): fact for fact in facts}
+
+
+@pytest.fixture(scope="module")
+def trades(client: lab.Client) -> pd.DataFrame:
+    assert client.accounts is not None
+    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def decimals(client: lab.Client) -> dict[str, int]:
+    found: dict[str, int] = client.tokens()["decimals"].to_dict()
+    return found
+
+
+def paired(trades: pd.DataFrame, settled: Settled) -> Iterator[tuple[Any, dict[str, Any]]]:
+    for row in trades.itertuples():
+        yield row, settled[row.trade_id, row.side]
+
+
+def test_every_row_of_every_account_arrives(
+    client: lab.Client, trades: pd.DataFrame, settled: Settled
+) -> None:
+    assert client.accounts is not None
+    assert (len(trades), len(client.accounts)) == (364, 51)
+    assert set(zip(trades["trade_id"], trades["side"], strict=True)) == settled.keys()
+    assert lab.anomalies(trades).empty
+
+
+def test_size_and_fee_are_the_chain_s_integers(
+    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
+) -> None:
+    for row, fact in paired(trades, settled):
+        assert whole(row.size, decimals[row.base]) == int(fact["size"])
+        assert whole(row.fee, decimals[row.fee_token]) == int(fact["fee"])
+
+
+def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(
+    trades: pd.DataFrame, settled: Settled
+) -> None:
+    for row, fact in paired(trades, settled):
+        got = (row.account_id, row.market, row.base, row.quote, row.fill_type, row.fee_token)
+        names = ("account_id", "market", "base", "quote", "fill_type", "fee_token")
+        assert got == tuple(fact[name] for name in names)
+
+
+def test_totals_per_fee_token_equal_the_sums_of_integers(
+    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
+) -> None:
+    sums: dict[str, int] = defaultdict(int)
+    for fact in settled.values():
+        sums[fact["fee_token"]] += int(fact["fee"])
+    totals = lab.amounts.total(trades["fee"], by=trades["fee_token"])
+    assert {token: whole(amount, decimals[token]) for token, amount in totals.items()} == sums
+
+
+def test_fee_rates_round_to_the_chain_s_basis_points(trades: pd.DataFrame, settled: Settled) -> None:
+    checked = 0
+    for row, fact in paired(trades, settled):
+        if len(fact["fee"]) >= 4 or fact["fee_bips"] == 0:
+            assert round(row.fee_bps) == fact["fee_bips"]
+            checked += 1
+    assert checked == 359
+
+
+def test_notional_is_within_the_price_s_cut_of_the_settled_quote(
+    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
+) -> None:
+    for row, fact in paired(trades, settled):
+        exact = int(fact["quote_amount"])
+        got = int(row.notional.scaleb(18))
+        scaled = exact * 10 ** (18 - decimals[row.quote])
+        assert abs(got - scaled) * int(row.price.scaleb(18)) <= scaled * 10**10
+
+
+def test_an_order_s_fills_are_found_without_its_account(client: lab.Client, trades: pd.DataFrame) -> None:
+    order = trades["order_hash"].value_counts().index[0]
+    found = client.trades(order_hash=order)
+    expected = trades[trades["order_hash"] == order]
+    assert sorted(found["trade_id"]) == sorted(expected["trade_id"])
+    assert set(found["account_id"]) == set(expected["account_id"])
+
+
+def test_a_recording_is_not_called_synthetic(client: lab.Client, trades: pd.DataFrame) -> None:
+    assert not client.synthetic
+    assert client.source == "recording mainnet_block_a"
+    assert trades.attrs["synthetic"] is False

@@ -1,0 +1,279 @@
+import logging
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import Answer, Asked, Script, scripted
+
+from loopring_lab import transport
+from loopring_lab.errors import (
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    RelayerTimeout,
+    RelayerUnreachable,
+    TransportError,
+)
+from loopring_lab.refusals import HINTS, refusal
+from loopring_lab.transport import Bucket, Transport
+
+KEY = "k3y-that-must-never-be-seen-0123456789"
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Measure the pauses between attempts, and do not wait."""
+    measured: list[float] = []
+    real = transport._pause
+
+    def pause(state: Any) -> float:
+        measured.append(real(state))
+        return 0.0
+
+    monkeypatch.setattr(transport, "_pause", pause)
+    return measured
+
+
+def get(script: Script, **how: Any) -> tuple[bytes, list[Asked]]:
+    with scripted(script) as server:
+        client = Transport(server.base_url, api_key=KEY, rate=None, proxies=False, **how)
+        try:
+            return client.get("/user/trades", {"accountId": 10083}, keyed=True), server.asked
+        finally:
+            client.close()
+
+
+def failing(answer: Answer, times: int = 99) -> Script:
+    return lambda number, asked: answer if number < times else Answer(body=b'{"ok": 1}')
+
+
+def test_the_query_and_the_key_are_sent() -> None:
+    body, asked = get(failing(Answer(), 0))
+    assert body == b'{"ok": 1}'
+    assert asked[0].path == "/api/v3/user/trades?accountId=10083"
+    assert asked[0].headers["x-api-key"] == KEY
+
+
+def test_the_key_is_sent_only_where_it_is_needed() -> None:
+    with scripted(failing(Answer(), 0)) as server:
+        client = Transport(server.base_url + "/api/v3/", api_key=KEY, rate=None, proxies=False)
+        client.get("/exchange/tokens")
+        client.close()
+        assert server.asked[0].path == "/api/v3/exchange/tokens"
+        assert "x-api-key" not in server.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(429, b'{"resultInfo": {"code": 100000, "message": "slow down"}}'),
+        Answer(500, b"oops"),
+        Answer(503, b""),
+        Answer(200, b'{"totalNum": 3, "tra', announced=4000),
+        Answer(200, b'{"totalNum": 3, "tra'),
+        Answer(hang_up=True),
+    ],
+)
+def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> None:
+    body, asked = get(failing(answer, 3))
+    assert body == b'{"ok": 1}'
+    assert len(asked) == 4
+    assert [round(pause, 1) for pause in pauses] == pytest.approx([0.1, 0.2, 0.4], abs=0.11)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "slow down (code 100000, HTTP 429). Ask more slowly"),
+        (Answer(500, b"oops"), RelayerError, "refused without a reason (HTTP 500). The relayer is in trouble"),
+        (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
+        (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
+        (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
+    ],
+)  # fmt: skip
+def test_what_does_not_pass_ends_in_its_error(
+    answer: Answer, kind: type, said: str, pauses: list[float]
+) -> None:
+    numbers: list[int] = []
+    with pytest.raises(kind) as caught:
+        get(lambda number, asked: numbers.append(number) or answer, attempts=3)
+    assert type(caught.value) is kind
+    assert said in str(caught.value)
+    assert numbers == [0, 1, 2]
+
+
+@pytest.mark.parametrize("code", sorted(HINTS))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (400, '{{"resultInfo": {{"code": {code}, "message": "no"}}}}'),
+        (400, '{{"code": {code}, "msg": "no"}}'),
+        (200, '{{"resultInfo": {{"code": {code}, "message": "no"}}}}'),
+    ],
+    ids=["result_info", "flat", "inside 200"],
+)
+def test_a_refusal_is_not_tried_again_and_says_what_to_do(code: int, shape: tuple[int, str]) -> None:
+    status, text = shape
+    seen: list[int] = []
+    with pytest.raises(RelayerError) as caught:
+        get(lambda number, asked: seen.append(number) or Answer(status, text.format(code=code).encode()))
+    assert len(seen) == 1
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert caught.value.message == "GET /api/v3/user/trades: no"
+    assert str(caught.value).endswith(HINTS[code])
+    assert isinstance(caught.value, NotAuthorized) == (code in (104001, 104002))
+
+
+def test_code_0_is_no_refusal() -> None:
+    body = b'{"resultInfo": {"code": 0, "message": "SUCCESS"}, "trades": []}'
+    assert get(failing(Answer(body=body)))[0] == body
+
+
+@pytest.mark.parametrize("status", [301, 400, 403, 404, 500])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"]
+)
+def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -> None:
+    error = refusal(status, body, "GET /x")
+    assert (error is None) == (status < 400)
+    if error:
+        assert (error.status, error.code) == (status, None)
+        assert str(error).endswith(".")
+
+
+@given(st.integers(400, 599), st.binary(max_size=200))
+def test_no_error_body_breaks_the_reader(status: int, body: bytes) -> None:
+    assert isinstance(refusal(status, body, "GET /x"), RelayerError)
+
+
+def test_unprintable_reasons_are_cleaned_and_cut() -> None:
+    error = refusal(400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x")
+    assert error
+    assert "\x1b" not in error.message
+    assert len(error.message) < 320
+
+
+def test_retry_after_is_obeyed(pauses: list[float]) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    asks = ["7", later, "soon", "9999"]
+    get(lambda number, asked: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer())
+    assert pauses[0] == 7
+    assert 28 <= pauses[1] <= 30
+    assert pauses[2] < 1
+    assert pauses[3] == 60
+
+
+def test_a_silent_relayer_times_out(pauses: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = Transport(
+            f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, attempts=2, proxies=False
+        )
+        with pytest.raises(
+            RelayerTimeout, match=r"no answer within 0.05 s. Try again later, or allow more time"
+        ):
+            client.get("/exchange/tokens")
+        client.close()
+
+
+def test_nobody_at_the_address(pauses: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    client = Transport(f"http://127.0.0.1:{port}", attempts=2, proxies=False)
+    with pytest.raises(RelayerUnreachable, match=r"connect\(\) without arguments works offline"):
+        client.get("/exchange/tokens")
+
+
+def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_BODY", 1 << 20)
+    with pytest.raises(TransportError, match="larger than 1 MiB"):
+        get(failing(Answer(body=b"[" + b" " * (2 << 20) + b"]")))
+
+
+def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
+    with scripted(failing(Answer(body=b'{"other": 1}'))) as other:
+        elsewhere = Answer(302, headers={"Location": other.base_url.replace("127.0.0.1", "localhost") + "/x"})
+        body, asked = get(
+            lambda number, got: Answer(302, headers={"Location": "/y"}) if number == 0 else elsewhere
+        )
+        assert body == b'{"other": 1}'
+        assert [one.headers.get("x-api-key") for one in asked] == [KEY, KEY]
+        assert "x-api-key" not in other.asked[0].headers
+
+
+def test_redirects_in_circles_end() -> None:
+    with pytest.raises(TransportError, match="TooManyRedirects"):
+        get(failing(Answer(302, headers={"Location": "/again"})))
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host", "host", "", "https://", "https://user:secret@host", "https://host?key=secret"]
+)
+def test_an_address_that_cannot_be_one_is_refused_without_its_secrets(address: str) -> None:
+    with pytest.raises(LabError, match="is not a relayer's address. Give one like https://host") as caught:
+        Transport(address)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_is_above_zero(rate: float) -> None:
+    with pytest.raises(LabError, match="give requests per second above 0, or None"):
+        Transport("https://host", rate=rate)
+
+
+@given(st.lists(st.floats(0, 2), min_size=30, max_size=60))
+def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[float]) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    bucket = Bucket(5.0, clock=lambda: now[0], sleep=sleep)
+    turns = []
+    for wait in waits:
+        now[0] += wait if wait > 1.7 else 0.0
+        bucket.take()
+        turns.append(now[0])
+    assert all(later - earlier > 1 for earlier, later in zip(turns, turns[5:], strict=False))
+    busy = sum(wait for wait in waits if wait > 1.7)
+    assert turns[-1] <= busy + 1.02 * len(waits) / 5
+
+
+def test_no_rate_means_no_waiting() -> None:
+    Bucket(None, sleep=lambda seconds: pytest.fail("waited")).take()
+
+
+def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        get(failing(Answer(), 0))
+    assert "/api/v3/user/trades" in caplog.text
+    assert KEY not in caplog.text
+    assert "10083" not in caplog.text
+
+
+def test_errors_and_reprs_have_no_key(pauses: list[float]) -> None:
+    for answer in (Answer(500), Answer(hang_up=True), Answer(400, b'{"code": 104002, "msg": "bad key"}')):
+        with pytest.raises(LabError) as caught:
+            get(failing(answer), attempts=2)
+        frames, trace = [], caught.tb
+        while trace:
+            frames.append(trace.tb_frame)
+            trace = trace.tb_next
+        ours = [frame for frame in frames if "loopring_lab" in frame.f_code.co_filename]
+        shown = " ".join(repr(value) for frame in ours for value in frame.f_locals.values())
+        assert KEY not in shown + str(caught.value) + repr(caught.value)
+        assert caught.value.__context__ is None
+    assert KEY not in repr(Transport("https://host", api_key=KEY))
+
+
+def test_a_slow_answer_is_waited_for() -> None:
+    def slow(number: int, asked: Asked) -> Answer:
+        time.sleep(0.05)
+        return Answer()
+
+    assert get(slow, timeout=5.0)[0] == b"{}"
