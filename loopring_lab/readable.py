@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
@@ -34,11 +35,19 @@ class Shown:
         self.frame, self.notes = frame, notes
 
     def __repr__(self) -> str:
-        return "\n".join([self.frame.to_string(index=self._indexed), *self.notes])
+        return "\n".join([self._headed.to_string(index=self._indexed), *self.notes])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p><small>{note}</small></p>" for note in self.notes)
-        return self.frame.to_html(border=0, index=self._indexed, escape=True) + notes
+        table = self._headed.to_html(border=0, index=self._indexed, escape=True)
+        notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in self.notes)
+        return table.replace("<table ", '<table style="white-space: nowrap" ', 1) + notes
+
+    @property
+    def _headed(self) -> pd.DataFrame:
+        """Put the index's name into the heading's line."""
+        if self.frame.index.nlevels > 1:
+            return self.frame
+        return self.frame.rename_axis(index=None, columns=self.frame.index.name)
 
     @property
     def _indexed(self) -> bool:

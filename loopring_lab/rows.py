@@ -30,7 +30,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 def typed(batch: Batch, fill_types: Sequence[int], listing: Listing, fee_token: str) -> pa.Table:
-    """Type and scale the rows of a batch, oldest first where the batch is newest first.
+    """Type and scale the rows of a batch.
 
     Parameters
     ----------
@@ -55,12 +55,8 @@ def typed(batch: Batch, fill_types: Sequence[int], listing: Listing, fee_token: 
     AmountError
         An amount does not fit the columns.
     """
-    table = _Typing(batch, listing).table(np.repeat(np.asarray(fill_types, np.int8), batch.rows), fee_token)
-    moment, number = keys(table)
-    newest_first = (np.diff(moment) < 0) | ((np.diff(moment) == 0) & (np.diff(number) < 0))
-    return (
-        table.take(pa.array(np.arange(len(table))[::-1])) if len(table) > 1 and newest_first.all() else table
-    )
+    each = np.repeat(np.asarray(fill_types, np.int8), batch.rows)
+    return _Typing(batch, listing).table(each[::-1] if batch.turned else each, fee_token)
 
 
 def keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +72,7 @@ class _Typing:
 
     def __init__(self, batch: Batch, listing: Listing) -> None:
         self.batch, self.listing = batch, listing
-        self.columns = {name: batch.columns[name].combine_chunks() for name in batch.columns.column_names}
+        self.columns = batch.columns
         self.rows = batch.columns.num_rows
         self.marks: list[tuple[str, np.ndarray]] = []
         self.reasons: dict[int, list[str]] = defaultdict(list)
@@ -297,7 +293,13 @@ def _fits(text: str | None) -> bool:
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
-    floats: np.ndarray = amounts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    """Read amounts as floats; below 2**128 smallest units straight from their words, which is much faster."""
+    words = np.frombuffer(amounts.buffers()[1], "<u8").reshape(-1, 4)[amounts.offset :][: len(amounts)]
+    if words[:, 2:].any():
+        floats: np.ndarray = amounts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return floats
+    floats = (words[:, 1] * 2.0**64 + words[:, 0]) / 10.0**amounts.type.scale
+    floats[amounts.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return floats
 
 

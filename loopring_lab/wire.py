@@ -50,12 +50,14 @@ class Batch(NamedTuple):
     """The rows of some consecutive pages.
 
     `columns` holds one text column per name of `MEMBERS` and ``tail``, the JSON text of further members;
-    `rows` the number of rows of each page; `first` the position of the first page.
+    `rows` the number of rows of each page, `first` the position of the first page, and `turned` whether the
+    rows stand in reverse.
     """
 
-    columns: pa.Table
+    columns: pa.RecordBatch
     rows: list[int]
     first: int
+    turned: bool = False
 
     def where(self, position: int) -> str:
         """Say where a row stands.
@@ -70,6 +72,8 @@ class Batch(NamedTuple):
         str
             A JSON path such as ``pages[2].trades[17]``.
         """
+        if self.turned:
+            position = self.columns.num_rows - 1 - position
         page = 0
         while position >= self.rows[page]:
             position -= self.rows[page]
@@ -135,7 +139,7 @@ def read(pages: list[Page], first: int = 0, *, ten_members: str = "account", fas
     Returns
     -------
     Batch
-        One row per trade, in the order of the pages.
+        One row per trade, in the order of the pages or, where they are newest first, in reverse.
 
     Raises
     ------
@@ -171,12 +175,15 @@ def _read_regular(pages: list[Page], first: int, ten_members: str) -> Batch | No
     if shortest != longest or not (rows and CORE <= longest <= len(MEMBERS)):
         return None
     every = np.arange(0, len(members), longest, dtype=np.int32)
+    turned = _newest_first(members, longest)
+    if turned:
+        every = every[::-1]
     columns = {
         name: members.take(pa.array(every + place))
         for place, name in enumerate(_layout(longest, ten_members))
     }
     counts = pc.list_value_length(trades).to_pylist()
-    return Batch(_complete(columns, len(rows)), counts, first)
+    return Batch(_complete(columns, len(rows)), counts, first, turned)
 
 
 def _read_any(pages: list[Page], first: int, ten_members: str) -> Batch:
@@ -188,7 +195,7 @@ def _read_any(pages: list[Page], first: int, ten_members: str) -> Batch:
         counts.append(len(trades))
         for number, row in enumerate(trades):
             _append(columns, row, f"pages[{position}].trades[{number}]", ten_members)
-    return Batch(pa.table(columns, schema=_COLUMNS), counts, first)
+    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, first)
 
 
 def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_members: str) -> None:
@@ -215,9 +222,17 @@ def _layout(length: int, ten_members: str) -> Sequence[str]:
     return TEN_MEMBERS[ten_members] if length == 10 else MEMBERS[:length]
 
 
-def _complete(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
+def _complete(columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
     nothing = pa.nulls(length, pa.string())
-    return pa.table([columns.get(name, nothing) for name in _COLUMNS.names], schema=_COLUMNS)
+    return pa.RecordBatch.from_arrays(
+        [columns.get(name, nothing) for name in _COLUMNS.names], schema=_COLUMNS
+    )
+
+
+def _newest_first(members: pa.Array, length: int) -> bool:
+    """Guess from the first and last row; wrong, it costs a sort later and nothing else."""
+    first, last = members[0].as_py(), members[len(members) - length].as_py()
+    return (len(first), first) > (len(last), last)
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:

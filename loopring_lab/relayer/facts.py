@@ -47,6 +47,33 @@ class Token(NamedTuple):
     milli_dollars: int
     hourly_bps: int
 
+    def worth(self, dollars: int, parts: int = 1) -> int:
+        """Convert at the price of the world's start.
+
+        Parameters
+        ----------
+        dollars, parts : int
+            The amount is ``dollars / parts``.
+
+        Returns
+        -------
+        int
+            Smallest units, to one significant digit.
+        """
+        units = dollars * 1000 * 10**self.decimals // (self.milli_dollars * parts)
+        magnitude: int = 10 ** (len(str(units)) - 1)
+        return units // magnitude * magnitude
+
+    @property
+    def minimum(self) -> int:
+        """Smallest order, in smallest units."""
+        return self.worth(ORDER_DOLLARS["minimum"])
+
+    @property
+    def dust(self) -> int:
+        """What is left of an order and is smaller than this is dropped; in smallest units."""
+        return self.worth(ORDER_DOLLARS["dust"])
+
 
 TOKENS = {
     token.symbol: token
@@ -187,8 +214,8 @@ def token_record(token: Token) -> dict[str, Any]:
     {'minimum': '5000000', 'maximum': '5000000000000', 'dust': '1000000'}
     """
     native = token.id == 0
-    order = {name: _worth(token, dollars) for name, dollars in ORDER_DOLLARS.items()}
-    lucky = _worth(token, ORDER_DOLLARS["dust"], 10)
+    order = {name: str(token.worth(dollars)) for name, dollars in ORDER_DOLLARS.items()}
+    lucky = str(token.worth(ORDER_DOLLARS["dust"], 10))
     return {
         "type": "ETH" if native else "ERC20",
         "tokenId": token.id,
@@ -200,7 +227,7 @@ def token_record(token: Token) -> dict[str, Any]:
         "precisionForOrder": min(token.precision, 3),
         "orderAmounts": order,
         "luckyTokenAmounts": {"minimum": lucky, "maximum": order["maximum"], "dust": lucky},
-        "fastWithdrawLimit": _worth(token, 250_000),
+        "fastWithdrawLimit": str(token.worth(250_000)),
         "gasAmounts": {"distribution": "85000", "deposit": "110000"}
         if native
         else {"distribution": "101827", "deposit": "150000"},
@@ -236,10 +263,3 @@ def market_record(market: Market) -> dict[str, Any]:
         "status": market.status,
         "createdAt": str(market.created_at),
     }
-
-
-def _worth(token: Token, dollars: int, parts: int = 1) -> str:
-    """`dollars` / `parts` in smallest units of the token, to one significant digit."""
-    units = dollars * 1000 * 10**token.decimals // (token.milli_dollars * parts)
-    magnitude = 10 ** (len(str(units)) - 1)
-    return str(units // magnitude * magnitude)

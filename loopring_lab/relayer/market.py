@@ -225,6 +225,7 @@ class Book:
 
     def __init__(self, market: Market, makers: tuple[int, ...], bits: Bits) -> None:
         self._market, self._makers, self._bits = market, makers, bits
+        self._dust = market.base.dust
         self._units = 10**market.quote.decimals, 10 ** (market.base.decimals + market.price_decimals)
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
 
@@ -247,14 +248,14 @@ class Book:
         Returns
         -------
         list of Hit
-            Best price first; may fill less than `size`.
+            Best price first; may fill less than `size`, and nothing below dust on either side.
         """
         found = []
         one, scale = self._units
         for level in self._quoted(time_ms, buys, prices):
             part = significant(min(size, level.left))
             quote = significant(part * level.ticks * one // scale)
-            if quote and level.maker != taker:
+            if quote and part >= self._dust and level.maker != taker:
                 found.append(Hit(level, part, quote))
                 size -= part
         return found

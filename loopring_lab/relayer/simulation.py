@@ -175,7 +175,8 @@ class Simulation:
         at = self._moment(until)
         prices = self._prices(market, at)
         found = pool.arbitrage(prices[0] * 10**market.quote.decimals, prices[1] * 10**market.base.decimals)
-        if found is None or found[1] * prices[0] < MINIMUM_DOLLARS * USD * 10**market.base.decimals:
+        least = MINIMUM_DOLLARS * USD * 10**market.base.decimals
+        if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
             return False
         order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier((at - START) // DAY))
         self._pass_time(at)
@@ -209,6 +210,7 @@ class Simulation:
         size = max(dollars, MINIMUM_DOLLARS) * USD * 10**market.base.decimals // price
         if pool is not None:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
+        size = max(size, market.base.minimum)
         return significant(size, 6 if self._bits(1) else 2)
 
     def _prefers_book(self, order: _Order, pool_quote: int, hits: list[Hit]) -> bool:

@@ -18,8 +18,8 @@ from loopring_lab.relayer import World
 from loopring_lab.relayer.facts import MARKETS, TOKENS
 from loopring_lab.relayer.wire import price_text
 
-FULL_DIGEST = "22fb65c95d0b34de7ec0c1aee659f9b8c0ee3d65b89476cc9ac020643a9f4eaf"
-SMALL_DIGEST = "a0e263e3da9039341e08c1900c18fd23745fc343cc735b84fb0e851704f433a2"
+FULL_DIGEST = "4de8973cdf9225557870bc9533c1fe473da7a323965225e651758f353df55384"
+SMALL_DIGEST = "671cbc2ebe510eff788183fab44493b8aa729206f5837d491e1612bff0449599"
 
 # Imports the world without the package's other modules, as a bare interpreter can.
 BARE = """
@@ -118,6 +118,14 @@ def test_every_row_follows_from_its_fill(year, rows):
             str(fill.block_id), str(fill.index_in_block), str(fill.maker), str(other_sold),
             str(fill.maker_storage), fill.maker_hash, "maker",
         )  # fmt: skip
+
+
+def test_fills_respect_the_token_s_limits(year):
+    limits = {record["symbol"]: record["orderAmounts"] for record in year.tokens()}
+    for fill in year.fills:
+        mine = limits[MARKETS[fill.market].base.symbol]
+        least = mine["minimum"] if fill.venue == "amm" else mine["dust"]
+        assert int(least) <= fill.size <= int(mine["maximum"])
 
 
 def test_time_and_ids_rise_together_within_a_year(year):

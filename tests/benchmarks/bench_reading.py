@@ -1,0 +1,153 @@
+"""Wire bytes to the typed frame, beside orjson alone and an exchange library's trade parser.
+
+Run: python tests/benchmarks/bench_reading.py [trades]
+"""
+
+import json
+import multiprocessing
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ccxt
+import orjson
+import pandas as pd
+
+from loopring_lab import tables
+
+TRADES = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
+ROUNDS = 7
+TOKENS = {"ETH": (0, 18), "LRC": (1, 18), "USDT": (3, 6), "WBTC": (4, 8), "USDC": (6, 6)}
+MARKETS = ["LRC-ETH", "ETH-USDC", "LRC-USDT", "WBTC-ETH", "ETH-USDT"]
+PRICES = {
+    "LRC-ETH": "3.5669E-4",
+    "ETH-USDC": "3128.80508326",
+    "LRC-USDT": "0.3321",
+    "WBTC-ETH": "12.5",
+    "ETH-USDT": "2000.0",
+}
+
+
+def made_up_pages(trades: int) -> list[bytes]:
+    """Make regular pages of 50 rows, newest first, every member consistent with the others."""
+    chance = random.Random(5)
+    rows = []
+    for number in range(trades, 0, -1):
+        market, side = chance.choice(MARKETS), chance.choice(["BUY", "SELL"])
+        base, quote = market.split("-")
+        sold = base if side == "SELL" else quote
+        size = chance.randrange(1, 10**6) * 10 ** (TOKENS[base][1] - 4)
+        moment, order = 1_600_000_000_000 + number * 977, f"0x{chance.getrandbits(256):064x}"
+        members = [
+            moment, 9_000_000 + number * 3, side, size, PRICES[market], chance.choice(["", "AMM-"]) + market,
+            chance.randrange(10**6), chance.randrange(30_000), chance.randrange(300), 10083, TOKENS[sold][0],
+            chance.randrange(10**6), order,
+        ]  # fmt: skip
+        rows.append([str(member) for member in members])
+    return [
+        json.dumps({"totalNum": trades, "trades": rows[at : at + 50]}, separators=(",", ":")).encode()
+        for at in range(0, trades, 50)
+    ]
+
+
+def listing() -> tuple[pd.DataFrame, pd.DataFrame]:
+    tokens = tables.tokens([{"tokenId": i, "symbol": s, "decimals": d} for s, (i, d) in TOKENS.items()])
+    names = [name.split("-") for name in MARKETS]
+    ids = [
+        {"market": f"{b}-{q}", "baseTokenId": TOKENS[b][0], "quoteTokenId": TOKENS[q][0]} for b, q in names
+    ]
+    return tokens, tables.markets(ids, tokens)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    kept = work()
+    elapsed = time.perf_counter() - begin
+    del kept
+    return elapsed
+
+
+def library_parser(pages: list[bytes]) -> tuple[float, float]:
+    """Time what ccxt does with rows already decoded: `safe_trade` alone, and with the trade it is given."""
+    exchange = ccxt.Exchange()
+    markets = {
+        name: exchange.safe_market_structure({"symbol": name, "base": name.split("-")[0]}) for name in MARKETS
+    }
+    rows = [row for page in pages for row in orjson.loads(page)["trades"]]
+
+    def trade(row: list[str]) -> dict[str, Any]:
+        moment = int(row[0])
+        return {
+            "info": row, "id": row[1], "order": row[12], "timestamp": moment, "datetime": exchange.iso8601(moment),
+            "symbol": None, "type": None, "side": row[2].lower(), "takerOrMaker": None, "price": row[4],
+            "amount": row[3], "cost": None, "fee": {"cost": row[6], "currency": "ETH"},
+        }  # fmt: skip
+
+    market = [markets[row[5].removeprefix("AMM-")] for row in rows]
+    made = list(map(trade, rows))
+    alone = seconds(
+        lambda: [exchange.safe_trade(one, where) for one, where in zip(made, market, strict=True)]
+    )
+    whole = seconds(
+        lambda: [exchange.safe_trade(trade(one), where) for one, where in zip(rows, market, strict=True)]
+    )
+    return alone, whole
+
+
+def status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def peak(channel: Any) -> None:
+    """Measure a fresh process: pages in memory, then the frame; the pages count as well."""
+    tokens, markets = listing()
+    tables.trades(made_up_pages(100), tokens, markets)
+    before = status("VmRSS")
+    pages = channel.recv()
+    tables.trades(pages, tokens, markets)
+    channel.send(status("VmHWM") - before)
+
+
+def peak_memory(pages: list[bytes]) -> int:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=peak, args=(theirs,))
+    process.start()
+    ours.send(pages)
+    found: int = ours.recv()
+    process.join()
+    return found
+
+
+def main() -> None:
+    pages = made_up_pages(TRADES)
+    size = sum(map(len, pages))
+    tokens, markets = listing()
+    frame = tables.trades(pages, tokens, markets)
+    assert len(frame) == TRADES
+    assert tables.anomalies(frame).empty
+    rounds = [
+        (
+            seconds(lambda: tables.trades(pages, tokens, markets)),
+            seconds(lambda: [orjson.loads(p) for p in pages]),
+        )
+        for _ in range(ROUNDS)
+    ]
+    ours, alone = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(mine / theirs for mine, theirs in rounds)
+    alone_, parser = library_parser(pages)
+    print(
+        f"{TRADES:,} trades, {size / 1e6:.0f} MB of JSON in {len(pages):,} pages; medians of {ROUNDS} rounds"
+    )
+    print(f"typed frame {ours:.3f} s; orjson.loads alone {alone:.3f} s: ratio {ratio:.2f} (at most 0.5)")
+    print(f"ccxt, a row to its trade {parser:.2f} s: {parser / ours:.1f} times ours (at least 15)")
+    print(f"ccxt, safe_trade alone {alone_:.2f} s: {alone_ / ours:.1f} times ours")
+    print(f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6)")
+
+
+if __name__ == "__main__":
+    main()
