@@ -40,14 +40,16 @@ class Shown:
     def _repr_html_(self) -> str:
         table = self._headed.to_html(border=0, index=self._indexed, escape=True)
         notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in self.notes)
-        return table.replace("<table ", '<table style="white-space: nowrap" ', 1) + notes
+        return table.replace("<td>", '<td style="white-space: nowrap">') + notes
 
     @property
     def _headed(self) -> pd.DataFrame:
         """Put the index's name into the heading's line."""
         if self.frame.index.nlevels > 1:
             return self.frame
-        return self.frame.rename_axis(index=None, columns=self.frame.index.name)
+        headed = self.frame.copy()
+        headed.columns.name, headed.index.name = headed.index.name, None
+        return headed
 
     @property
     def _indexed(self) -> bool:
