@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from loopring_lab.scaling import decimal
 
 PAGE = 50
 WORKERS = 12
+FEW_WORKERS = 2
+QUICK = 0.015
 
 Fetch = Callable[[int], bytes]
 Progress = Callable[[int, int], None]
@@ -82,45 +85,48 @@ class History:
         UnexpectedAnswer
             An answer is not a page of trades.
         """
-        with ThreadPoolExecutor(WORKERS) as pool:
+        begin = time.monotonic()
+        newest = self._page(0)
+        workers = WORKERS if time.monotonic() - begin > QUICK else FEW_WORKERS
+        if self.complete:
+            return self.bodies
+        with ThreadPoolExecutor(workers) as pool:
             try:
-                if wanted == EVERYTHING or not self._read_newest(pool, wanted):
+                if wanted == EVERYTHING or not self._read_newest(pool, wanted, newest):
                     self._read_all(pool)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return self.bodies
 
-    def _read_newest(self, pool: ThreadPoolExecutor, wanted: Wanted) -> bool:
-        """Read on from the newest row; False where that does not lead to an answer to be trusted."""
+    def _read_newest(self, pool: ThreadPoolExecutor, wanted: Wanted, rows: list[Any]) -> bool:
+        """Read on from the newest rows; False where that does not lead to an answer to be trusted."""
         moments: list[int] = []
-        offset, wave = 0, 1
+        offset, wave = PAGE, 1
         while True:
-            pages = list(pool.map(self._fetch, range(offset, offset + wave * PAGE, PAGE)))
-            rows = [row for body in pages for row in self._take(body)]
-            moments += [_moment(row) for row in rows]
+            moments += map(_moment, rows)
             if not rows or any(later > earlier for earlier, later in itertools.pairwise(moments)):
                 return False
-            offset += wave * PAGE
             if offset >= self.total:
                 return self.complete
             old = wanted.since is not None and moments[-1] < wanted.since
             if old or (wanted.limit is not None and len(self._identities) >= wanted.limit):
                 return True
-            wave = min(2 * wave, WORKERS)
+            pages = list(pool.map(self._fetch, range(offset, offset + wave * PAGE, PAGE)))
+            rows = [row for body in pages for row in self._take(body)]
+            offset, wave = offset + wave * PAGE, min(2 * wave, WORKERS)
 
     def _read_all(self, pool: ThreadPoolExecutor) -> None:
         held = -1
         while len(self._contents) > held:
-            held = len(self._contents)
-            self._page(0)
-            counted = self.total
+            held, counted = len(self._contents), self.total
             for done in as_completed([pool.submit(self._fetch, at) for at in range(PAGE, counted, PAGE)]):
                 self._take(done.result())
             while not self.complete and self._read_ends(counted):
                 counted = self.total
             if self.complete:
                 return
+            self._page(0)
         raise IncompleteHistory(
             self._name,
             expected=f"{self.total} rows, as the relayer counts",
@@ -150,7 +156,7 @@ class History:
         answer = wire.parse(body, self._name)
         rows = wire.page_rows(answer, self._name)
         self.total = max(self.total, total(answer, self._name))
-        self._contents.update(hash(str(row)) for row in rows)
+        self._contents.update(map(_content, rows))
         self._identities.update(map(_identity, rows))
         self.bodies.append(body)
         self._progress(len(self._identities), self.total)
@@ -188,10 +194,17 @@ def total(page: wire.Page, name: str) -> int:
     return int(number)
 
 
+def _content(row: Any) -> int:
+    try:
+        return hash(tuple(row))
+    except TypeError:
+        return hash(str(row))
+
+
 def _identity(row: Any) -> int:
     if not isinstance(row, list) or len(row) < wire.CORE:
-        return hash(str(row))
-    return hash(str([row[1], row[2], row[12:13]]))
+        return _content(row)
+    return _content([row[1], row[2], *row[12:13]])
 
 
 def _steps(start: int) -> Iterator[int]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import email.utils
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import requests
 import tenacity
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from urllib3.exceptions import NewConnectionError
 
 from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, TransportError
-from loopring_lab.hidden import SecretText, hide
+from loopring_lab.hidden import SecretBytes, SecretText, hide
 from loopring_lab.refusals import BUSY, refusal
 
 MAX_BODY = 64 << 20
@@ -77,7 +79,9 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
-    def get(self, path: str, params: Params | None = None, *, keyed: bool = False) -> bytes:
+    def get(
+        self, path: str, params: Params | None = None, *, keyed: bool = False, signature: str | None = None
+    ) -> bytes:
         """Send a GET, tried again where the failure may pass.
 
         Parameters
@@ -88,6 +92,8 @@ class Transport:
             The query.
         keyed : bool
             Whether to send the API key.
+        signature : str, optional
+            Sent as ``X-API-SIG``.
 
         Returns
         -------
@@ -107,25 +113,69 @@ class Transport:
             retry=tenacity.retry_if_result(lambda outcome: outcome.passing),
             retry_error_callback=_last,
         )
-        outcome: Outcome = retrying(self._once, path, params or {}, keyed)
+        auth = _Secrets(self._key if keyed else None, hide(signature))
+        del signature
+        outcome: Outcome = retrying(self._once, "GET", path, auth, params=params or {})
         if outcome.error:
             raise outcome.error
         return outcome.body
+
+    def post(self, path: str, body: bytes, *, signature: str) -> Outcome:
+        """Send a POST once: it is never tried again by itself, and no redirect is followed.
+
+        Parameters
+        ----------
+        path : str
+            Under ``/api/v3``.
+        body : bytes
+            JSON, sent as it is.
+        signature : str
+            Sent as ``X-API-SIG``.
+
+        Returns
+        -------
+        Outcome
+            The body of a successful answer, or the error. Where ``lost`` is true the relayer may have taken
+            the request: the connection broke after sending, the time ran out, the answer is cut off or an
+            HTTP 5xx. Whether to send the same bytes again is for the caller to decide.
+        """
+        auth = _Secrets(None, hide(signature))
+        del signature
+        return self._once("POST", path, auth, data=SecretBytes(body))
+
+    def with_key(self, api_key: str) -> Self:
+        """Return the same transport with another API key; connections and pacing are shared.
+
+        Parameters
+        ----------
+        api_key : str
+            Sent from now on.
+
+        Returns
+        -------
+        Transport
+            Another one; this one keeps its key.
+        """
+        twin = copy.copy(self)
+        twin._key = hide(api_key) or None
+        return twin
 
     def close(self) -> None:
         """Close the connections that are kept open."""
         self._session.close()
 
-    def _once(self, path: str, params: Params, keyed: bool) -> Outcome:
-        """Exchange bytes once; a failure is returned, so that its traceback has no frame with the key."""
+    def _once(self, method: str, path: str, auth: _Secrets, **sent: Any) -> Outcome:
+        """Exchange bytes once; a failure is returned, so that its traceback has no frame with a secret."""
+        what = f"{method} /api/v3{path}"
         with self._lock:
-            bucket = self._buckets.setdefault(path, Bucket(self._rate))
+            bucket = self._buckets.setdefault(what, Bucket(self._rate))
         bucket.take()
-        what = f"GET /api/v3{path}"
-        auth = _Key(self._key if keyed else None)
+        posts = method == "POST"
+        headers = {"Content-Type": "application/json"} if posts else None
+        how: dict[str, Any] = {"timeout": self._timeout, "stream": True, "allow_redirects": not posts}
         try:
-            with self._session.get(
-                f"{self.base_url}/api/v3{path}", params=params, auth=auth, timeout=self._timeout, stream=True
+            with self._session.request(
+                method, f"{self.base_url}/api/v3{path}", auth=auth, headers=headers, **sent, **how
             ) as response:
                 return _read(response, what)
         except requests.RequestException as error:
@@ -133,16 +183,20 @@ class Transport:
 
 
 class Outcome(NamedTuple):
-    """What came of one exchange: a body, or an error that may pass after the pause the relayer asks for."""
+    """What came of one exchange: a body, or an error that may pass after the pause the relayer asks for.
+
+    ``lost``: the relayer may have acted on the request, although no answer says so.
+    """
 
     body: bytes = b""
     error: LabError | None = None
     passing: bool = False
     pause: float | None = None
+    lost: bool = False
 
 
 class Bucket:
-    """Lets requests through evenly spaced, 2 % below the rate, so that jitter on the way never exceeds it.
+    """Lets requests through evenly spaced, 3.5 % below the rate, so that jitter on the way never exceeds it.
 
     Parameters
     ----------
@@ -158,7 +212,7 @@ class Bucket:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._gap = 1.02 / rate if rate else 0.0
+        self._gap = 1.035 / rate if rate else 0.0
         self._clock, self._sleep = clock, sleep
         self._next, self._lock = 0.0, threading.Lock()
 
@@ -172,15 +226,14 @@ class Bucket:
             self._sleep(turn - now)
 
 
-class _Key(AuthBase):
-    """Puts the key on the prepared request, so that no argument and no local variable holds it."""
+class _Secrets(AuthBase):
+    """Puts secrets on the prepared request, so that no argument and no local variable holds them."""
 
-    def __init__(self, key: SecretText | None) -> None:
-        self._key = key
+    def __init__(self, key: SecretText | None, signature: SecretText | None = None) -> None:
+        self._values = dict(zip(SECRET_HEADERS, (key, signature), strict=True))
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._key is not None:
-            request.headers["X-API-KEY"] = self._key[:]
+        request.headers.update({name: value[:] for name, value in self._values.items() if value is not None})
         return request
 
 
@@ -210,36 +263,53 @@ def _read(response: requests.Response, what: str) -> Outcome:
         gathered += chunk
         if len(gathered) > MAX_BODY:
             message = f"{what}: the answer is larger than {MAX_BODY >> 20} MiB. Check base_url."
-            return Outcome(error=TransportError(message))
+            return Outcome(error=TransportError(message), lost=True)
+    if response.is_redirect:
+        message = f"{what}: the relayer points to another address, which is not followed. Check base_url."
+        return Outcome(error=TransportError(message))
     status, body = response.status_code, bytes(gathered)
     error = refusal(status, body, what)
     if error:
         return Outcome(
-            error=error, passing=status in PASSING, pause=_seconds(response.headers.get("Retry-After"))
+            error=error,
+            passing=status in PASSING,
+            pause=_seconds(response.headers.get("Retry-After")),
+            lost=status >= 500,
         )
     if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
-        message = f"{what}: the answer breaks off after {len(body)} bytes, also when asked again. {BUSY}"
-        return Outcome(error=TransportError(message), passing=True)
+        message = f"{what}: the answer breaks off after {len(body)} bytes{_also(what)}. {BUSY}"
+        return Outcome(error=TransportError(message), passing=True, lost=True)
     return Outcome(body)
 
 
 def _failure(error: requests.RequestException, what: str, timeout: float, base_url: str) -> Outcome:
     if isinstance(error, requests.Timeout):
         hint = "Try again later, or allow more time: connect(..., timeout=...)."
-        return Outcome(error=RelayerTimeout(f"{what}: no answer within {timeout:g} s. {hint}"), passing=True)
+        message = f"{what}: no answer within {timeout:g} s. {hint}"
+        return Outcome(error=RelayerTimeout(message), passing=True, lost=not _unsent(error))
     if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
         return Outcome(error=RelayerUnreachable(f"{what}: the server's certificate is not trusted. {hint}"))
     if isinstance(
         error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
     ):
-        message = f"{what}: the answer broke off in the middle, also when asked again. {BUSY}"
-        return Outcome(error=TransportError(message), passing=True)
+        message = f"{what}: the answer broke off in the middle{_also(what)}. {BUSY}"
+        return Outcome(error=TransportError(message), passing=True, lost=True)
     if isinstance(error, requests.ConnectionError):
         hint = "Check base_url and the network; connect() without arguments works offline."
         message = f"{what}: {base_url} cannot be reached, or drops the connection. {hint}"
-        return Outcome(error=RelayerUnreachable(message), passing=True)
+        return Outcome(error=RelayerUnreachable(message), passing=True, lost=not _unsent(error))
     return Outcome(error=TransportError(f"{what}: not possible ({type(error).__name__}). Check base_url."))
+
+
+def _also(what: str) -> str:
+    return ", also when asked again" if what.startswith("GET") else ""
+
+
+def _unsent(error: requests.RequestException) -> bool:
+    """Tell whether no connection was made, so that nothing can have been sent."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    return isinstance(error, requests.ConnectTimeout) or isinstance(reason, NewConnectionError)
 
 
 def _pause(state: tenacity.RetryCallState) -> float:

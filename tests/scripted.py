@@ -11,6 +11,8 @@ from typing import NamedTuple
 class Asked(NamedTuple):
     path: str
     headers: dict[str, str]
+    method: str = "GET"
+    body: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -41,7 +43,9 @@ def scripted(script: Script) -> Iterator[Scripted]:
         def do_GET(self) -> None:
             with lock:
                 number = len(asked)
-                asked.append(Asked(self.path, {name.lower(): value for name, value in self.headers.items()}))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                body = self.rfile.read(int(headers.get("content-length", 0)))
+                asked.append(Asked(self.path, headers, self.command, body))
             answer = script(number, asked[number])
             if answer.hang_up:
                 self.close_connection = True
@@ -54,6 +58,8 @@ def scripted(script: Script) -> Iterator[Scripted]:
             self.end_headers()
             self.wfile.write(answer.body)
             self.close_connection = answer.announced is not None
+
+        do_POST = do_GET  # noqa: N815 - the name that http.server looks for
 
         def log_message(self, *words: object) -> None:
             pass

@@ -241,7 +241,7 @@ def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[floa
         turns.append(now[0])
     assert all(later - earlier > 1 for earlier, later in zip(turns, turns[5:], strict=False))
     busy = sum(wait for wait in waits if wait > 1.7)
-    assert turns[-1] <= busy + 1.02 * len(waits) / 5
+    assert turns[-1] <= busy + 1.035 * len(waits) / 5
 
 
 def test_no_rate_means_no_waiting() -> None:

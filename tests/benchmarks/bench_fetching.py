@@ -19,8 +19,8 @@ from loopring_lab.transport import Transport
 HUNDRED_THOUSAND = 5.0  # the busiest account of a world of size 1 has 20,000 trades
 
 
-def serve(channel: Connection, size: float, settings: Settings) -> None:
-    with Relayer(World(size=size), settings) as relayer:
+def serve(channel: Connection, size: float, settings: dict[str, float]) -> None:
+    with Relayer(World(size=size), Settings(**settings)) as relayer:
         counts = {account: len(relayer.rows(account)) for account in relayer.accounts}
         channel.send((relayer.base_url, relayer.api_key[:], counts))
         channel.recv()
@@ -30,9 +30,7 @@ def serve(channel: Connection, size: float, settings: Settings) -> None:
 @contextmanager
 def running(size: float, **settings: float) -> Iterator[tuple[str, str, dict[int, int], Connection]]:
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(theirs, size, Settings(**settings))
-    )
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, size, settings))
     process.start()
     yield (*ours.recv(), ours)
     process.join()

@@ -1,0 +1,42 @@
+"""What the README says is what happens."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pictures import PICTURES, drawn
+
+import loopring_lab as lab
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tour_runs_as_written() -> None:
+    (tour,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(tour, "README.md", "exec"), names)
+    assert len(names["trades"]) > 1_000  # type: ignore[arg-type]
+    assert len(tour.strip().splitlines()) == 10
+
+
+def test_the_pictures_are_the_project_s_own() -> None:
+    for name, picture in drawn().items():
+        assert (PICTURES / name).read_bytes() == picture
+        assert f"notebooks/pictures/{name}" in README
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()
+
+
+def test_the_numbers_about_the_world_are_true() -> None:
+    client = lab.connect()
+    assert f"{len(client.tokens())} tokens and {len(client.markets())} markets" in README
+
+
+def test_every_environment_variable_named_is_read() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "loopring_lab").rglob("*.py"))
+    for name in set(re.findall(r"LOOPRING_[A-Z_]+", README)):
+        assert f'"{name}"' in code
