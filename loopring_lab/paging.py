@@ -102,7 +102,7 @@ class History:
     def _read_newest(self, pool: ThreadPoolExecutor, wanted: Wanted, rows: list[Any]) -> bool:
         """Read on from the newest rows; False where that does not lead to an answer to be trusted."""
         moments: list[int] = []
-        offset, wave = PAGE, 1
+        offset, wave = PAGE, max(1, -(-(wanted.limit or 0) // PAGE) - 1)
         while True:
             moments += map(_moment, rows)
             if not rows or any(later > earlier for earlier, later in itertools.pairwise(moments)):
