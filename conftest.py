@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).parent
@@ -13,6 +14,8 @@ NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell hides a hang
 def pytest_configure(config: pytest.Config) -> None:
     """Shut out the user's settings; run notebook cells under our terms."""
     _private_environment(config)
+    hypothesis.settings.register_profile("the same every time", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("the same every time")
     if config.getoption("nbval", default=False) or config.getoption("nbval_lax", default=False):
         _notebooks_as_in_jupyterlab(config)
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from loopring_lab.errors import LabError
+
 __all__ = ["Listing"]
 
 PREFIXES = ("AMM-", "LP-", "COMBINE-")
@@ -31,9 +33,16 @@ class Listing:
     ----------
     tokens, markets : pandas.DataFrame
         From `tables.tokens` and `tables.markets`.
+
+    Raises
+    ------
+    LabError
+        They are something else.
     """
 
     def __init__(self, tokens: pd.DataFrame, markets: pd.DataFrame) -> None:
+        _check("tokens", tokens, {"token_id", "decimals"})
+        _check("markets", markets, {"base_token_id", "quote_token_id"})
         self.tokens: list[str] = tokens.index.tolist()
         self.token_ids = _sentinel(tokens["token_id"])
         self.decimals = _sentinel(tokens["decimals"])
@@ -102,6 +111,14 @@ class Listing:
             if codes:
                 return f"market {raw!r} could be any of {', '.join(self.markets[code] for code in codes)}"
         return f"market {raw!r} is not in the markets table"
+
+
+def _check(name: str, frame: object, needed: set[str]) -> None:
+    if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
+        raise LabError(
+            f"{name}: expected the frame that tables.{name} makes, got {type(frame).__name__}. "
+            f"Read the relayer's answer with tables.{name}(answer) first."
+        )
 
 
 def _sentinel(numbers: pd.Series) -> np.ndarray:

@@ -368,6 +368,13 @@ def test_options_are_checked() -> None:
         read(page([row()]), ten_members="x")
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})])
+def test_raw_answers_in_place_of_frames_are_named(name: str, wrong: Any) -> None:
+    given = {"tokens": tokens(), "markets": markets()} | {name: wrong}
+    with pytest.raises(LabError, match=f"{name}: expected the frame that tables.{name} makes, got"):
+        tables.trades(page([row()]), **given)
+
+
 # Tokens and markets
 
 
