@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.lookup import Listing
-from loopring_lab.scaling import WHOLE, decimal, scale
+from loopring_lab.scaling import WHOLE, decimal, limit, lowered, scale
 from loopring_lab.wire import CORE, MEMBERS, Batch
 
 __all__ = ["typed"]
@@ -25,6 +26,7 @@ FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
 _TYPE = AMOUNT.pyarrow_dtype
+_BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
 _MAX_INT64 = 2**63 - 1
 
@@ -230,13 +232,14 @@ class _Typing:
 
     def notional(self, size: pa.Array, price: pa.Array) -> pa.Array:
         exact = pc.multiply(size, price)
-        try:
-            return pc.round(exact, _TYPE.scale, round_mode="half_to_even").cast(_TYPE)
-        except pa.ArrowInvalid:
-            row = int(np.nanargmax(np.abs(_floats(exact))))
-        raise AmountError(
-            f"{self.batch.where(row)}: size times price, {exact[row]}, does not fit {_TYPE}. {_HINT}"
-        )
+        beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type))
+        if pc.any(beyond).as_py():
+            row = int(np.flatnonzero(beyond.fill_null(False))[0])
+            where = self.batch.where(row)
+            raise AmountError(
+                f"{where}: size times price, {exact[row]}, does not fit {limit(_TYPE)}. {_HINT}"
+            )
+        return lowered(exact, _TYPE, cut=True)
 
     def fee_codes(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
         if rule == "row":

@@ -16,6 +16,7 @@ from loopring_lab.errors import AmountError
 __all__ = ["scale"]
 
 MAX_DECIMALS = 30
+DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
 
 Name = str | Callable[[int], str]
@@ -49,7 +50,7 @@ def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: Name)
     check_decimals(decimals[decimals >= 0], token)
 
     def scaled(part: pa.Array, places: int) -> pa.Array:
-        return rescaled(part, pa.decimal256(76, places)).cast(to)
+        return lowered(rescaled(part, pa.decimal256(76, places)), to)
 
     return by_decimals(numbers, decimals, scaled, token, lambda places: f"does not fit {limit(to)}")
 
@@ -77,6 +78,17 @@ def by_decimals(
     if not parts:
         return change(pa.nulls(len(array), array.type), 0)
     return pc.coalesce(*parts) if len(parts) > 1 else parts[0]
+
+
+def lowered(array: pa.Array, to: pa.DataType, *, cut: bool = False) -> pa.Array:
+    """Cast to a decimal type, nine digits of scale at a time.
+
+    Dividing a 256-bit decimal by a power of ten that takes more than 32 bits, as a cast or `round` in one
+    step does, gives a wrong last digit for some values (seen with pyarrow 26).
+    """
+    for places in range(array.type.scale - DIGITS_AT_ONCE, to.scale, -DIGITS_AT_ONCE):
+        array = array.cast(pa.decimal256(76, places), safe=not cut)
+    return array.cast(to, safe=not cut)
 
 
 def culprit(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> tuple[int, Decimal]:

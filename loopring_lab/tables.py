@@ -61,7 +61,7 @@ def trades(
         Oldest first. ``created_at`` (UTC, milliseconds), ``trade_id``, ``account_id``, ``market`` (without
         prefix), ``base``, ``quote``, ``side``, ``fill_type``, ``role``, ``size`` (base units, gross),
         ``price`` (quote per base, cut to 8 decimals by the relayer), ``notional`` (size times price in
-        quote units, rounded half to even at 18 decimals; relative error up to 1e-8/price), ``fee`` (units
+        quote units, cut at 18 decimals; relative error up to 1e-8/price), ``fee`` (units
         of ``fee_token``), ``fee_token``, ``fee_bps`` (float64, fee per gross amount of its token),
         ``order_hash``, ``block_id`` (0: not in a block yet), ``index_in_block``, ``token_id`` (token sold),
         ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null for a regular row; for an

@@ -60,7 +60,7 @@ class Token(NamedTuple):
         int
             Smallest units, to one significant digit.
         """
-        units = dollars * 1000 * 10**self.decimals // (self.milli_dollars * parts)
+        units: int = dollars * 1000 * 10**self.decimals // (self.milli_dollars * parts)
         magnitude: int = 10 ** (len(str(units)) - 1)
         return units // magnitude * magnitude
 
