@@ -40,6 +40,12 @@ def test_bars_are_the_exact_sums_of_notional(trades: pd.DataFrame) -> None:
         assert heights[label] == pytest.approx([float(sums.get(week, 0)) for week in weeks], rel=1e-12)
 
 
+def test_fill_types_are_stacked(trades: pd.DataFrame) -> None:
+    lower, upper = volume(trades).axes[0].containers
+    assert [bar.get_y() for bar in lower] == [0] * len(lower)
+    assert [bar.get_y() for bar in upper] == [bar.get_height() for bar in lower]
+
+
 def test_without_a_choice_the_most_traded_quote_is_drawn_and_named(trades: pd.DataFrame) -> None:
     most = trades["quote"].value_counts()
     axes = volume(trades).axes[0]

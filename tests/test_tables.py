@@ -348,10 +348,11 @@ def test_a_broken_page_is_refused_with_its_place(text: bytes, field: str, expect
         ({"size": ["1"]}, "pages[1].trades[2][3] (size)", "a whole number of smallest units"),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("step", [-1, 1], ids=["newest first", "oldest first"])
 def test_a_member_that_is_not_its_number_is_refused_with_its_place(
-    members: dict[str, Any], field: str, expected: str
+    members: dict[str, Any], field: str, expected: str, step: int
 ) -> None:
-    fine = [row(id=str(number)) for number in range(4)]
+    fine = [row(id=str(number), createdAt=str(1657638459610 + step * number)) for number in range(4)]
     with pytest.raises(UnexpectedAnswer) as caught:
         read([page(fine), page([*fine[:2], row(**members), *fine[2:]])])
     assert (caught.value.field, caught.value.expected) == (field, expected)
