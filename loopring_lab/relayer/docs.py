@@ -51,12 +51,14 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
         ("Parameter", "Meaning", "Rule"),
         [(item["name"], item["description"], _rule(item["schema"])) for item in asked],
     )
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    body = f"<p>Body: {escape(_name(schema))}</p>" if schema else ""
     responses = _table(
         ("Status", "Meaning", "Schema"),
         [(status, item["description"], _names(item)) for status, item in answered],
     )
     summary = escape(operation["summary"])
-    return f"<h2>{summary}: <code>{method.upper()} {escape(path)}</code></h2>{parameters}{responses}"
+    return f"<h2>{summary}: <code>{method.upper()} {escape(path)}</code></h2>{parameters}{body}{responses}"
 
 
 def _table(head: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> str:

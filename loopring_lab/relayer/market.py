@@ -193,7 +193,17 @@ class Pool:
 
 
 class Level:
-    """A resting order of a maker: a price and what is left at it."""
+    """A resting order of a maker: a price and what is left at it.
+
+    Parameters
+    ----------
+    ticks : int
+        Price, in the market's ticks.
+    left : int
+        What can still be taken, in smallest units of the base.
+    maker : int
+        Account id.
+    """
 
     __slots__ = ("left", "maker", "order", "ticks")
 

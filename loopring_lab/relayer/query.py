@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from loopring_lab.relayer.answers import INVALID_ACCOUNT, INVALID_ARGUMENT, Refusal
+from loopring_lab.relayer.answers import INVALID_ACCOUNT, Refusal, invalid, printable
 from loopring_lab.relayer.history import FILL_TYPES, History
 from loopring_lab.relayer.view import TradeQuery
 
-__all__ = ["MAX_LIMIT", "parameters", "read_query"]
+__all__ = [
+    "MAX_LIMIT",
+    "key_parameter",
+    "parameters",
+    "query_parameter",
+    "read_account",
+    "read_query",
+    "read_whole",
+]
 
 MAX_LIMIT = 50
 MAX_OFFSET = 2**31 - 1
 MAX_ACCOUNT = 2**32 - 1
-WHOLE = re.compile(r"[0-9]{1,10}")
+WHOLE, DIGITS = re.compile(r"[0-9]{1,10}"), re.compile(r"[0-9]{1,20}")
 ORDER_HASH = r"^0x[0-9a-fA-F]{1,64}$"
 FILL_TYPE_LISTS = (*FILL_TYPES, ",".join(FILL_TYPES), ",".join(reversed(FILL_TYPES)))
 NAMES = ("accountId", "market", "orderHash", "offset", "limit", "fillTypes")
 
 
-def read_query(params: QueryParams, history: History, markets: Collection[str]) -> TradeQuery:
+def read_query(params: QueryParams, exists: Callable[[int], bool], markets: Collection[str]) -> TradeQuery:
     """Check a request for trades.
 
     Parameters
     ----------
     params : QueryParams
         As the URL has them.
-    history : History
-        Tells which accounts exist.
+    exists : callable
+        Tells whether there is an account of an id.
     markets : collection of str
         Markets that exist, with and without prefix.
 
@@ -45,17 +53,17 @@ def read_query(params: QueryParams, history: History, markets: Collection[str]) 
     Refusal
         104003 for the account; 100001 for anything else, naming the parameter and its value.
     """
-    account = _account(params, history)
+    account = _account(params, exists)
     for name in NAMES:
         if len(params.getlist(name)) > 1:
-            raise _invalid(name, ",".join(params.getlist(name)), "one value")
+            raise invalid(name, ",".join(params.getlist(name)), "one value")
     return TradeQuery(
         account,
         _market(params.get("market"), markets),
         _order_hash(params.get("orderHash")),
         _fill_types(params.get("fillTypes")),
-        _whole(params, "offset", 0, 0, MAX_OFFSET),
-        _whole(params, "limit", MAX_LIMIT, 1, MAX_LIMIT),
+        read_whole(params, "offset", 0, 0, MAX_OFFSET),
+        read_whole(params, "limit", MAX_LIMIT, 1, MAX_LIMIT),
     )
 
 
@@ -91,31 +99,92 @@ def parameters(history: History, markets: Collection[str]) -> list[dict[str, Any
         ),
         "fillTypes": ("Only these; both if absent.", {"type": "string", "enum": list(FILL_TYPE_LISTS)}),
     }
-    return [
-        {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
-        for name, (text, schema) in rules.items()
-    ]
+    return [query_parameter(name, text, schema) for name, (text, schema) in rules.items()]
 
 
-def _account(params: QueryParams, history: History) -> int | None:
-    texts = params.getlist("accountId")
-    if "orderHash" in params and texts in ([], ["0"]):
+def query_parameter(name: str, text: str, schema: dict[str, Any], required: bool = False) -> dict[str, Any]:
+    """A parameter in the URL, as OpenAPI describes it.
+
+    Parameters
+    ----------
+    name, text : str
+        Name and meaning.
+    schema : dict
+        What values it may have.
+    required : bool
+        Whether it must be there.
+
+    Returns
+    -------
+    dict
+        One record.
+    """
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
+
+
+def key_parameter(
+    name: str = "X-API-KEY", text: str = "The API key.", required: bool = True
+) -> dict[str, Any]:
+    """A header with a key or signature, as OpenAPI describes it.
+
+    Parameters
+    ----------
+    name, text : str
+        Name and meaning.
+    required : bool
+        Whether it must be there.
+
+    Returns
+    -------
+    dict
+        One record.
+    """
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "header", "required": required, "description": text, "schema": schema}
+
+
+def _account(params: QueryParams, exists: Callable[[int], bool]) -> int | None:
+    if "orderHash" in params and params.getlist("accountId") in ([], ["0"]):
         return None
-    if len(texts) != 1 or not WHOLE.fullmatch(texts[0]) or not history.has_account(int(texts[0])):
-        got = _printable(",".join(texts)) if texts else "nothing"
+    return read_account(params, exists)
+
+
+def read_account(params: QueryParams, exists: Callable[[int], bool]) -> int:
+    """The account that a request is about.
+
+    Parameters
+    ----------
+    params : QueryParams
+        As the URL has them.
+    exists : callable
+        Tells whether there is an account of an id.
+
+    Returns
+    -------
+    int
+        Account id.
+
+    Raises
+    ------
+    Refusal
+        104003.
+    """
+    texts = params.getlist("accountId")
+    if len(texts) != 1 or not WHOLE.fullmatch(texts[0]) or not exists(int(texts[0])):
+        got = printable(",".join(texts)) if texts else "nothing"
         raise Refusal(INVALID_ACCOUNT, f"accountId: expected the id of an account, got {got}")
     return int(texts[0])
 
 
 def _market(text: str | None, markets: Collection[str]) -> str | None:
     if text is not None and text not in markets:
-        raise _invalid("market", text, "a market of /mix/markets, or AMM- and one")
+        raise invalid("market", text, "a market of /mix/markets, or AMM- and one")
     return text
 
 
 def _order_hash(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(ORDER_HASH, text):
-        raise _invalid("orderHash", text, "0x and up to 64 hexadecimal digits")
+        raise invalid("orderHash", text, "0x and up to 64 hexadecimal digits")
     return text
 
 
@@ -123,22 +192,37 @@ def _fill_types(text: str | None) -> tuple[str, ...]:
     if text is None:
         return FILL_TYPES
     if text not in FILL_TYPE_LISTS:
-        raise _invalid("fillTypes", text, "dex, amm, or both with a comma")
+        raise invalid("fillTypes", text, "dex, amm, or both with a comma")
     return tuple(kind for kind in FILL_TYPES if kind in text)
 
 
-def _whole(params: QueryParams, name: str, default: int, least: int, most: int) -> int:
+def read_whole(params: QueryParams, name: str, default: int, least: int, most: int) -> int:
+    """A whole number in the URL.
+
+    Parameters
+    ----------
+    params : QueryParams
+        As the URL has them.
+    name : str
+        Which parameter.
+    default : int
+        Its value where it is absent.
+    least, most : int
+        Its bounds.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    Refusal
+        100001.
+    """
     text = params.get(name)
     if text is None:
         return default
-    if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
-        raise _invalid(name, text, f"a whole number from {least} to {most}")
+    if not DIGITS.fullmatch(text) or not least <= int(text) <= most:
+        raise invalid(name, text, f"a whole number from {least} to {most}")
     return int(text)
-
-
-def _invalid(name: str, text: str, expected: str) -> Refusal:
-    return Refusal(INVALID_ARGUMENT, f"{name}: expected {expected}, got {_printable(text)}")
-
-
-def _printable(text: str) -> str:
-    return ascii(text if len(text) <= 40 else text[:40] + "...")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,23 +14,28 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab.errors import LabError, RelayerUnreachable
+from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.history import Source
+from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
 from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.view import View
 from loopring_lab.relayer.wire import render
+from loopring_lab.relayer.worker import Worker
 from loopring_lab.relayer.world import World
 
 if TYPE_CHECKING:
+    import socket
+
+    from eth_account.signers.local import LocalAccount
     from fastapi import FastAPI
 
+    from loopring_lab.protocol import L2Key
     from loopring_lab.relayer.conditions import Counts
     from loopring_lab.relayer.uvicorn_parts import PromptServer
 
 __all__ = ["Relayer"]
 
-HOST = "127.0.0.1"
-BACKLOG = 256
 START_SECONDS, STOP_SECONDS = 20, 10
 
 
@@ -53,11 +56,15 @@ class Relayer:
         The key that opens the trades; a random one if absent.
     clock : callable
         Seconds, for the rate limit.
+    store : str or Path, optional
+        A file that keeps accounts and key updates, also over a kill; in memory if absent.
+    now : callable
+        Seconds since the epoch: what time it is for the relayer.
 
     Raises
     ------
     LabError
-        Where both `world` and `recording` are given.
+        Where both `world` and `recording` are given, or the store's file does not fit.
     UnexpectedAnswer
         Where the recording is broken.
 
@@ -77,6 +84,8 @@ class Relayer:
         port: int = 0,
         api_key: str | None = None,
         clock: Callable[[], float] = time.monotonic,
+        store: str | Path | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         if world is not None and recording is not None:
             raise LabError("Relayer: a world and a recording were given. Give one of them.")
@@ -84,6 +93,9 @@ class Relayer:
         self.settings = settings or Settings()
         self._port, self._clock = port, clock
         self._key = api_key or secrets.token_urlsafe(32)
+        self._accounts = Accounts(self._data, self.settings, self._key, store)
+        self._updates = KeyUpdates(self._accounts, self._data, self.settings, now)
+        self._worker = Worker(self._updates.step, self.settings.update_seconds)
         self._running: tuple[PromptServer, threading.Thread, int] | None = None
 
     def __repr__(self) -> str:
@@ -110,11 +122,11 @@ class Relayer:
         """
         if self._running is None:
             raise LabError("Relayer: it has no address while it is not running. Call start().")
-        return f"http://{HOST}:{self._running[2]}"
+        return f"http://127.0.0.1:{self._running[2]}"
 
     @property
     def api_key(self) -> str:
-        """A key that opens every account's trades."""
+        """The operator's key: it opens every account's trades, and key updates do not end it."""
         return self._key
 
     @property
@@ -139,7 +151,9 @@ class Relayer:
         """The ASGI application, also usable without starting a server."""
         from loopring_lab.relayer.app import build_app
 
-        return build_app(self._data, self.settings, self._view, self._key, self.counts, self._clock)
+        return build_app(
+            self._data, self.settings, self._view, self._accounts, self._updates, self.counts, self._clock
+        )
 
     @cached_property
     def _view(self) -> View:
@@ -168,6 +182,107 @@ class Relayer:
         found: list[list[Any]] = json.loads(render(rows, numbers=False))
         return found
 
+    def signer(self, account_id: int) -> LocalAccount:
+        """Who signs for the owner of an account, as a wallet would.
+
+        .. warning::
+           A throwaway key made from public text: anybody can make it again. Never send value to its address.
+
+        Parameters
+        ----------
+        account_id : int
+            One of `accounts`.
+
+        Returns
+        -------
+        LocalAccount
+            Its address is the account's owner, or the owner of the wallet that is (see `counterfactual`).
+
+        Raises
+        ------
+        LabError
+            Where the relayer made no owner for the account.
+        """
+        return self._accounts.owner(account_id).signer
+
+    def l2_key(self, account_id: int) -> L2Key:
+        """The first L2 key of an account, as throwaway as its `signer`.
+
+        Parameters
+        ----------
+        account_id : int
+            One of `accounts`.
+
+        Returns
+        -------
+        L2Key
+            What the signer's signature of the account's first keySeed makes.
+
+        Raises
+        ------
+        LabError
+            Where it is not the account's key any more, or the relayer made no owner for the account.
+        """
+        key, account = self._accounts.owner(account_id).key, self._accounts.find(account_id, None)
+        if int(account.x, 16) != key.x:
+            hint = "Derive it from the owner's signature of the account's keySeed."
+            raise LabError(f"Relayer: the key of account {account_id} was updated since. {hint}")
+        return key
+
+    def counterfactual(self, account_id: int) -> dict[str, str] | None:
+        """What a key update of a wallet's account sends as ``counterFactualInfo``.
+
+        Parameters
+        ----------
+        account_id : int
+            One of `accounts`. One of them is owned by a counterfactual wallet: that with the largest id.
+
+        Returns
+        -------
+        dict of str to str or None
+            ``walletFactory``, ``walletOwner`` and ``walletSalt``; None where no wallet owns the account.
+        """
+        found = self._accounts.wallet_of(account_id)
+        names = ("walletFactory", "walletOwner", "walletSalt")
+        return found and dict(zip(names, found[1], strict=True))
+
+    def add_account(
+        self,
+        account_id: int,
+        owner: str,
+        *,
+        nonce: int = 0,
+        public_key: tuple[int, int] | None = None,
+        key_seed: str = "",
+    ) -> None:
+        """Add an account of somebody's own.
+
+        Parameters
+        ----------
+        account_id, owner : int, str
+            Account id, uint32, and the address of its owner.
+        nonce : int
+            How many requests and key updates it has made.
+        public_key, key_seed : tuple of int or None, str
+            x and y of its L2 key, and what the owner signed to make it; None where it has none yet.
+
+        Raises
+        ------
+        LabError
+            Where the owner is no address, the key no point, or the account or its owner known already.
+        """
+        self._accounts.add(account_id, owner, nonce, public_key, key_seed)
+
+    def step(self) -> int:
+        """Take every pending key update one step on, without waiting for the worker.
+
+        Returns
+        -------
+        int
+            How many were moved.
+        """
+        return self._updates.step()
+
     def start(self) -> Self:
         """Begin to serve; does nothing while it already serves.
 
@@ -184,19 +299,40 @@ class Relayer:
             Where the server does not come up.
         """
         if self._running is None:
-            listener = _listen(self._port)
+            from loopring_lab.relayer.uvicorn_parts import listen
+
+            listener = listen(self._port)
             port = listener.getsockname()[1]
             try:
-                self._running = (*_serve(self.app, listener), port)
+                self._running = (*self._serve(listener), port)
+                self._worker.start()
             except BaseException:
                 listener.close()
                 raise
         return self
 
+    def _serve(self, listener: socket.socket) -> tuple[PromptServer, threading.Thread]:
+        from loopring_lab.relayer.uvicorn_parts import new_server
+
+        server = new_server(self.app, self.settings.error_shape)
+
+        def run() -> None:
+            try:
+                asyncio.run(server.serve(sockets=[listener]))
+            finally:
+                listener.close()
+
+        thread = threading.Thread(target=run, name="embedded relayer", daemon=True)
+        thread.start()
+        if not server.ready.wait(START_SECONDS):
+            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try once more.")
+        return server, thread
+
     def stop(self) -> None:
         """Stop serving and end the thread; does nothing where it does not serve."""
         if self._running is not None:
             server, thread, _ = self._running
+            self._worker.stop()
             server.ask_to_stop()
             thread.join(STOP_SECONDS)
             self._running = None
@@ -211,36 +347,3 @@ class Relayer:
             pass
         finally:
             self.stop()
-
-
-def _listen(port: int) -> socket.socket:
-    # asyncio turns Nagle's algorithm off only where the protocol is named; else answers wait 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        hint = "Give port=0 for a free one."
-        raise LabError(f"Relayer: cannot listen on {HOST}, port {port} ({error}). {hint}") from error
-    return listener
-
-
-def _serve(app: FastAPI, listener: socket.socket) -> tuple[PromptServer, threading.Thread]:
-    from loopring_lab.relayer.uvicorn_parts import new_server
-
-    server = new_server(app)
-
-    def run() -> None:
-        try:
-            asyncio.run(server.serve(sockets=[listener]))
-        finally:
-            listener.close()
-
-    thread = threading.Thread(target=run, name="embedded relayer", daemon=True)
-    thread.start()
-    if not server.ready.wait(START_SECONDS):
-        raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try once more.")
-    return server, thread

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import requests
+from relayer.updating import Poster
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -77,3 +78,34 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 2, "trades": rows}))
     (tmp_path / "trades" / "8-dex.json").write_text('{"totalNum": 0, "trades": []}')
     return tmp_path
+
+
+@pytest.fixture
+def relayers() -> Iterator[Callable[..., Relayer]]:
+    """Make relayers whose key updates move only when a test says so, and stop them afterwards."""
+    made: list[Relayer] = []
+    small = World(size=0.001)
+
+    def make(*, store: Path | None = None, now: Any = None, **settings: Any) -> Relayer:
+        more = {} if now is None else {"now": now}
+        relayer = Relayer(small, Settings(**{"update_seconds": None, **settings}), store=store, **more)
+        made.append(relayer.start())
+        return relayer
+
+    yield make
+    for relayer in made:
+        relayer.stop()
+
+
+@pytest.fixture
+def posters() -> Iterator[Callable[[Relayer], Poster]]:
+    """Make senders of POST /account, and close them afterwards."""
+    made: list[Poster] = []
+
+    def make(relayer: Relayer) -> Poster:
+        made.append(Poster(relayer))
+        return made[-1]
+
+    yield make
+    for poster in made:
+        poster.close()

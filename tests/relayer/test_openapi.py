@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+import requests
 import schemathesis
 from schemathesis import engine
 from schemathesis.config import SchemathesisConfig
@@ -12,7 +13,7 @@ from loopring_lab.relayer import Relayer, Settings, World
 RULES = {
     "seed": 1,
     "headers": {"X-API-KEY": "key"},
-    "generation": {"max-examples": 60},
+    "generation": {"max-examples": 30},
     # Whether accountId is needed depends on orderHash, which OpenAPI cannot say; so 400 may be the answer to
     # what the document allows. Every other check is as strict as it comes.
     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", "400"]}},
@@ -48,7 +49,19 @@ def failures(finished):
 def test_the_document_tells_this_relayers_parameters():
     relayer = Relayer(World(size=0.01))
     document = relayer.app.openapi()
-    assert set(document["paths"]) == {"/api/v3/exchange/tokens", "/api/v3/mix/markets", "/api/v3/user/trades"}
+    assert {path.removeprefix("/api/v3"): sorted(methods) for path, methods in document["paths"].items()} == {
+        "/exchange/tokens": ["get"],
+        "/exchange/markets": ["get"],
+        "/exchange/info": ["get"],
+        "/mix/markets": ["get"],
+        "/user/trades": ["get"],
+        "/user/offchainFee": ["get"],
+        "/user/updateInfo": ["get"],
+        "/account": ["get", "post"],
+        "/apiKey": ["get"],
+        "/counterFactualInfo": ["get"],
+        "/timestamp": ["get"],
+    }
     parameters = {
         item["name"]: item for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]
     }
@@ -65,3 +78,24 @@ def test_the_document_tells_this_relayers_parameters():
     assert {"LRC-ETH", "AMM-LRC-ETH"} <= set(parameters["market"]["schema"]["enum"])
     token = document["components"]["schemas"]["TokenRecord"]["properties"]
     assert {"tokenId", "precisionForOrder", "orderAmounts", "gasAmounts"} <= set(token)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_the_document_tells_the_body_of_an_update(required):
+    relayer = Relayer(World(size=0.01), Settings(key_seed_required=required))
+    document = relayer.app.openapi()
+    asked = document["paths"]["/api/v3/account"]["post"]
+    schemas = document["components"]["schemas"]
+    name = asked["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    needed = {"exchange", "owner", "accountId", "publicKey", "maxFee", "validUntil", "nonce"}
+    assert set(schemas[name]["required"]) == needed | ({"keySeed"} if required else set())
+    assert schemas[name]["additionalProperties"] is False
+    assert schemas["TokenVolume"]["properties"]["tokenId"]["exclusiveMaximum"] == 2**15
+    assert [item["name"] for item in asked["parameters"]] == ["X-API-SIG"]
+    assert "example" not in str(asked) + str(schemas[name])
+
+
+def test_a_wrong_method_is_told_the_right_ones():
+    with Relayer(World(size=0.01)) as relayer:
+        answer = requests.delete(relayer.base_url + "/api/v3/account", timeout=5)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")

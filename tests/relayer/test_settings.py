@@ -5,6 +5,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 
@@ -181,6 +182,16 @@ def test_latency_lets_requests_wait_together(ask):
         ({"faults": {"429": -0.1}}, "faults"),
         ({"max_faults_in_a_row": 0}, "max_faults_in_a_row"),
         ({"slow_seconds": -1}, "slow_seconds"),
+        ({"exchange": "0x12"}, "exchange"),
+        ({"exchange": "1" * 42}, "exchange"),
+        ({"chain_id": -1}, "chain_id"),
+        ({"update_seconds": 0}, "update_seconds"),
+        ({"update_seconds": float("nan")}, "update_seconds"),
+        ({"update_fees": {"ETH": -1}}, "update_fees"),
+        ({"update_fees": {"ETH": 2**96}}, "update_fees"),
+        ({"fail_updates": {0: "no"}}, "fail_updates"),
+        ({"fee_key": "maybe"}, "fee_key"),
+        ({"wallet_factories": {"0x" + 40 * "1": "0x12"}}, "wallet_factories"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(wrong, named):
@@ -203,12 +214,19 @@ def test_from_text_reads_every_setting():
         "error_shape=flat",
         "growth=2", "growth_reserve=9", "rate_limit=5", "retry_after=yes", "latency=0.05",
         "faults=429:0.02, reset:0.01", "fault_seed=7", "max_faults_in_a_row=2", "slow_seconds=0.5",
+        f"exchange=0x{40 * 'e'}", "chain_id=5", "update_seconds=0.1", "update_fees=ETH:1000,LRC:0",
+        "fail_updates=2:balance: too low", "bad_signature_code=102010", "bare_signatures=no",
+        "key_seed_required=no", "fee_key=required", f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
     ]  # fmt: skip
     assert Settings.from_text(text) == Settings(
         "oldest", 13, "number", False, "inclusive", "flat",
         2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
+        "0x" + 40 * "e", 5, 0.1, {"ETH": 1000, "LRC": 0}, {2: "balance: too low"}, 102010, False, False,
+        "required", {"0x" + 40 * "a": "0x" + 64 * "b"},
     )  # fmt: skip
     assert Settings.from_text(["row_length=none", "faults="]) == Settings()
+    assert len(fields(Settings)) == len(text)
+    assert Settings.from_text(["update_seconds=none"]).update_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -222,6 +240,11 @@ def test_from_text_reads_every_setting():
         ("latency=", "cannot read ''.*latency=0.05"),
         ("latency=nan", "latency: expected"),
         ("faults=429:nan", "faults: expected"),
+        ("update_seconds=soon", "cannot read 'soon'.*update_seconds=0.05"),
+        ("update_fees=ETH:0.1", "cannot read 'ETH:0.1'.*update_fees=ETH:19"),
+        ("fail_updates=balance", "cannot read 'balance'.*fail_updates=2:balance too low"),
+        ("wallet_factories=0x12", "cannot read '0x12'.*wallet_factories=0x<40"),
+        ("wallet_factories=0x12:0x12", "wallet_factories: expected"),
     ],
 )
 def test_from_text_says_what_is_wrong(pair, message):

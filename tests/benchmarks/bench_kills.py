@@ -1,0 +1,29 @@
+"""A relayer with a file store killed 100 times during key updates: nothing lost, nothing applied twice.
+
+Run: ``python tests/benchmarks/bench_kills.py [kills]``. It prints what became of the requests.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from relayer.kills import kill_again_and_again
+
+
+def main(kills: int) -> int:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        tally = kill_again_and_again(Path(folder) / "relayer.db", kills)
+    seconds = time.perf_counter() - began
+    print(f"{kills} kills in {seconds:.1f} s; {tally.taken.total():,} requests taken, each processed once")
+    print(f"updates pending when a relayer came back: {tally.pending_at_start}")
+    resolved = ", ".join(f"{count} {name}" for name, count in sorted(tally.resolved.items()))
+    print(f"answers lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100))

@@ -1,0 +1,271 @@
+"""Accounts, keys, fees and the exchange, as public clients ask for them."""
+
+import http.client
+import json
+import logging
+
+import pytest
+import requests
+from relayer.updating import request_signature, signed_update
+
+from loopring_lab import protocol
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer, World
+
+ACCOUNT, OTHER, POOL, WALLET = 10083, 11519, 4, 94680
+EXCHANGE = "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4"
+
+
+def get(relayer, path, headers=None, **query):
+    return requests.get(relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=5)
+
+
+def code(answer):
+    assert answer.status_code == 400
+    return answer.json()["resultInfo"]["code"]
+
+
+def test_a_client_learns_exchange_and_chain(relayers):
+    assert get(relayers(), "/exchange/info").json() == {
+        "chainId": 1,
+        "exchangeAddress": EXCHANGE,
+        "depositAddress": "0x674bdf20A0F284D710BC40872100128e2d66Bd3f",
+    }
+    other = "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e"
+    info = get(relayers(exchange=other, chain_id=5), "/exchange/info").json()
+    assert (info["chainId"], info["exchangeAddress"]) == (5, other)
+    assert get(relayers(now=lambda: 12.5), "/timestamp").json() == {"timestamp": 12500}
+
+
+def test_markets_are_at_the_older_path_too(relayers):
+    relayer = relayers()
+    assert get(relayer, "/exchange/markets").content == get(relayer, "/mix/markets").content
+
+
+def test_an_account_by_id_owner_or_both(relayers):
+    relayer = relayers()
+    account = get(relayer, "/account", accountId=ACCOUNT).json()
+    key = relayer.l2_key(ACCOUNT)
+    assert account == {
+        "accountId": ACCOUNT,
+        "owner": relayer.signer(ACCOUNT).address,
+        "frozen": False,
+        "publicKey": {"x": f"{key.x:#066x}", "y": f"{key.y:#066x}"},
+        "tags": "",
+        "nonce": 1,
+        "keyNonce": 1,
+        "keySeed": f"Sign this message to access Loopring Exchange: {EXCHANGE} with key nonce: 0",
+    }
+    owner = account["owner"]
+    for query in ({"owner": owner}, {"owner": owner.lower()}, {"owner": owner, "accountId": ACCOUNT}):
+        assert get(relayer, "/account", **query).json() == account
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, 100001), ({"owner": "0x12"}, 100001), ({"owner": "12" * 20}, 100001), ({"accountId": "x"}, 100001),
+        ({"accountId": "-1"}, 100001), ({"accountId": 2**32}, 100001), ({"accountId": [1, 2]}, 100001),
+        ({"accountId": ""}, 100001), ({"owner": ["0x" + 40 * "1"] * 2}, 100001),
+        ({"accountId": 424242}, 101002), ({"accountId": POOL}, 101002), ({"owner": "0x" + 40 * "1"}, 101001),
+        ({"owner": "0x" + 40 * "1", "accountId": ACCOUNT}, 101001),
+    ],
+)  # fmt: skip
+def test_an_account_that_is_not_there(relayers, query, expected):
+    assert code(get(relayers(), "/account", **query)) == expected
+
+
+def test_owners_differ_and_are_the_same_every_time(relayers):
+    relayer, again = relayers(), relayers()
+    addresses = {get(relayer, "/account", accountId=a).json()["owner"] for a in relayer.accounts}
+    assert len(addresses) == 25
+    assert relayer.signer(ACCOUNT).address == again.signer(ACCOUNT).address
+    assert relayer.signer(ACCOUNT).address != Relayer(World(seed=2, size=0.001)).signer(ACCOUNT).address
+    with pytest.raises(LabError, match="no owner for account 4"):
+        relayer.signer(POOL)
+
+
+def test_a_recording_has_owners_too(folder, posters):
+    with Relayer(recording=folder) as relayer:
+        assert get(relayer, "/account", accountId=7).json()["owner"] == relayer.signer(7).address
+        answer = posters(relayer).send(signed_update(relayer, 7, maxFee={"tokenId": 1, "volume": "9" * 20}))
+        assert answer[0] == 200, answer
+
+
+def test_the_first_key_is_what_the_owner_derives_from_the_key_seed(relayers):
+    relayer = relayers()
+    for account in (ACCOUNT, WALLET):
+        seed = get(relayer, "/account", accountId=account).json()["keySeed"]
+        from eth_account.messages import encode_defunct
+
+        signature = relayer.signer(account).sign_message(encode_defunct(text=seed)).signature
+        assert protocol.l2_key(bytes(signature)) == relayer.l2_key(account)
+
+
+def test_the_wallet_account(relayers):
+    relayer = relayers()
+    info = get(relayer, "/counterFactualInfo", accountId=WALLET).json()
+    assert relayer.counterfactual(WALLET) == {
+        n: info[n] for n in ("walletFactory", "walletOwner", "walletSalt")
+    }
+    assert relayer.counterfactual(ACCOUNT) is None
+    assert info["walletOwner"] == relayer.signer(WALLET).address != info["wallet"]
+    assert info["wallet"] == get(relayer, "/account", accountId=WALLET).json()["owner"]
+    (factory, init_code_hash), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
+    assert info["wallet"] == protocol.wallet_address(
+        factory, info["walletOwner"], str(WALLET), init_code_hash
+    )
+    assert code(get(relayer, "/counterFactualInfo", accountId=ACCOUNT)) == 100001
+    assert code(get(relayer, "/counterFactualInfo", accountId=1234)) == 104003
+
+
+def test_the_signed_url_is_what_the_client_sees(relayers):
+    relayer = relayers()
+    port, key = int(relayer.base_url.rpartition(":")[2]), relayer.l2_key(ACCOUNT)
+    found = set()
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "relayer.example"):
+        for scheme in ("http", "https"):
+            signature = request_signature(f"{scheme}://{host}", key, ACCOUNT)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request(
+                "GET", f"/api/v3/apiKey?accountId={ACCOUNT}", headers={"Host": host, "X-API-SIG": signature}
+            )
+            found.add(json.loads(connection.getresponse().read())["apiKey"])
+            connection.close()
+    assert len(found) == 1
+    assert len(found.pop()) == 64
+
+
+def test_the_api_key_needs_the_right_signature(relayers):
+    relayer = relayers()
+    key = relayer.l2_key(ACCOUNT)
+    right = request_signature(relayer.base_url, key, ACCOUNT)
+    wrong = [
+        request_signature(relayer.base_url, relayer.l2_key(OTHER), ACCOUNT),
+        request_signature(relayer.base_url, key, OTHER),
+        request_signature(relayer.base_url, key, ACCOUNT, "/api/v3/apikey"),
+        request_signature("http://elsewhere", key, ACCOUNT),
+        right[:-2], right + "00", "0x", "x", "0x" + 192 * "0", "0x" + 192 * "f", right.replace(right[10:12], "zz"),
+    ]  # fmt: skip
+    for signature in wrong:
+        assert code(get(relayer, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT)) == 104005
+    assert code(get(relayer, "/apiKey", accountId=ACCOUNT)) == 104004
+    assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=ACCOUNT, more="1")) == 104005
+    for account in (POOL, 424242, "x", ""):
+        assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=account)) == 104003
+    relayer.add_account(500, "0x" + 40 * "1")
+    assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=500)) == 104005
+
+
+@pytest.mark.parametrize("key", ["00002763" + 56 * "A", "0000ffff" + 56 * "A", "zz" * 32, "a" * 64, "é" * 64])
+def test_a_made_up_key_is_104002(relayers, key):
+    answer = get(relayers(), "/user/trades", {"X-API-KEY": key.encode()}, accountId=ACCOUNT)
+    assert code(answer) == 104002
+
+
+def test_keys_of_one_relayer_do_not_open_another(relayers):
+    first, second = relayers(), relayers()
+    signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
+    key = get(first, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT).json()["apiKey"]
+    assert get(first, "/user/trades", {"X-API-KEY": key}, accountId=OTHER).status_code == 200
+    assert code(get(second, "/user/trades", {"X-API-KEY": key}, accountId=ACCOUNT)) == 104002
+
+
+def test_an_added_account_has_no_trades_yet(relayers):
+    relayer = relayers()
+    headers = {"X-API-KEY": relayer.api_key}
+    assert code(get(relayer, "/user/trades", headers, accountId=500)) == 104003
+    relayer.add_account(500, "0x" + 40 * "1")
+    assert get(relayer, "/user/trades", headers, accountId=500).json() == {"totalNum": 0, "trades": []}
+
+
+def test_the_fee_of_an_update(relayers):
+    relayer = relayers(update_fees={"LRC": 5, "ETH": 10**15, "XYZ": 1})
+    assert get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=2).json() == {
+        "gasPrice": "20000000000",
+        "fees": [
+            {"token": "LRC", "fee": "5", "discount": 1},
+            {"token": "ETH", "fee": "1000000000000000", "discount": 1},
+        ],
+    }
+    for kind in (1, 15, 16, "x", ""):
+        assert code(get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=kind)) == 100001
+    assert code(get(relayer, "/user/offchainFee", accountId=ACCOUNT)) == 100001
+    assert code(get(relayer, "/user/offchainFee", requestType=2)) == 104003
+    strict = relayers(fee_key="required")
+    assert code(get(strict, "/user/offchainFee", accountId=ACCOUNT, requestType=2)) == 104001
+    headers = {"X-API-KEY": strict.api_key}
+    assert get(strict, "/user/offchainFee", headers, accountId=ACCOUNT, requestType=2).status_code == 200
+
+
+def test_updates_are_listed_newest_first_in_parts(relayers, posters):
+    now = 1_800_000_000.0
+    relayer = relayers(now=lambda: now, fail_updates={2: "no"})
+    nonces = (1, 2, 2, 3)
+    for nonce in nonces:
+        assert posters(relayer).send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
+        relayer.step()
+        relayer.step()
+        now += 1
+    headers = {"X-API-KEY": relayer.api_key}
+
+    def numbers(**query):
+        answer = get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **query).json()
+        return answer["totalNum"], [record["id"] for record in answer["transactions"]]
+
+    start = 1_800_000_000_000
+    assert numbers() == (4, [4, 3, 2, 1])
+    assert numbers(limit=2, offset=1) == (4, [3, 2])
+    assert numbers(status="failed") == (1, [2])
+    assert numbers(status="failed,processed") == (4, [4, 3, 2, 1])
+    assert numbers(status="received") == (0, [])
+    assert numbers(start=start + 1000, end=start + 2000) == (2, [3, 2])
+    for name, wrong in (
+        ("status", "done"),
+        ("status", ""),
+        ("limit", 51),
+        ("limit", 0),
+        ("start", "x"),
+        ("offset", -1),
+    ):
+        assert code(get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **{name: wrong})) == 100001
+    assert code(get(relayer, "/user/updateInfo", accountId=ACCOUNT)) == 104001
+    assert code(get(relayer, "/user/updateInfo", headers, accountId=POOL)) == 101002
+    assert code(get(relayer, "/user/updateInfo", headers)) == 104003
+
+
+def test_no_secret_is_shown(relayers, posters, caplog):
+    caplog.set_level(logging.DEBUG)
+    relayer = relayers()
+    poster, body = posters(relayer), signed_update(relayer, ACCOUNT)
+    header, key = body["ecdsaSignature"], relayer.l2_key(ACCOUNT)
+    sealed = request_signature(relayer.base_url, key, ACCOUNT)
+    api_key = get(relayer, "/apiKey", {"X-API-SIG": sealed}, accountId=ACCOUNT).json()["apiKey"]
+    texts = [
+        json.dumps(answer)
+        for answer in (
+            poster.send(body), poster.send(body, header[:-2] + "09"), poster.send({**body, "nonce": header}),
+            poster.send({**body, header: 1}), poster.send({**body, "maxFee": header}), poster.send(body, "0x" + header),
+        )
+    ]  # fmt: skip
+    texts += [get(relayer, "/user/trades", {"X-API-KEY": api_key + "x"}, accountId=ACCOUNT).text]
+    texts += [get(relayer, "/apiKey", {"X-API-SIG": sealed + "0"}, accountId=ACCOUNT).text]
+    texts += [requests.get(relayer.base_url + path, timeout=5).text for path in ("/docs", "/openapi.json")]
+    owner = relayer._accounts.owner(ACCOUNT)
+    texts += [repr(each) for each in (relayer, relayer._accounts, relayer._updates, relayer._accounts.store)]
+    texts += [repr(owner), str(owner), repr(key), repr(relayer.signer(ACCOUNT)), caplog.text]
+    secrets = [f"{int(key.secret):x}", str(int(key.secret)), bytes(owner.signer.key).hex(), api_key]
+    secrets += [relayer.api_key, header[2:40], sealed[2:40], relayer._accounts.store.fact("secret", "")]
+    assert not [(secret, text) for secret in secrets for text in texts if secret in text]
+
+
+def test_an_invalid_head_is_refused_as_anything_else(relayers):
+    for shape, expected in (("result_info", {"resultInfo"}), ("flat", {"code", "msg"})):
+        relayer = relayers(error_shape=shape)
+        port = int(relayer.base_url.rpartition(":")[2])
+        for value in ("0x" + 300_000 * "1", "0x" + 2_000_000 * "1"):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("POST", "/api/v3/account", b"{}", {"X-API-SIG": value})
+            answer = connection.getresponse()
+            assert (answer.status, set(json.loads(answer.read()))) == (400, expected)
+            connection.close()

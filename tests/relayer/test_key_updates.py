@@ -1,0 +1,229 @@
+"""What becomes of an update that is taken: its states, its effect, and what it ends."""
+
+import contextlib
+import http.client
+import threading
+import time
+
+import pytest
+import requests
+from relayer.updating import code_of, new_key, request_signature, signed_update
+
+from loopring_lab import protocol
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer
+
+ACCOUNT, OTHER = 10083, 11519
+
+
+def ask(relayer: Relayer, path: str, key: str = "", **query) -> dict:
+    answer = requests.get(
+        relayer.base_url + "/api/v3" + path, params=query, headers={"X-API-KEY": key}, timeout=5
+    )
+    body = answer.json()
+    return body["resultInfo"] if answer.status_code == 400 else body
+
+
+def api_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> dict:
+    signature = request_signature(relayer.base_url, key, account_id)
+    url = f"{relayer.base_url}/api/v3/apiKey?accountId={account_id}"
+    return requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()
+
+
+def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers, posters):
+    times = iter(range(1_800_000_000, 1_800_001_000))
+    relayer = relayers(now=lambda: float(next(times)))
+    before, body = ask(relayer, "/account", accountId=ACCOUNT), signed_update(relayer, ACCOUNT)
+    assert (before["frozen"], before["nonce"], before["keyNonce"]) == (False, 1, 1)
+    _, answer = posters(relayer).send(body)
+    assert {**answer, "hash": None} == {
+        "hash": None,
+        "status": "received",
+        "isIdempotent": False,
+        "accountId": ACCOUNT,
+        "tokenId": 0,
+        "storageId": 1,
+    }
+    assert len(answer["hash"]) == 66
+    for status in ("received", "processing"):
+        assert ask(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": True}
+        record = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+        assert record["status"] == status
+        assert relayer.step() == 1
+    assert relayer.step() == 0
+    assert ask(relayer, "/account", owner=before["owner"]) == {
+        **before,
+        "publicKey": body["publicKey"],
+        "nonce": 2,
+        "keyNonce": 2,
+        "keySeed": body["keySeed"],
+    }
+    found = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)
+    assert found["totalNum"] == 1
+    record = found["transactions"][0]
+    assert (record["hash"], record["status"], record["reason"]) == (answer["hash"], "processed", "")
+    assert (record["feeTokenSymbol"], record["feeAmount"]) == ("ETH", "19000000000000")
+    assert record["timestamp"] < record["updatedAt"]
+    assert ask(relayer, "/account", accountId=OTHER)["nonce"] == 1
+
+
+def test_the_same_request_again_changes_nothing(relayers, posters):
+    relayer, body = (made := relayers()), signed_update(made, ACCOUNT)
+    poster = posters(relayer)
+    first = poster.send(body)[1]
+    for status in ("received", "processing"):
+        dump = relayer._accounts.store.dump()
+        assert poster.send(body)[1] == {**first, "status": status, "isIdempotent": True}
+        again = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}  # the same, signed in another form
+        assert poster.send(again)[1] == {**first, "status": status, "isIdempotent": True}
+        assert relayer._accounts.store.dump() == dump
+        relayer.step()
+    assert code_of(poster.send(body)) == 102021
+    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+
+
+def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, posters):
+    now = 1_800_000_000.0
+    relayer = relayers(now=lambda: now)
+    body = signed_update(relayer, ACCOUNT, validUntil=int(now) + 1)
+    assert posters(relayer).send(body)[1]["isIdempotent"] is False
+    now += 100
+    assert posters(relayer).send(body)[1]["isIdempotent"] is True
+
+
+@pytest.mark.parametrize(
+    "changes", [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}]
+)
+def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
+    relayer, poster = (made := relayers()), posters(made)
+    assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
+    dump = relayer._accounts.store.dump()
+    assert code_of(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
+    assert relayer._accounts.store.dump() == dump
+    assert poster.send(signed_update(relayer, OTHER))[0] == 200  # another account is free
+
+
+def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers, posters):
+    relayer = relayers(fail_updates={2: "balance too low"})
+    poster, bodies = posters(relayer), [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
+    hashes = [poster.send(body)[1]["hash"] for body in bodies]
+    old = api_key(relayer, ACCOUNT, relayer.l2_key(ACCOUNT))["apiKey"]
+    before = ask(relayer, "/account", accountId=ACCOUNT)
+    relayer.step()
+    relayer.step()
+    assert ask(relayer, "/account", accountId=OTHER)["nonce"] == 2
+    assert ask(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": False}
+    record = ask(relayer, "/user/updateInfo", old, accountId=ACCOUNT)["transactions"][0]
+    assert (record["hash"], record["status"], record["reason"]) == (hashes[1], "failed", "balance too low")
+    again = poster.send(bodies[1])[1]
+    assert (again["isIdempotent"], again["hash"]) == (False, hashes[1])
+    relayer.step()
+    relayer.step()
+    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+    statuses = [
+        r["status"]
+        for r in ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
+    ]
+    assert statuses == ["processed", "failed"]
+
+
+def test_an_update_that_outlives_its_validity_fails(relayers, posters):
+    now = 1_800_000_000.0
+    relayer = relayers(now=lambda: now)
+    posters(relayer).send(signed_update(relayer, ACCOUNT, validUntil=int(now) + 10))
+    relayer.step()
+    now += 10
+    relayer.step()
+    record = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+    assert (record["status"], record["reason"]) == ("failed", "validUntil has passed")
+
+
+def test_api_keys_end_with_the_update(relayers, posters):
+    relayer, body = (made := relayers()), signed_update(made, ACCOUNT)
+    old_key = relayer.l2_key(ACCOUNT)
+    key = new_key(relayer.signer(ACCOUNT), body["keySeed"])
+    old, other = (api_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER))
+    assert old == api_key(relayer, ACCOUNT, old_key)["apiKey"] != other
+    assert api_key(relayer, ACCOUNT, key)["resultInfo"]["code"] == 104005
+    posters(relayer).send(body)
+    relayer.step()
+    assert ask(relayer, "/user/trades", old, accountId=ACCOUNT)["totalNum"] > 0
+    relayer.step()
+    assert ask(relayer, "/user/trades", old, accountId=ACCOUNT)["code"] == 104002
+    assert api_key(relayer, ACCOUNT, old_key)["resultInfo"]["code"] == 104005
+    fresh = api_key(relayer, ACCOUNT, key)["apiKey"]
+    assert fresh != old
+    for each in (fresh, other, relayer.api_key):  # a valid key opens other accounts too
+        assert ask(relayer, "/user/trades", each, accountId=ACCOUNT)["totalNum"] > 0
+    with pytest.raises(LabError, match=r"was updated since.*keySeed"):
+        relayer.l2_key(ACCOUNT)
+
+
+@pytest.mark.parametrize(("fault", "is_taken"), [("truncated", True), ("500", False), ("reset", False)])
+def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is_taken):
+    relayer = relayers(faults={fault: 1.0}, max_faults_in_a_row=1)
+    body = signed_update(relayer, ACCOUNT)
+    with contextlib.suppress(http.client.HTTPException, ConnectionError):
+        assert posters(relayer).send(body)[0] == 500
+    status, answer = posters(relayer).send(body)
+    assert (status, answer["isIdempotent"]) == (200, is_taken)
+    assert len(relayer._accounts.store.updates(ACCOUNT)) == 1
+
+
+def test_what_clients_add_is_passed_over(relayers, posters):
+    relayer = relayers()
+    body = signed_update(relayer, ACCOUNT)
+    more = {"eddsaSignature": "0x1", "hashApproved": "", "recommenderAccountId": 7}
+    assert posters(relayer).send({**body, **more})[0] == 200
+
+
+def test_many_updates_one_after_the_other(relayers, posters):
+    relayer, poster = (made := relayers()), posters(made)
+    for nonce in range(1, 6):
+        assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
+        relayer.step()
+        relayer.step()
+    account = ask(relayer, "/account", accountId=ACCOUNT)
+    assert (account["nonce"], account["keyNonce"]) == (6, 6)
+    assert account["keySeed"] == protocol.key_seed(relayer.settings.exchange, 5)
+
+
+def test_requests_at_the_same_time_have_one_effect(relayers, posters):
+    relayer = relayers()
+    bodies = [signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2) for n in range(8)]
+    senders, answers = [posters(relayer) for _ in bodies], []
+    threads = [
+        threading.Thread(target=lambda s=sender, b=body: answers.append(s.send(b)))
+        for sender, body in zip(senders, bodies, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    taken = [body for status, body in answers if status == 200]
+    assert [body["isIdempotent"] for body in taken].count(False) == 1
+    assert (len(taken), len({body["hash"] for body in taken})) == (4, 1)
+    assert {code_of(answer) for answer in answers if answer[0] != 200} == {100204}
+
+
+def test_the_worker_does_it_by_itself(relayers, posters):
+    relayer = relayers(update_seconds=0.005)
+    poster, deadline = posters(relayer), time.monotonic() + 10
+    for nonce in range(1, 11):
+        assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
+        while (account := ask(relayer, "/account", accountId=ACCOUNT))["frozen"]:
+            assert time.monotonic() < deadline
+        assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
+    relayer.stop()
+    assert not [thread for thread in threading.enumerate() if "worker" in thread.name]
+
+
+def test_a_stopped_relayer_keeps_what_it_had(relayers, posters):
+    relayer = relayers()
+    posters(relayer).send(signed_update(relayer, ACCOUNT))
+    relayer.stop()
+    relayer.step()
+    relayer.start()
+    assert ask(relayer, "/account", accountId=ACCOUNT)["frozen"]
+    relayer.step()
+    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2

@@ -1,0 +1,96 @@
+"""The file behind a relayer: what it keeps over a restart or a kill, and which file it refuses."""
+
+import os
+import sqlite3
+
+import pytest
+from relayer.kills import kill_again_and_again
+from relayer.updating import request_signature, signed_update
+
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer, Settings, World
+
+ACCOUNT = 10083
+MANUAL = Settings(update_seconds=None)
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
+    import requests
+
+    path = tmp_path / "relayer.db"
+    first = relayers(store=path)
+    first.add_account(500, "0x" + 40 * "1")
+    signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
+    url = f"{first.base_url}/api/v3/apiKey?accountId={ACCOUNT}"
+    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()["apiKey"]
+    body = signed_update(first, ACCOUNT)
+    posters(first).send(body)
+    first.step()
+    first.stop()
+    second = relayers(store=path)
+    assert second._accounts.find(500, None).owner == "0x" + 40 * "1"
+    trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
+    assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 200
+    assert posters(second).send(body)[1]["isIdempotent"] is True
+    assert second.step() == 1
+    assert second._accounts.find(ACCOUNT, None).nonce == 2
+    assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 400
+
+
+def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
+    path = tmp_path / "relayer.db"
+    first, second = relayers(store=path), relayers(store=path)
+    posters(first).send(signed_update(first, ACCOUNT))
+    assert posters(second).send(signed_update(second, ACCOUNT))[1]["isIdempotent"] is True
+    stale = first._accounts.store._updates("status = 'received'")
+    assert (first.step(), second.step()) == (1, 1)
+    assert second._accounts.find(ACCOUNT, None).nonce == 2
+    assert not first._accounts.store._move(stale[0], 0, lambda update: "")  # moved by somebody else meanwhile
+    assert first._accounts.find(ACCOUNT, None).nonce == 2
+
+
+@pytest.mark.parametrize(
+    ("world", "settings"),
+    [
+        (World(seed=2, size=0.001), MANUAL),
+        (World(size=0.001), Settings(chain_id=5)),
+        (World(size=0.001), Settings(exchange="0x" + 40 * "1")),
+    ],
+)
+def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
+    path = tmp_path / "relayer.db"
+    Relayer(World(size=0.001), MANUAL, store=path)
+    with pytest.raises(LabError, match=r"was made with .* Give another file"):
+        Relayer(world, settings, store=path)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing of the kind " * 100)
+    for wrong in (path, tmp_path / "nowhere" / "relayer.db"):
+        with pytest.raises(LabError, match="cannot be used.*a new path"):
+            Relayer(World(size=0.001), store=wrong)
+
+
+def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeypatch):
+    relayer = relayers(store=tmp_path / "relayer.db")
+    posters(relayer).send(signed_update(relayer, ACCOUNT))
+    relayer.step()
+    store, before = relayer._accounts.store, relayer._accounts.store.dump()
+
+    def fail(change):
+        raise sqlite3.OperationalError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_apply", fail)
+        with pytest.raises(sqlite3.OperationalError):
+            relayer.step()
+    assert store.dump() == before
+    assert relayer.step() == 1
+    assert relayer._accounts.find(ACCOUNT, None).nonce == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the relayer to kill is forked")
+def test_kills_lose_and_repeat_nothing(tmp_path):
+    tally = kill_again_and_again(tmp_path / "relayer.db", kills=8, seed=7)
+    assert tally.taken.total() >= 8
