@@ -2,8 +2,8 @@
 
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from loopring_lab import amounts, errors, tables
 from loopring_lab.amounts import show, to_float
@@ -13,18 +13,22 @@ from loopring_lab.errors import LabError
 from loopring_lab.tables import anomalies
 
 if TYPE_CHECKING:
-    from loopring_lab import figures, protocol
+    from loopring_lab import figures, keys, protocol
+    from loopring_lab.keys import KeyUpdate, Receipt
 
 __version__ = _version("loopring-lab")
 
 __all__ = [
     "Client",
+    "KeyUpdate",
     "LabError",
+    "Receipt",
     "amounts",
     "anomalies",
     "connect",
     "errors",
     "figures",
+    "keys",
     "protocol",
     "show",
     "tables",
@@ -32,8 +36,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _ModuleType:
-    """Load a module of the public names when it is first used."""
-    if name in ("figures", "protocol"):
+def __getattr__(name: str) -> _Any:
+    """Load a public name when it is first used, where its module takes a while to load."""
+    if name in ("figures", "keys", "protocol"):
         return _import_module(f"{__name__}.{name}")
+    if name in ("KeyUpdate", "Receipt"):
+        return getattr(_import_module(f"{__name__}.keys"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

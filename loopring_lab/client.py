@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab import tables
+from loopring_lab.accounts import Accounts, number
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import PAGE, History, Progress, Wanted, total
 from loopring_lab.rows import FILL_TYPES
@@ -22,7 +22,7 @@ POOL_PREFIX = "AMM-"
 Moment = str | pd.Timestamp | Any
 
 
-class Client:
+class Client(Accounts):
     """One relayer's answers as DataFrames; made by `connect`.
 
     Parameters
@@ -160,7 +160,7 @@ class Client:
         (100, decimal256(37, 18)[pyarrow])
         """
         _check(account_id, order_hash, fill_type, limit)
-        account_id = None if account_id is None else _account(account_id)
+        account_id = None if account_id is None else number("account_id", account_id)
         start, end = _utc("since", since), _utc("until", until)
         query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
         query |= {"orderHash": order_hash} if order_hash else {}
@@ -204,7 +204,7 @@ class Client:
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
         """
-        query: dict[str, str | int] = {"accountId": _account(account_id), "offset": 0, "limit": 1}
+        query: dict[str, str | int] = {"accountId": number("account_id", account_id), "offset": 0, "limit": 1}
         query |= {"fillTypes": fill_type} if fill_type else {}
         return total(self._transport.get("/user/trades", query, keyed=True), "count")
 
@@ -270,16 +270,6 @@ def _check(account_id: int | None, order_hash: str | None, fill_type: str | None
         raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
     if limit is not None and limit < 1:
         raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
-
-
-def _account(account_id: int) -> int:
-    try:
-        number = operator.index(account_id)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise LabError(f"account_id={account_id!r}: give the account's number, such as 10083.")
-    return number
 
 
 def _utc(name: str, moment: Moment) -> pd.Timestamp | None:

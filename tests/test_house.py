@@ -23,9 +23,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left.
 STREET = [
     *("errors", "hidden", "curve", "fields", "eddsa", "protocol"),  # the ground floor
-    *("scaling", "readable", "amounts", "wire", "listings", "lookup", "rows", "tables"),
-    *("refusals", "transport", "paging", "client", "connection"),
-    *("archive", "keys", "fees", "fills", "figures", "widgets"),
+    *("scaling", "readable", "sheet", "amounts", "wire", "listings", "lookup", "rows", "tables"),
+    *("refusals", "transport", "replies", "accounts", "paging", "client", "connection"),
+    *(
+        "archive",
+        "terms",
+        "updates",
+        "signers",
+        "preview",
+        "receipts",
+        "keys",
+        "fees",
+        "fills",
+        "figures",
+        "widgets",
+    ),
 ]
 ANYWHERE = {"__init__", "__main__", "cli"}  # the front doors
 RELAYER_MAY_IMPORT = set(

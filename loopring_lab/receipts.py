@@ -1,0 +1,188 @@
+"""What is known of an update of a key after it was sent: its state, and waiting for its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from loopring_lab.errors import KeyUpdateError, RelayerError
+from loopring_lab.replies import STATES, Account, Submission
+from loopring_lab.sheet import Line, Sheet
+
+if TYPE_CHECKING:
+    from loopring_lab.client import Client
+    from loopring_lab.protocol import L2Key
+    from loopring_lab.updates import Update
+
+RECEIVED, PROCESSING, PROCESSED, FAILED = STATES
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+_NO_REASON = "the relayer gave no reason"
+_PREPARE = "Look at client.account(), and prepare a new update."
+
+
+class Receipt:
+    """The relayer's receipt for an update; made by `KeyUpdate.submit`.
+
+    Parameters
+    ----------
+    client : Client
+        Asks how the update goes.
+    update : Update
+        What was sent.
+    key : L2Key
+        The new key.
+    submission : Submission
+        What the relayer answered.
+    lost : tuple of str
+        What happened to the answers that did not arrive, in order; the same request was sent again after
+        each.
+
+    Attributes
+    ----------
+    status : str
+        ``received``, ``processing``, ``processed`` or ``failed``: as last heard.
+    account_id : int
+        Whose key.
+    hash : str or None
+        The relayer's name for the update, 0x hex; None where the update was found done after its answer was
+        lost.
+    is_idempotent : bool
+        Whether the relayer had the same request already.
+    reason : str or None
+        Why it failed.
+    """
+
+    def __init__(
+        self, client: Client, update: Update, key: L2Key, submission: Submission, lost: tuple[str, ...] = ()
+    ) -> None:
+        self._client, self._update, self._key = client, update, key
+        self.status, self.reason = submission.status, submission.reason
+        self.hash, self.is_idempotent = submission.hash, submission.is_idempotent
+        self.account_id, self.lost = update.account_id, lost
+        self._was_frozen = False
+
+    def __repr__(self) -> str:
+        again = f", sent {len(self.lost) + 1} times" if self.lost else ""
+        state = f"status={self.status!r}, is_idempotent={self.is_idempotent}"
+        return f"Receipt(account {self.account_id}, {state}, hash={self.hash!r}{again})"
+
+    def _repr_html_(self) -> str:
+        lines = [
+            Line("status", self.status, "as last heard; processed and failed are the ends"),
+            Line("is_idempotent", self.is_idempotent, "whether the relayer had the same request already"),
+            Line("hash", self.hash or "unknown", "the relayer's name for the update"),
+        ]
+        lines += [Line("reason", self.reason, "why it failed")] * bool(self.reason)
+        notes = [f"The answer was lost, and the same request sent again: {reason}" for reason in self.lost]
+        return Sheet(f"Update of account {self.account_id}", lines, notes)._repr_html_()
+
+    def poll(self) -> str:
+        """Ask once how the update goes.
+
+        Returns
+        -------
+        str
+            ``received``, ``processing``, ``processed`` or ``failed``; kept in ``status``.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+        """
+        if self.status not in (PROCESSED, FAILED):
+            self._look()
+        return self.status
+
+    def wait(self, timeout: float = 120.0, progress: bool | None = None) -> Account:
+        """Wait until the account carries the new key.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+        progress : bool, optional
+            True shows a progress bar, False none; by default one appears after a second, and not under CI.
+
+        Returns
+        -------
+        Account
+            With the new key and the next nonce.
+
+        Raises
+        ------
+        KeyUpdateError
+            The update failed, with the relayer's reason; or it has not ended in time.
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+        """
+        end, pause = time.monotonic() + timeout, FIRST_PAUSE
+        with _bar(f"key of account {self.account_id}", progress) as report:
+            report(self.poll())
+            while self.status not in (PROCESSED, FAILED):
+                if time.monotonic() >= end:
+                    raise KeyUpdateError(
+                        f"Update of account {self.account_id}: still {self.status} after {timeout:g} s. It "
+                        "may yet be processed: call wait() again, or look at client.account()."
+                    )
+                time.sleep(min(pause, max(0.0, end - time.monotonic())))
+                pause = min(LONGEST_PAUSE, pause * 1.5)
+                report(self.poll())
+        return self._end()
+
+    def _end(self) -> Account:
+        """Return the account at the update's end, or raise what became of it."""
+        if self.status == FAILED:
+            raise KeyUpdateError(
+                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. {_PREPARE}"
+            )
+        account = self._client.account(self.account_id)
+        if not account.has_key(self._key):
+            raise KeyUpdateError(
+                f"Update of account {self.account_id}: processed, but the account carries another key by now "
+                f"(nonce {account.nonce}). Look at client.account(), and prepare a new update if need be."
+            )
+        return account
+
+    def _look(self) -> None:
+        """Ask the relayer for the update where it tells, else judge by the account."""
+        told = self._told()
+        if told:
+            self.status, self.reason = told.status, told.reason
+            return
+        account = self._client.account(self.account_id)
+        if account.has_key(self._key):
+            self.status = PROCESSED
+        elif account.nonce > self._update.nonce:
+            self.status, self.reason = FAILED, "another update of this account came through"
+        elif account.frozen:
+            self.status = PROCESSING
+        elif self._was_frozen:
+            self.status, self.reason = FAILED, _NO_REASON
+        self._was_frozen |= account.frozen
+
+    def _told(self) -> Submission | None:
+        try:
+            return self._client.update_status(self.account_id, self.hash) if self.hash else None
+        except RelayerError:
+            return None
+
+
+@contextmanager
+def _bar(label: str, progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar of states, from the first second on."""
+    quiet = any(map(os.environ.get, ("CI", "TQDM_DISABLE")))
+    if progress is False or (progress is None and quiet):
+        yield lambda status: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=2, desc=label, delay=0 if progress else 1, leave=bool(progress), disable=False) as bar:
+
+        def report(status: str) -> None:
+            bar.set_postfix_str(status, refresh=False)
+            bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - bar.n)
+
+        yield report

@@ -1,0 +1,345 @@
+"""What a relayer answers about accounts, updates of keys and API keys, read and checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pandas as pd
+
+from loopring_lab.eddsa import L2Key
+from loopring_lab.errors import ProtocolError, UnexpectedAnswer
+from loopring_lab.fields import coordinate
+from loopring_lab.hidden import SecretBytes, SecretText, hide
+from loopring_lab.sheet import Line, Sheet
+
+STATES = ("received", "processing", "processed", "failed")
+"""What an update of a key goes through; the last two are its ends."""
+MANY_BRACKETS = 1000
+_STRANGE = "Check base_url: this may be another kind of relayer."
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as the relayer knows it.
+
+    Parameters
+    ----------
+    account_id : int
+        Its number.
+    owner : str
+        Address of the wallet that owns it.
+    frozen : bool
+        Whether a key update is under way.
+    x, y : str
+        Public L2 key, 0x hex; empty before the first one.
+    nonce : int
+        What the next update must carry.
+    key_nonce : int or None
+        Updates of the key so far, where the relayer tells.
+    key_seed : str
+        Text whose signature made the key; empty where the relayer does not tell.
+    tags : str
+        What the relayer notes about it.
+    """
+
+    account_id: int
+    owner: str
+    frozen: bool
+    x: str
+    y: str
+    nonce: int
+    key_nonce: int | None = None
+    key_seed: str = ""
+    tags: str = ""
+
+    def has_key(self, key: L2Key) -> bool:
+        """Tell whether a key is this account's current one.
+
+        Parameters
+        ----------
+        key : L2Key
+            Its public half is compared.
+
+        Returns
+        -------
+        bool
+            False also for an account without a key.
+        """
+        try:
+            return (coordinate("x", self.x), coordinate("y", self.y)) == (key.x, key.y)
+        except ProtocolError:
+            return False
+
+    def _repr_html_(self) -> str:
+        lines = [
+            Line("owner", self.owner, "the wallet that decides about the account"),
+            Line("public key x", self.x, "of the L2 key that signs its requests now"),
+            Line("public key y", self.y, "of the same key: it is a point"),
+            Line("nonce", self.nonce, "the next update must carry this number"),
+            Line("key seed", self.key_seed, "the text whose signature made the key"),
+            Line("frozen", "yes" if self.frozen else "no", "yes while an update is under way"),
+        ]
+        return Sheet(f"Account {self.account_id}", lines)._repr_html_()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The exchange that a relayer works for.
+
+    Parameters
+    ----------
+    address : str
+        Of its contract, in the case the relayer uses.
+    chain_id : int
+        1 for the mainnet.
+    """
+
+    address: str
+    chain_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a relayer answers to an update of a key, and to the question how it goes.
+
+    Parameters
+    ----------
+    status : str
+        ``received``, ``processing``, ``processed`` or ``failed``.
+    hash : str or None
+        The relayer's name for the update, 0x hex.
+    is_idempotent : bool
+        Whether the same request was there before and is still under way.
+    storage_id : int or None
+        Slot that the update takes.
+    reason : str or None
+        Why it failed, where the relayer tells.
+    """
+
+    status: str
+    hash: str | None = None
+    is_idempotent: bool = False
+    storage_id: int | None = None
+    reason: str | None = None
+
+
+def read_submission(body: bytes) -> Submission:
+    """Read the answer to an update.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+
+    Returns
+    -------
+    Submission
+        What it says.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else.
+
+    Examples
+    --------
+    >>> read_submission(b'{"hash": "0x1f", "status": "received", "isIdempotent": false}').status
+    'received'
+    """
+    return _submission(_object(body, "account"))
+
+
+def read_progress(body: bytes, update_hash: str) -> Submission | None:
+    """Find an update in the answer to the question for updates.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+    update_hash : str
+        Which one.
+
+    Returns
+    -------
+    Submission or None
+        None where it is not listed.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else.
+
+    Examples
+    --------
+    >>> body = b'{"transactions": [{"hash": "0x1f", "status": "failed", "reason": "no funds"}]}'
+    >>> read_progress(body, "0x1f").reason
+    'no funds'
+    """
+    listed = _member(_object(body, "updateInfo"), "transactions", list)
+    found = (one for one in listed if isinstance(one, dict) and one.get("hash") == update_hash)
+    return next(map(_submission, found), None)
+
+
+def read_account(body: bytes) -> Account:
+    """Read the answer to the question for an account.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+
+    Returns
+    -------
+    Account
+        What it says.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else.
+    """
+    answer = _object(body, "account")
+    key = answer.get("publicKey")
+    key = key if isinstance(key, dict) else {}
+    return Account(
+        account_id=_member(answer, "accountId", int),
+        owner=_member(answer, "owner", str),
+        frozen=_member(answer, "frozen", bool),
+        x=_hex(key.get("x")),
+        y=_hex(key.get("y")),
+        nonce=_member(answer, "nonce", int),
+        key_nonce=answer.get("keyNonce"),
+        key_seed=answer.get("keySeed") or "",
+        tags=answer.get("tags") or "",
+    )
+
+
+def read_exchange(body: bytes) -> Exchange:
+    """Read the answer to the question for the exchange.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+
+    Returns
+    -------
+    Exchange
+        What it says.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else.
+
+    Examples
+    --------
+    >>> read_exchange(b'{"exchangeAddress": "0x0B", "chainId": 1}')
+    Exchange(address='0x0B', chain_id=1)
+    """
+    answer = _object(body, "exchange/info")
+    return Exchange(_member(answer, "exchangeAddress", str), _member(answer, "chainId", int))
+
+
+def read_fees(body: bytes) -> pd.DataFrame:
+    """Read the answer to the question for fees.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``fee_token`` (symbol), ``fee`` (smallest units, as text), ``discount`` (float).
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else.
+    """
+    fees = _member(_object(body, "offchainFee"), "fees", list)
+    if not all(isinstance(fee, dict) for fee in fees):
+        raise UnexpectedAnswer("fees", expected="objects", got="something else", hint=_STRANGE)
+    columns = {
+        "fee_token": [_member(fee, "token", str) for fee in fees],
+        "fee": [_member(fee, "fee", str) for fee in fees],
+        "discount": [float(_member(fee, "discount", int | float)) for fee in fees],
+    }
+    return pd.DataFrame(columns)
+
+
+def read_api_key(body: bytes) -> SecretText:
+    """Read the answer to the question for an API key.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+
+    Returns
+    -------
+    SecretText
+        The key, hidden.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        It is something else; the error does not show it.
+    """
+    key = _api_key(SecretBytes(body))
+    del body
+    if not key:
+        raise UnexpectedAnswer("apiKey", expected="text", got="something else", hint=_STRANGE)
+    return key
+
+
+def _submission(answer: dict[str, Any]) -> Submission:
+    status = _member(answer, "status", str)
+    if status not in STATES:
+        raise UnexpectedAnswer("status", expected=f"one of {', '.join(STATES)}", got=status, hint=_STRANGE)
+    name, idempotent = _member(answer, "hash", str), answer.get("isIdempotent") is True
+    return Submission(status, name, idempotent, answer.get("storageId"), answer.get("reason") or None)
+
+
+def _hex(text: str | None) -> str:
+    """Return a coordinate in full length, as far as it is one."""
+    try:
+        return f"{coordinate('publicKey', text or ''):#066x}"
+    except ProtocolError:
+        return ""
+
+
+def _object(body: bytes, what: str) -> dict[str, Any]:
+    answer = _parsed(body)
+    if not isinstance(answer, dict):
+        raise UnexpectedAnswer(what, expected="a JSON object", got="something else", hint=_STRANGE)
+    return answer
+
+
+def _member(answer: dict[str, Any], name: str, kind: Any) -> Any:
+    value = answer.get(name)
+    if not isinstance(value, kind):
+        got = "nothing" if value is None else type(value).__name__
+        raise UnexpectedAnswer(name, expected=getattr(kind, "__name__", "a number"), got=got, hint=_STRANGE)
+    return value
+
+
+def _parsed(body: bytes) -> Any:
+    """Return JSON, or None where there is none, or a nest so deep that reading it could crash Python."""
+    try:
+        # Python's own limit does not hold: a package below eth_account raises it to 100,000.
+        return json.loads(body) if body.count(b"{") + body.count(b"[") < MANY_BRACKETS else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _api_key(body: SecretBytes) -> SecretText | None:
+    """Return the key in an answer; None, not an error, so that no traceback has a frame with it."""
+    try:
+        return cast("SecretText | None", hide(_parsed(body)["apiKey"]))
+    except (KeyError, TypeError):
+        return None

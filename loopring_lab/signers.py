@@ -1,0 +1,173 @@
+"""Signers of wallets: what signs, and who it was that signed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from loopring_lab.errors import KeyUpdateError, ProtocolError
+from loopring_lab.hidden import SecretBytes, SecretText
+from loopring_lab.protocol import recover_signer, x_api_sig
+
+if TYPE_CHECKING:
+    from eth_account.datastructures import SignedMessage
+    from eth_account.messages import SignableMessage
+
+_INTERFACE = ("address", "sign_message", "sign_typed_data")
+
+
+class Signer(Protocol):
+    """What signs for a wallet: eth-account's LocalAccount, or anything with these three."""
+
+    @property
+    def address(self) -> str:
+        """Address of the wallet."""
+
+    def sign_message(self, signable_message: SignableMessage) -> SignedMessage:
+        """Sign with personal_sign.
+
+        Parameters
+        ----------
+        signable_message : SignableMessage
+            From eth-account.
+
+        Returns
+        -------
+        SignedMessage
+            With ``signature``, 65 bytes.
+        """
+
+    def sign_typed_data(self, *, full_message: dict[str, Any]) -> SignedMessage:
+        """Sign with eth_signTypedData_v4.
+
+        Parameters
+        ----------
+        full_message : dict
+            Types, primary type, domain and message.
+
+        Returns
+        -------
+        SignedMessage
+            With ``signature``, 65 bytes.
+        """
+
+
+def as_signer(value: object) -> Signer | None:
+    """Take what can sign, and nothing else.
+
+    Parameters
+    ----------
+    value : object
+        Whatever was given as a signer.
+
+    Returns
+    -------
+    Signer or None
+        None for anything that cannot sign; not an error, so that no traceback has a frame with a private key.
+    """
+    return cast("Signer", value) if all(hasattr(value, name) for name in _INTERFACE) else None
+
+
+def sign_text(signer: Signer, text: str) -> SecretBytes:
+    """Let a signer sign a text with personal_sign.
+
+    Parameters
+    ----------
+    signer : Signer
+        Signs.
+    text : str
+        Such as a key seed.
+
+    Returns
+    -------
+    SecretBytes
+        65 bytes.
+    """
+    from eth_account.messages import encode_defunct
+
+    return SecretBytes(signer.sign_message(encode_defunct(text=text)).signature)
+
+
+def sign_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
+    """Let a signer sign typed data.
+
+    Parameters
+    ----------
+    signer : Signer
+        Signs.
+    typed_data : dict
+        As for eth_signTypedData_v4.
+
+    Returns
+    -------
+    SecretBytes
+        65 bytes.
+    """
+    return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
+
+
+def message_digest(text: str) -> bytes:
+    """Hash a text as personal_sign does.
+
+    Parameters
+    ----------
+    text : str
+        Such as a key seed.
+
+    Returns
+    -------
+    bytes
+        32 bytes.
+    """
+    from eth_account.messages import encode_defunct
+    from eth_utils.crypto import keccak
+
+    message = encode_defunct(text=text)
+    return keccak(b"\x19" + message.version + message.header + message.body)
+
+
+def checked(
+    wallet: str, signature: SecretBytes | SecretText, digests: Mapping[int, bytes], what: str
+) -> SecretText:
+    """Check that a wallet signed.
+
+    Parameters
+    ----------
+    wallet : str
+        Its address.
+    signature : SecretBytes or SecretText
+        r, s, v.
+    digests : mapping of int to bytes
+        What may be signed, by the kind of signature as for `protocol.x_api_sig`.
+    what : str
+        What is signed and what to do where it is not, for the error.
+
+    Returns
+    -------
+    SecretText
+        The signature in the form of X-API-SIG.
+
+    Raises
+    ------
+    KeyUpdateError
+        It is malformed, another wallet's, or of something else.
+    """
+    found = [_recovered(digest, signature, kind) for kind, digest in digests.items()]
+    for header, signer in found:
+        if signer.lower() == wallet.lower():
+            return header
+    signer = found[0][1]
+    if not signer:
+        raise KeyUpdateError(
+            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 where it is 0 or 1), {what}"
+        )
+    raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {what}")
+
+
+def _recovered(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> tuple[SecretText, str]:
+    """Return a signature as a header, and who made it: nobody, where it is malformed."""
+    try:
+        header = SecretText(x_api_sig(signature, kind))
+        return header, recover_signer(digest, header)
+    except ProtocolError:
+        return SecretText(), ""

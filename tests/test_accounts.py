@@ -1,0 +1,228 @@
+"""Accounts, fees and API keys as the client asks for them, and the request that changes an account."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from scripted import Answer, Asked, scripted
+from updating_desk import ACCOUNT, Desk, desk
+
+from loopring_lab import protocol
+from loopring_lab.client import Client
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
+from loopring_lab.hidden import SecretText
+from loopring_lab.sheet import Line, Sheet
+from loopring_lab.transport import Transport
+
+KEY = protocol.L2Key(7, *protocol.public_key(7))
+ANSWER = {
+    "accountId": 7,
+    "owner": "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1",
+    "frozen": False,
+    "publicKey": {"x": f"{KEY.x:#x}", "y": f"{KEY.y:#X}"},
+    "tags": "",
+    "nonce": 3,
+    "keyNonce": 2,
+    "keySeed": "a seed with key nonce: 2",
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[Desk]:
+    with desk() as opened:
+        yield opened
+
+
+def client_of(base_url: str, **how: Any) -> Client:
+    return Client(Transport(base_url, **{"rate": None, "proxies": False, **how}))
+
+
+def answering(value: object) -> Any:
+    return scripted(lambda number, asked: Answer(body=json.dumps(value).encode()))
+
+
+def test_an_account_is_found_by_its_number_and_by_its_owner(table: Desk) -> None:
+    found = table.client.account(ACCOUNT)
+    owner = table.relayer.signer(ACCOUNT).address
+    assert (found.account_id, found.owner, found.frozen) == (ACCOUNT, owner, False)
+    assert table.client.account(owner=owner.lower()) == found
+    assert found.has_key(table.relayer.l2_key(ACCOUNT))
+    for code, unknown in ((101002, {"account_id": 4_000_000}), (101001, {"owner": "0x" + "12" * 20})):
+        with pytest.raises(RelayerError) as refused:
+            table.client.account(**unknown)  # type: ignore[arg-type]
+        assert refused.value.code == code
+
+
+@pytest.mark.parametrize("asked", [{}, {"account_id": 7, "owner": "0x12"}])
+def test_one_of_number_and_owner_is_given(table: Desk, asked: dict[str, Any]) -> None:
+    with pytest.raises(LabError, match="give account_id=, or owner="):
+        table.client.account(**asked)
+
+
+@pytest.mark.parametrize("account_id", [-1, "7", 1.0, None])
+def test_an_account_has_a_number(table: Desk, account_id: Any) -> None:
+    with pytest.raises(LabError, match="account_id=.* such as 10083"):
+        table.client.update_fee(account_id)
+
+
+def test_a_key_is_read_however_it_is_written() -> None:
+    with answering(ANSWER) as server:
+        account = client_of(server.base_url).account(7)
+    assert (account.nonce, account.key_nonce, account.key_seed) == (3, 2, ANSWER["keySeed"])
+    assert (account.x, account.y) == (f"{KEY.x:#066x}", f"{KEY.y:#066x}")
+    assert account.has_key(KEY)
+    assert "<td" in account._repr_html_()
+    assert "a seed with key nonce: 2" in account._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "key", [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7]
+)
+def test_an_account_may_have_no_key_yet(key: object) -> None:
+    with answering(ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}) as server:
+        account = client_of(server.base_url).account(7)
+    assert not account.has_key(KEY)
+    assert (account.key_nonce, account.key_seed, account.tags) == (None, "", "")
+
+
+@pytest.mark.parametrize("name", ["accountId", "owner", "frozen", "nonce"])
+def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name: str) -> None:
+    for wrong in ({k: v for k, v in ANSWER.items() if k != name}, ANSWER | {name: [1]}, [ANSWER], None):
+        with answering(wrong) as server, pytest.raises(UnexpectedAnswer, match="expected .* got"):
+            client_of(server.base_url).account(7)
+
+
+@pytest.mark.parametrize(
+    "body", [b"a page of a hotel's network", b'{"a":' * 5000 + b"1" + b"}" * 5000], ids=["page", "deep"]
+)
+def test_an_answer_that_is_no_sound_json_is_an_unexpected_one(body: bytes) -> None:
+    with (
+        scripted(lambda number, asked: Answer(body=body)) as server,
+        pytest.raises(UnexpectedAnswer, match="account: expected a JSON object"),
+    ):
+        client_of(server.base_url).account(7)
+
+
+def test_fees_are_exact_in_each_token(table: Desk) -> None:
+    fees = table.client.update_fee(ACCOUNT)
+    decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
+    asked = {
+        symbol: Decimal(fee).scaleb(-decimals[symbol])
+        for symbol, fee in table.relayer.settings.update_fees.items()
+    }
+    assert dict(fees["fee"]) == asked
+    assert fees.index.name == "fee_token"
+    assert dict(fees["token_id"]) == {"ETH": 0, "LRC": 1, "USDT": 3, "DAI": 5, "USDC": 6}
+    assert fees["discount"].tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    "fees", [None, {}, [7], [{"token": "ETH", "fee": 7, "discount": 1}], [{"token": "ETH", "fee": "7"}]]
+)
+def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
+    with answering({"gasPrice": "1", "fees": fees}) as server, pytest.raises(UnexpectedAnswer):
+        client_of(server.base_url).update_fee(7)
+
+
+def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
+    def script(number: int, asked: Asked) -> Answer:
+        listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
+        fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
+        return Answer(body=json.dumps(listed if "tokens" in asked.path else fees).encode())
+
+    with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
+        client_of(server.base_url).update_fee(7)
+
+
+def test_the_exchange_is_told(table: Desk) -> None:
+    told, settings = table.client.exchange(), table.relayer.settings
+    assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
+    with answering({"chainId": "1", "exchangeAddress": "0x12"}) as server, pytest.raises(UnexpectedAnswer):
+        client_of(server.base_url).exchange()
+
+
+def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
+    with answering({"apiKey": "a-new-key"}) as server:
+        client = client_of(server.base_url + "/", api_key="an-old-key")
+        found = client.api_key(KEY, 7)
+    (asked,) = server.asked
+    text = protocol.request_message("GET", f"{server.base_url}/api/v3/apiKey", {"accountId": 7})
+    assert asked.path == "/api/v3/apiKey?accountId=7"
+    assert protocol.verify_request(KEY.x, KEY.y, text, asked.headers["x-api-sig"])
+    assert "x-api-key" not in asked.headers
+    assert isinstance(found, SecretText)
+    assert (found, repr(found)) == ("a-new-key", "<hidden>")
+
+
+@pytest.mark.parametrize("answer", [{}, {"apiKey": None}, {"apiKey": ""}, {"apiKey": [1]}, [], "key"])
+def test_an_answer_without_an_api_key_is_an_unexpected_one(answer: object) -> None:
+    with answering(answer) as server, pytest.raises(UnexpectedAnswer, match="apiKey"):
+        client_of(server.base_url).api_key(KEY, 7)
+
+
+def test_the_account_of_a_key_is_known_after_it_was_read() -> None:
+    with answering(ANSWER | {"apiKey": "k"}) as server:
+        client = client_of(server.base_url)
+        with pytest.raises(LabError, match="Give account_id="):
+            client.api_key(KEY)
+        client.account(7)
+        assert client.api_key(KEY) == "k"
+        assert server.asked[-1].path.endswith("accountId=7")
+
+
+@pytest.mark.parametrize("key", [7, "0x07", None])
+def test_a_secret_in_place_of_a_key_is_refused(table: Desk, key: Any) -> None:
+    with pytest.raises(LabError, match="expected an L2Key"):
+        table.client.api_key(key, ACCOUNT)
+
+
+def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
+    with answering({"totalNum": 5, "trades": []}) as server:
+        first = client_of(server.base_url, api_key="one")
+        second = first.with_api_key("two")
+        assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
+    assert [asked.headers["x-api-key"] for asked in server.asked] == ["one", "two", "one"]
+    assert first._transport._session is second._transport._session
+    assert first._transport._buckets is second._transport._buckets
+
+
+def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
+    body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
+    with answering({"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}) as server:
+        told = client_of(server.base_url, api_key="one").update_account(body)
+    (asked,) = server.asked
+    assert (asked.method, asked.path) == ("POST", "/api/v3/account")
+    assert asked.body == '{"keySeed":"ü","ecdsaSignature":"0x1b02"}'.encode()
+    assert asked.headers["content-type"] == "application/json"
+    assert asked.headers["x-api-sig"] == "0x1b02"
+    assert "x-api-key" not in asked.headers
+    assert (told.status, told.hash, told.is_idempotent, told.storage_id) == ("received", "0x1", True, 4)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_takes_an_update_elsewhere(status: int) -> None:
+    with answering({}) as thief:
+        redirect = Answer(status, headers={"Location": thief.base_url + "/api/v3/account"})
+        with scripted(lambda number, asked: redirect) as server:
+            outcome = Transport(server.base_url, proxies=False).post("/account", b"{}", signature="0x1b")
+        assert "which is not followed" in str(outcome.error)
+        assert not outcome.lost
+        assert (len(server.asked), thief.asked) == (1, [])
+
+
+def test_an_update_is_listed_or_not(table: Desk) -> None:
+    receipt = table.prepare(11375).submit()
+    assert receipt.hash
+    listed = table.client.update_status(11375, receipt.hash)
+    assert listed
+    assert (listed.status, listed.reason) == ("received", None)
+    assert table.client.update_status(11375, "0x12") is None
+
+
+def test_a_form_is_escaped_and_aligned() -> None:
+    sheet = Sheet("<form>", [Line("a", "<b>", "x & y"), Line("long", 7)], ["a < b"])
+    assert repr(sheet) == "<form>\n  a     <b>\n        x & y\n  long  7\na < b"
+    html = sheet._repr_html_()
+    assert [part in html for part in ("&lt;form&gt;", "&lt;b&gt;", "x &amp; y", "a &lt; b")] == [True] * 4

@@ -1,0 +1,241 @@
+"""A whole update with its secrets known: they stand in nothing that is shown, logged, raised or saved."""
+
+import json
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nbformat
+import pytest
+from eth_account import Account as Wallet
+from IPython.core.ultratb import VerboseTB
+from IPython.lib.pretty import pretty
+from updating_desk import ACCOUNT, Desk, desk, personally, typed
+
+import loopring_lab as lab
+from loopring_lab import protocol
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer, World
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+def written(secret: int | bytes | str) -> list[str]:
+    """Return how a secret would begin in a text; tracebacks cut long values in the middle."""
+    if isinstance(secret, str):
+        return [secret.removeprefix("0x")[:16]]
+    if isinstance(secret, bytes):
+        return [*(part.hex()[:16] for part in (secret, secret[32:64]) if part), repr(secret)[2:18]]
+    data = secret.to_bytes(32, "little")
+    return [str(secret)[:16], f"{secret:064x}"[2:18], data.hex()[:16], repr(data)[2:18]]
+
+
+STRANGE = protocol.l2_key(bytes(64) + b"\x1b")
+STRANGE_ACCOUNT = 11519
+
+
+def key_request(place: Desk, account: int) -> str:
+    """Return the text that is signed for an API key."""
+    url = f"{place.relayer.base_url}/api/v3/apiKey"
+    return protocol.request_message("GET", url, {"accountId": account})
+
+
+class Scene(NamedTuple):
+    place: Desk
+    update: lab.KeyUpdate
+    receipt: lab.Receipt
+    api_key: str
+    secrets: list[str]
+
+    def leaks(self, text: str) -> list[str]:
+        return [secret for secret in self.secrets if secret in text]
+
+
+def secrets_of(signer: Any, seed: str) -> list[str]:
+    """Return what must not be shown of the key that a seed makes."""
+    signature = personally(signer, seed)
+    return [*written(int(protocol.l2_key(signature).secret)), *written(signature)]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    """Return an update that was taken, with its secrets."""
+    with desk() as place:
+        signer = place.relayer.signer(ACCOUNT)
+        old_key = place.relayer.l2_key(ACCOUNT)
+        api_key = str.__str__(place.client.api_key(old_key, ACCOUNT)[:])
+        update = place.prepare()
+        receipt = update.submit()
+        secrets = [
+            *written(int(old_key.secret)),
+            *secrets_of(signer, update.key_seed_message()),
+            *written(typed(signer, update.typed_data())),
+            *written(api_key),
+            *written(place.relayer.api_key),
+            *written(bytes(signer.key)),
+            *written(protocol.sign_request(STRANGE.secret, key_request(place, STRANGE_ACCOUNT))),
+        ]
+        yield Scene(place, update, receipt, api_key, secrets)
+
+
+def test_the_secrets_are_those_that_travel(scene: Scene) -> None:
+    body, header = scene.place.transport.sent[0]
+    signature = bytes.fromhex(header[2:])
+    assert scene.leaks(header) == written(signature)[:2]
+    assert scene.leaks(body.decode()) == written(signature)[:2]
+    assert scene.leaks(repr(signature)) == written(signature)[2:]
+    assert scene.leaks(f"{int(scene.update.l2_key.secret):064x}")
+    assert scene.leaks(str(int(scene.update.l2_key.secret)))
+    assert len(scene.api_key) > 20
+
+
+SHOWN: dict[str, Callable[[Scene], object]] = {
+    "update": lambda scene: scene.update,
+    "preview": lambda scene: scene.update.preview(),
+    "body": lambda scene: scene.update.body(),
+    "typed data": lambda scene: scene.update.typed_data(),
+    "key": lambda scene: scene.update.l2_key,
+    "receipt": lambda scene: scene.receipt,
+    "account": lambda scene: scene.place.client.account(ACCOUNT),
+    "client": lambda scene: scene.place.client.with_api_key(scene.api_key),
+    "transport": lambda scene: scene.place.transport,
+    "API key": lambda scene: scene.place.client.api_key(scene.place.relayer.l2_key(ACCOUNT), ACCOUNT),
+    "everything inside": lambda scene: [
+        vars(scene.update),
+        vars(scene.receipt),
+        vars(scene.place.client.with_api_key("k" * 9)._transport) | {"sent": []},
+    ],
+}
+
+
+@pytest.mark.parametrize("look", SHOWN.values(), ids=SHOWN)
+def test_no_display_shows_a_secret(scene: Scene, look: Callable[[Scene], object]) -> None:
+    value = look(scene)
+    html = getattr(value, "_repr_html_", value.__repr__)()
+    for text in (repr(value), str(value), f"{value}", pretty(value), html):
+        assert text
+        assert scene.leaks(text) == []
+
+
+def test_nothing_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.Logger.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, logger=name)
+    client = scene.place.client.with_api_key(scene.api_key)
+    client.count(ACCOUNT)
+    client.api_key(scene.place.relayer.l2_key(ACCOUNT), ACCOUNT)
+    assert scene.update.submit().is_idempotent
+    scene.receipt.poll()
+    assert "POST" in caplog.text
+    assert scene.leaks(caplog.text) == []
+
+
+def test_no_pickle_holds_a_secret(scene: Scene) -> None:
+    for look in SHOWN.values():
+        value = look(scene)
+        try:
+            saved = pickle.dumps(value)
+        except TypeError:
+            continue
+        assert scene.leaks(saved.decode("latin-1")) == []
+
+
+def wrong_texts(scene: Scene) -> list[Any]:
+    """Return secrets given where they do not belong, or spoiled."""
+    signature = "0x" + personally(scene.place.relayer.signer(ACCOUNT), "another text").hex()
+    return [signature, signature + "00", signature[:-1], bytes.fromhex(signature[2:])]
+
+
+def private_key(scene: Scene) -> str:
+    return "0x" + scene.place.relayer.signer(ACCOUNT).key.hex()
+
+
+def forged(scene: Scene) -> object:
+    body = scene.update.body() | {"nonce": 99}
+    return scene.place.client.update_account(body)
+
+
+RAISING: dict[str, Callable[[Scene], object]] = {
+    "a private key as signer": lambda scene: scene.place.prepare(signer=private_key(scene)),
+    "a private key as bytes": lambda scene: scene.place.prepare(
+        signer=bytes(scene.place.relayer.signer(ACCOUNT).key)
+    ),
+    "a private key as object": lambda scene: scene.place.prepare(
+        signer=scene.place.relayer.signer(ACCOUNT)._key_obj
+    ),
+    "a signer of another account": lambda scene: scene.place.prepare(
+        signer=scene.place.relayer.signer(11375)
+    ),
+    "a refused update": forged,
+    "an update while another is pending": lambda scene: scene.place.prepare(max_fee="1").submit(),
+    "a key of no account": lambda scene: scene.place.client.api_key(STRANGE, STRANGE_ACCOUNT),
+    "a secret as key": lambda scene: scene.place.client.api_key(
+        int(scene.update.l2_key.secret),  # type: ignore[arg-type]
+        ACCOUNT,
+    ),
+    "a key without account": lambda scene: scene.place.client.api_key(scene.update.l2_key),
+    "a refused API key": lambda scene: scene.place.client.with_api_key(scene.api_key + "x").count(ACCOUNT),
+    "a wait that takes too long": lambda scene: scene.receipt.wait(timeout=0),
+}
+
+
+def trace_of(call: Callable[[], object]) -> str:
+    """Return IPython's most talkative traceback of a failing call, from the package's first frame on."""
+    with pytest.raises(LabError) as caught:
+        call()
+    trace = caught.tb
+    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
+        trace = trace.tb_next
+    assert trace, "the error was not raised in the package"
+    return VerboseTB().text(caught.type, caught.value, trace)
+
+
+@pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
+def test_no_traceback_shows_a_secret(scene: Scene, call: Callable[[Scene], object]) -> None:
+    text = trace_of(lambda: call(scene))
+    assert "loopring_lab" in text
+    assert scene.leaks(text) == []
+
+
+def test_no_traceback_shows_an_attached_signature(scene: Scene) -> None:
+    for step in range(2):
+        for wrong in wrong_texts(scene):
+            update = scene.place.prepare(signer=None)
+            if step:
+                signer = scene.place.relayer.signer(ACCOUNT)
+                update.attach(personally(signer, update.key_seed_message()))
+            text = trace_of(lambda wrong=wrong, update=update: update.attach(wrong))
+            assert [part for part in written(wrong) if part in text] == []
+            assert scene.leaks(text) == []
+
+
+def keys_of_notebooks() -> list[str]:
+    """Return what a notebook must not show of the throwaway owners that the embedded relayer makes."""
+    world = World()
+    relayer = Relayer(world)
+    exchange = relayer.settings.exchange
+    found = []
+    for account in (ACCOUNT, max(world.accounts)):
+        signer = relayer.signer(account)
+        found += written(bytes(signer.key))
+        for nonce in range(4):
+            found += secrets_of(signer, protocol.key_seed(exchange, nonce))
+    return found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_no_notebook_holds_a_secret(path: Path) -> None:
+    text = path.read_text()
+    notebook = nbformat.reads(text, as_version=4)
+    assert [secret for secret in keys_of_notebooks() if secret in text] == []
+    assert "widgets" not in notebook.metadata
+
+
+def test_the_search_for_secrets_finds_one() -> None:
+    signer = Wallet.from_key("0x" + "01" * 32)
+    signature = personally(signer, "text")
+    found = secrets_of(signer, "text")
+    assert signature.hex()[:16] in found
+    assert any(secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)}) for secret in found)
