@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from loopring_lab.errors import NotAuthorized, RateLimited, RelayerError
+from loopring_lab.wire import nests_too_deep
 
 HINTS = {
     100001: "Check the arguments against the relayer's documentation.",
@@ -67,7 +68,7 @@ def refusal(status: int, body: bytes, what: str) -> RelayerError | None:
 
 def _reason(body: bytes) -> tuple[int | None, str | None]:
     try:
-        answer = json.loads(body)
+        answer = None if nests_too_deep(body) else json.loads(body)
     except ValueError:
         return None, None
     info = answer.get("resultInfo", answer) if isinstance(answer, dict) else None

@@ -13,10 +13,10 @@ from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.fields import coordinate
 from loopring_lab.hidden import SecretBytes, SecretText, hide
 from loopring_lab.sheet import Line, Sheet
+from loopring_lab.wire import nests_too_deep
 
 STATES = ("received", "processing", "processed", "failed")
 """What an update of a key goes through; the last two are its ends."""
-MANY_BRACKETS = 1000
 _STRANGE = "Check base_url: this may be another kind of relayer."
 
 
@@ -331,9 +331,8 @@ def _member(answer: dict[str, Any], name: str, kind: Any) -> Any:
 def _parsed(body: bytes) -> Any:
     """Return JSON, or None where there is none, or a nest so deep that reading it could crash Python."""
     try:
-        # Python's own limit does not hold: a package below eth_account raises it to 100,000.
-        return json.loads(body) if body.count(b"{") + body.count(b"[") < MANY_BRACKETS else None
-    except (ValueError, RecursionError):
+        return None if nests_too_deep(body) else json.loads(body)
+    except ValueError:
         return None
 
 

@@ -40,6 +40,7 @@ CORE = 7
 TEN_MEMBERS = {"account": (*MEMBERS[:CORE], "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
 BATCH_BYTES = 8 << 20
+MAX_DEPTH = 500
 
 Page = bytes | str | Mapping[str, Any]
 _PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
@@ -264,10 +265,15 @@ def parse(page: Page | list[Any], where: str) -> Any:
     Raises
     ------
     UnexpectedAnswer
-        The text is not JSON, such as a page cut off in the middle.
+        The text is not JSON, such as a page cut off in the middle, or brackets nest absurdly deep.
     """
     if not isinstance(page, (bytes, str)):
         return page
+    if nests_too_deep(page):
+        hint = "This is not a relayer's answer: check base_url or the saved file."
+        raise UnexpectedAnswer(
+            where, expected="JSON", got=f"brackets nested over {MAX_DEPTH} deep", hint=hint
+        )
     try:
         return json.loads(page, parse_int=str, parse_float=str)
     except UnicodeDecodeError as error:
@@ -277,6 +283,20 @@ def parse(page: Page | list[Any], where: str) -> Any:
     raise UnexpectedAnswer(
         where, expected="JSON", got=got, hint="Ask for the page again; if it was saved, save it again."
     )
+
+
+def nests_too_deep(text: bytes | str) -> bool:
+    """Tell whether JSON text nests so deep that parsing it could crash Python.
+
+    Python's own limit does not hold: a package below eth-account raises it to 100,000.
+    """
+    data = text.encode() if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    letters = np.frombuffer(data, np.uint8)
+    opens, closes = ((letters == pair[0]) | (letters == pair[1]) for pair in (b"[{", b"]}"))
+    steps = opens[opens | closes].astype(np.int8) * 2 - 1
+    return bool(np.cumsum(steps, dtype=np.int64).max() > MAX_DEPTH)
 
 
 def _text(member: Any) -> str | None:

@@ -17,6 +17,7 @@ from pandas.testing import assert_frame_equal
 from loopring_lab import rows, tables, wire
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.lookup import Listing
+from loopring_lab.refusals import refusal
 
 COLUMNS = [
     "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",
@@ -371,6 +372,20 @@ def test_a_member_that_is_not_its_number_is_refused_with_its_place(
 def test_an_amount_that_does_not_fit_is_named_and_never_rounded(members: dict[str, Any], named: str) -> None:
     with pytest.raises(AmountError, match=named):
         read(page([row(**members)]))
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b'{"trades": ' + b"[" * 200_000, b'{"a":' * 200_000])
+def test_absurd_nesting_is_refused_before_it_is_parsed(text: bytes) -> None:
+    import eth_account  # noqa: F401  - raises Python's recursion limit far beyond the stack
+
+    with pytest.raises(UnexpectedAnswer, match="got brackets nested over 500 deep"):
+        read(text)
+    assert refusal(400, text, "GET /x") is not None
+
+
+def test_a_history_in_one_long_page_is_not_nested_too_deep() -> None:
+    assert len(read([json.loads(page([row(id=str(number)) for number in range(2_000)]))])) == 2_000
+    assert len(read(page([row(id=str(number)) for number in range(2_000)]).decode())) == 2_000
 
 
 def test_options_are_checked() -> None:
