@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from loopring_lab.amounts import to_units
-from loopring_lab.eddsa import L2Key, request_message, sign_request
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.hidden import SecretBytes, SecretText, hide
+from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.replies import (
     Account,
     Exchange,

@@ -15,7 +15,7 @@ from loopring_lab import tables
 from loopring_lab.accounts import Accounts, number
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import PAGE, History, Progress, Wanted, total
-from loopring_lab.rows import FILL_TYPES
+from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
 POOL_PREFIX = "AMM-"

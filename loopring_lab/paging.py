@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
-from loopring_lab import wire
+from loopring_lab.amounts.scaling import decimal
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
-from loopring_lab.scaling import decimal
+from loopring_lab.tables import wire
 
 PAGE = 50
 WORKERS = 12

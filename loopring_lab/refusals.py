@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from loopring_lab.errors import NotAuthorized, RateLimited, RelayerError
-from loopring_lab.wire import nests_too_deep
+from loopring_lab.tables.wire import nests_too_deep
 
 HINTS = {
     100001: "Check the arguments against the relayer's documentation.",

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pandas as pd
 
-from loopring_lab.eddsa import L2Key
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
-from loopring_lab.fields import coordinate
 from loopring_lab.hidden import SecretBytes, SecretText, hide
+from loopring_lab.protocol.eddsa import L2Key
+from loopring_lab.protocol.fields import coordinate
 from loopring_lab.sheet import Line, Sheet
-from loopring_lab.wire import nests_too_deep
+from loopring_lab.tables.wire import nests_too_deep
 
 STATES = ("received", "processing", "processed", "failed")
 """What an update of a key goes through; the last two are its ends."""

@@ -16,8 +16,9 @@ from eth_utils.crypto import keccak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopring_lab import curve, protocol
+from loopring_lab import protocol
 from loopring_lab.errors import LabError, ProtocolError
+from loopring_lab.protocol import curve
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signature_variants")

@@ -9,7 +9,7 @@ from making import page, read, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
-from loopring_lab.readable import number, show
+from loopring_lab.amounts.readable import number, show
 
 
 @given(st.integers(-(10**37) + 1, 10**37 - 1))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from making import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 from pandas.testing import assert_frame_equal
 
-from loopring_lab import rows, tables, wire
+from loopring_lab import tables
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
-from loopring_lab.lookup import Listing
 from loopring_lab.refusals import refusal
+from loopring_lab.tables import rows, wire
+from loopring_lab.tables.lookup import Listing
 
 COLUMNS = [
     "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",

@@ -14,8 +14,9 @@ from hashlib import sha256, sha512
 from statistics import median
 from time import perf_counter
 
-from loopring_lab import curve, protocol
-from loopring_lab.curve import BASE, ORDER, SUBGROUP_ORDER, A, D, P
+from loopring_lab import protocol
+from loopring_lab.protocol import curve
+from loopring_lab.protocol.curve import BASE, ORDER, SUBGROUP_ORDER, A, D, P
 
 ROUNDS, FASTER, MILLISECONDS = 31, 8, 2.0
 SIGNATURE = bytes(range(64)) + b"\x1b"

@@ -16,11 +16,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab import rows, wire
+from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError
-from loopring_lab.listings import TEXT, markets, moments, tokens
-from loopring_lab.lookup import Listing
-from loopring_lab.scaling import as_series
+from loopring_lab.tables import rows, wire
+from loopring_lab.tables.listings import TEXT, markets, moments, tokens
+from loopring_lab.tables.lookup import Listing
 
 __all__ = ["anomalies", "markets", "tokens", "trades"]
 

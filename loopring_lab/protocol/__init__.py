@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
-from loopring_lab.eddsa import (
+from loopring_lab.errors import ProtocolError
+from loopring_lab.hidden import SecretBytes, hide
+from loopring_lab.protocol.eddsa import (
     L2Key,
     check_public_key,
     l2_key,
@@ -24,9 +26,7 @@ from loopring_lab.eddsa import (
     sign_request,
     verify_request,
 )
-from loopring_lab.errors import ProtocolError
-from loopring_lab.fields import address, octets, uint
-from loopring_lab.hidden import SecretBytes, hide
+from loopring_lab.protocol.fields import address, octets, uint
 
 __all__ = [
     "FACTORY_INIT_CODE_HASHES",

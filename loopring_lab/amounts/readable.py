@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from loopring_lab.amounts.scaling import as_array, is_exact
 from loopring_lab.errors import LabError
-from loopring_lab.scaling import as_array, is_exact
 
 UNIT_COLUMNS = {"size": "base", "price": "quote", "notional": "quote", "fee": "fee_token"}
 """The column that names the token of each amount in a trades frame or a summary of one."""

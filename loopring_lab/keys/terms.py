@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from loopring_lab.amounts import LIMIT, to_smallest
+from loopring_lab.amounts.readable import number
 from loopring_lab.errors import AmountError, KeyUpdateError
-from loopring_lab.fields import uint
 from loopring_lab.protocol import FACTORY_INIT_CODE_HASHES, wallet_address
-from loopring_lab.readable import number
+from loopring_lab.protocol.fields import uint
 
 Lifetime = str | timedelta | datetime
 _WIRE = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}

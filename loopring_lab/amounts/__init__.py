@@ -15,9 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.errors import AmountError
-from loopring_lab.readable import show
-from loopring_lab.scaling import (
+from loopring_lab.amounts.readable import show
+from loopring_lab.amounts.scaling import (
     WHOLE,
     Name,
     as_array,
@@ -31,6 +30,7 @@ from loopring_lab.scaling import (
     scale,
     whole_numbers,
 )
+from loopring_lab.errors import AmountError
 
 __all__ = ["AMOUNT", "LIMIT", "fit", "show", "to_float", "to_smallest", "to_units", "total"]
 

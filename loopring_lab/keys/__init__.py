@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.errors import KeyUpdateError, LabError, RelayerError
-from loopring_lab.fields import address
 from loopring_lab.hidden import SecretBytes, SecretText, hide
+from loopring_lab.keys.receipts import PROCESSED, Receipt
+from loopring_lab.keys.signers import Signer, as_signer, checked, message_digest, sign_data, sign_text
+from loopring_lab.keys.terms import Counterfactual, Lifetime, agreed_fee, read_counterfactual, seconds_until
+from loopring_lab.keys.updates import Update
 from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key
-from loopring_lab.receipts import PROCESSED, Receipt
+from loopring_lab.protocol.fields import address
 from loopring_lab.replies import Submission, read_submission
 from loopring_lab.sheet import Sheet
-from loopring_lab.signers import Signer, as_signer, checked, message_digest, sign_data, sign_text
-from loopring_lab.terms import Counterfactual, Lifetime, agreed_fee, read_counterfactual, seconds_until
-from loopring_lab.updates import Update
 
 if TYPE_CHECKING:
     from loopring_lab.client import Client

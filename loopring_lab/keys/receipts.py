@@ -14,8 +14,8 @@ from loopring_lab.sheet import Line, Sheet
 
 if TYPE_CHECKING:
     from loopring_lab.client import Client
+    from loopring_lab.keys.updates import Update
     from loopring_lab.protocol import L2Key
-    from loopring_lab.updates import Update
 
 RECEIVED, PROCESSING, PROCESSED, FAILED = STATES
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import WHOLE, decimal, limit, lowered, scale
 from loopring_lab.errors import AmountError, UnexpectedAnswer
-from loopring_lab.lookup import Listing
-from loopring_lab.scaling import WHOLE, decimal, limit, lowered, scale
-from loopring_lab.wire import CORE, MEMBERS, Batch
+from loopring_lab.tables.lookup import Listing
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch
 
 __all__ = ["typed"]
 

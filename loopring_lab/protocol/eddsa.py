@@ -1,8 +1,7 @@
 """L2 keys: the pair that a signature makes, and what it signs, requests to the relayer.
 
-Keys are points of the curve in :mod:`loopring_lab.curve`, signatures are EdDSA over Poseidon. Signing takes a
-time that depends on the secret: sign on a machine of your own. Everything here is also in
-:mod:`loopring_lab.protocol`, the module to import from.
+Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. Signing takes a time that depends
+on the secret: sign on a machine of your own. Import these names from `loopring_lab.protocol`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from loopring_lab import curve
 from loopring_lab.errors import ProtocolError
-from loopring_lab.fields import coordinate, octets, scalar
 from loopring_lab.hidden import Secret, hide
+from loopring_lab.protocol import curve
+from loopring_lab.protocol.fields import coordinate, octets, scalar
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
+from loopring_lab.amounts.scaling import decimal
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.scaling import decimal
-from loopring_lab.wire import parse, short
+from loopring_lab.tables.wire import parse, short
 
 __all__ = ["markets", "tokens"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from loopring_lab.errors import KeyUpdateError, ProtocolError
 from loopring_lab.hidden import SecretText
+from loopring_lab.keys.terms import Counterfactual
 from loopring_lab.protocol import AccountUpdate, L2Key, account_update_digest, account_update_typed_data
 from loopring_lab.sheet import Line
-from loopring_lab.terms import Counterfactual
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from binascii import unhexlify
 from operator import index
 from typing import Any
 
-from loopring_lab.curve import SUBGROUP_ORDER, P
 from loopring_lab.errors import ProtocolError
 from loopring_lab.hidden import Secret, SecretBytes
+from loopring_lab.protocol.curve import SUBGROUP_ORDER, P
 
 _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
