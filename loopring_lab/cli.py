@@ -121,6 +121,12 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of the relayer, such as order=oldest (may be repeated)",
     )
+    serve.add_argument(
+        "--store",
+        type=Path,
+        metavar="FILE",
+        help="keep accounts and key updates in this file (default: memory)",
+    )
     serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
 
 
@@ -243,7 +249,7 @@ def build_relayer(arguments: argparse.Namespace) -> Relayer:
     Parameters
     ----------
     arguments : argparse.Namespace
-        With `seed`, `recording`, `settings` and `port`.
+        With `seed`, `recording`, `settings`, `port` and `store`.
 
     Returns
     -------
@@ -261,7 +267,7 @@ def build_relayer(arguments: argparse.Namespace) -> Relayer:
     if folder is not None and not folder.is_dir():
         raise LabError(f"{folder} is not a folder. Name the folder that holds the recording's tokens.json.")
     world = None if folder else World(seed=1 if arguments.seed is None else arguments.seed)
-    return Relayer(world, settings, recording=folder, port=arguments.port)
+    return Relayer(world, settings, recording=folder, port=arguments.port, store=arguments.store)
 
 
 def serve(relayer: Relayer, *, show_key: bool = False) -> int:

@@ -211,8 +211,9 @@ def address(server: Process) -> str:
     return server.until(r"address +(http://127\.0\.0\.1:\d+)")[1]
 
 
-def test_serve_answers_until_ctrl_c() -> None:
-    with running("serve", "--seed", "3", "--set", "order=oldest") as server:
+def test_serve_answers_until_ctrl_c(tmp_path: Path) -> None:
+    store = tmp_path / "relayer.db"
+    with running("serve", "--seed", "3", "--set", "order=oldest", "--store", str(store)) as server:
         base = address(server)
         assert "synthetic world, seed 3" in server.until("source")[0] + server.seen[-1]
         tokens = requests.get(f"{base}/api/v3/exchange/tokens", timeout=PATIENCE).json()
@@ -222,6 +223,7 @@ def test_serve_answers_until_ctrl_c() -> None:
         with pytest.raises(requests.ConnectionError):
             requests.get(base, timeout=PATIENCE)
     assert not [line for line in server.seen if "Traceback" in line]
+    assert store.read_bytes().startswith(b"SQLite format 3")
 
 
 def test_the_key_is_shown_only_on_request_and_opens_the_trades() -> None:
@@ -263,6 +265,7 @@ def test_serve_answers_from_a_recording(recordings: Path) -> None:
         (["serve", "--set", "order"], "order"),
         (["serve", "--set", "order=upwards"], "upwards"),
         (["serve", "--recording", "no/such/folder"], "no/such/folder"),
+        (["serve", "--store", "no/such/folder/x.db"], "no/such/folder"),
     ],
 )
 def test_what_serve_cannot_use_is_refused_in_one_line(

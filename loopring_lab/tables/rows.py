@@ -232,9 +232,11 @@ class _Typing:
 
     def notional(self, size: pa.Array, price: pa.Array) -> pa.Array:
         exact = pc.multiply(size, price)
-        beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type))
-        if pc.any(beyond).as_py():
-            row = int(np.flatnonzero(beyond.fill_null(False))[0])
+        ends = [end for end in pc.min_max(exact).as_py().values() if end is not None]
+        if any(abs(end) >= _BEYOND for end in ends):
+            row = next(
+                row for row, value in enumerate(exact.to_pylist()) if value in ends and abs(value) >= _BEYOND
+            )
             where = self.batch.where(row)
             raise AmountError(
                 f"{where}: size times price, {exact[row]}, does not fit {limit(_TYPE)}. {_HINT}"

@@ -161,7 +161,7 @@ def test_latency_lets_requests_wait_together(ask):
     began = time.perf_counter()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: relayer.get("/mix/markets").status_code, range(8)))
-    assert 0.15 <= time.perf_counter() - began < 0.6
+    assert 0.15 <= time.perf_counter() - began < 8 * 0.15
 
 
 @pytest.mark.parametrize(
