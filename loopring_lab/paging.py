@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import count, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import decimal
@@ -105,7 +105,7 @@ class History:
         offset, wave = PAGE, max(1, -(-(wanted.limit or 0) // PAGE) - 1)
         while True:
             moments += map(_moment, rows)
-            if not rows or any(later > earlier for earlier, later in itertools.pairwise(moments)):
+            if not rows or any(later > earlier for earlier, later in pairwise(moments)):
                 return False
             if offset >= self.total:
                 return self.complete
@@ -117,37 +117,39 @@ class History:
             offset, wave = offset + wave * PAGE, min(2 * wave, WORKERS)
 
     def _read_all(self, pool: ThreadPoolExecutor) -> None:
-        held = -1
-        while len(self._contents) > held:
+        """Read every page at once; if that leaves a gap, once more in order, so that rows only move ahead."""
+        held, counted = -1, self.total
+        for done in as_completed([pool.submit(self._fetch, at) for at in range(PAGE, counted, PAGE)]):
+            self._take(done.result())
+        while not self._read_ends(counted):
+            if len(self._contents) == held:
+                raise IncompleteHistory(
+                    self._name,
+                    expected=f"{self.total} rows, as the relayer counts",
+                    got=len(self._identities),
+                    hint="Rows are missing or repeated at the relayer: try again when it is quieter, "
+                    "or read its newest rows with limit=.",
+                )
             held, counted = len(self._contents), self.total
-            for done in as_completed([pool.submit(self._fetch, at) for at in range(PAGE, counted, PAGE)]):
-                self._take(done.result())
-            while not self.complete and self._read_ends(counted):
-                counted = self.total
-            if self.complete:
-                return
-            self._page(0)
-        raise IncompleteHistory(
-            self._name,
-            expected=f"{self.total} rows, as the relayer counts",
-            got=len(self._identities),
-            hint="Rows are missing or repeated at the relayer: try again when it is quieter, "
-            "or read its newest rows with limit=.",
-        )
+            for offset in takewhile(lambda at: at < self.total, count(0, PAGE)):
+                self._page(offset)
 
     def _read_ends(self, counted: int) -> bool:
-        """Read what arrived before the first row and after the last one; tell whether anything was new."""
-        before = len(self._contents)
-        for offset in _steps(0):
-            fresh = len(self._contents)
-            rows = self._page(offset)
-            if self.complete or len(rows) < PAGE or len(self._contents) == fresh:
-                break
-        for offset in _steps(counted // PAGE * PAGE):
-            if self.complete or offset >= self.total:
-                break
-            self._page(offset)
-        return len(self._contents) > before
+        """Read what arrived before the first row and after the last one, while that closes the gap."""
+        gap = self.total
+        while not self.complete and abs(self.total - len(self._identities)) < gap:
+            gap, reached = abs(self.total - len(self._identities)), self.total
+            for offset in count(0, PAGE):
+                fresh = len(self._contents)
+                rows = self._page(offset)
+                if len(rows) < PAGE or len(self._contents) == fresh or self.complete:
+                    break
+            for offset in takewhile(lambda at: at < self.total, count(counted // PAGE * PAGE, PAGE)):
+                if self.complete:
+                    break
+                self._page(offset)
+            counted = reached
+        return self.complete
 
     def _page(self, offset: int) -> list[Any]:
         return self._take(self._fetch(offset))
@@ -205,12 +207,6 @@ def _identity(row: Any) -> int:
     if not isinstance(row, list) or len(row) < wire.CORE:
         return _content(row)
     return _content([row[1], row[2], *row[12:13]])
-
-
-def _steps(start: int) -> Iterator[int]:
-    while True:
-        yield start
-        start += PAGE
 
 
 def _moment(row: Any) -> int:

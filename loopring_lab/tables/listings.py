@@ -159,7 +159,7 @@ def moments(milliseconds: pd.Series) -> pd.Series:
     """Read milliseconds since 1970 as UTC times, null as NaT."""
     empty = milliseconds.isna().to_numpy()
     times = milliseconds.fillna(0).to_numpy(np.int64).astype("datetime64[ms]")
-    times[empty] = np.datetime64("NaT")
+    times[empty] = np.datetime64("NaT", "ms")
     return pd.Series(pd.DatetimeIndex(times).tz_localize("UTC"), index=milliseconds.index)
 
 
