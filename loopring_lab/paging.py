@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import count, pairwise, takewhile
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import decimal
@@ -16,6 +16,7 @@ PAGE = 50
 WORKERS = 12
 FEW_WORKERS = 2
 QUICK = 0.015
+MAX_READINGS = 4
 
 Fetch = Callable[[int], bytes]
 Progress = Callable[[int, int], None]
@@ -54,6 +55,7 @@ class History:
         self._contents: set[int] = set()
         self.bodies: list[bytes] = []
         self.total = 0
+        self._most = 0
 
     @property
     def complete(self) -> bool:
@@ -87,6 +89,7 @@ class History:
         """
         begin = time.monotonic()
         newest = self._page(0)
+        self._most = MAX_READINGS * (self.total // PAGE + 10)
         workers = WORKERS if time.monotonic() - begin > QUICK else FEW_WORKERS
         if self.complete:
             return self.bodies
@@ -123,15 +126,9 @@ class History:
             self._take(done.result())
         while not self._read_ends(counted):
             if len(self._contents) == held:
-                raise IncompleteHistory(
-                    self._name,
-                    expected=f"{self.total} rows, as the relayer counts",
-                    got=len(self._identities),
-                    hint="Rows are missing or repeated at the relayer: try again when it is quieter, "
-                    "or read its newest rows with limit=.",
-                )
+                raise self._incomplete()
             held, counted = len(self._contents), self.total
-            for offset in takewhile(lambda at: at < self.total, count(0, PAGE)):
+            for offset in range(0, counted, PAGE):
                 self._page(offset)
 
     def _read_ends(self, counted: int) -> bool:
@@ -139,12 +136,12 @@ class History:
         gap = self.total
         while not self.complete and abs(self.total - len(self._identities)) < gap:
             gap, reached = abs(self.total - len(self._identities)), self.total
-            for offset in count(0, PAGE):
+            for offset in range(0, self.total, PAGE):
                 fresh = len(self._contents)
                 rows = self._page(offset)
                 if len(rows) < PAGE or len(self._contents) == fresh or self.complete:
                     break
-            for offset in takewhile(lambda at: at < self.total, count(counted // PAGE * PAGE, PAGE)):
+            for offset in range(counted // PAGE * PAGE, self.total, PAGE):
                 if self.complete:
                     break
                 self._page(offset)
@@ -152,7 +149,18 @@ class History:
         return self.complete
 
     def _page(self, offset: int) -> list[Any]:
+        if len(self.bodies) > self._most:
+            raise self._incomplete()
         return self._take(self._fetch(offset))
+
+    def _incomplete(self) -> IncompleteHistory:
+        return IncompleteHistory(
+            self._name,
+            expected=f"{self.total} rows, as the relayer counts",
+            got=len(self._identities),
+            hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
+            "try again when it is quieter, or read its newest rows with limit=.",
+        )
 
     def _take(self, body: bytes) -> list[Any]:
         answer = wire.parse(body, self._name)

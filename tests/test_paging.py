@@ -83,6 +83,17 @@ def test_growth_without_end_costs_two_readings_at_most() -> None:
     assert ledger.requests <= 2 * 20 + 10
 
 
+def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history() -> None:
+    fresh = count(300)
+
+    def grow(rows: Rows) -> None:
+        rows[:0] = [fill(next(fresh)) for _ in range(60)]
+
+    ledger = Ledger([fill(number) for number in reversed(range(300))], grow)
+    with pytest.raises(IncompleteHistory, match="arrive faster than they can be read"):
+        read(ledger)
+
+
 def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
     rows = [fill(number) for number in range(120)]
 
