@@ -65,8 +65,28 @@ class Sheet:
 
     def _repr_html_(self) -> str:
         body = "".join(_row(line) for line in self.lines)
-        notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
-        return f"<p><b>{escape(self.title)}</b></p><table><tbody>{body}</tbody></table>{notes}"
+        return f"<p><b>{escape(self.title)}</b></p><table><tbody>{body}</tbody></table>{small(self.notes)}"
+
+
+def small(notes: Iterable[str]) -> str:
+    """Write notes as HTML in small print.
+
+    Parameters
+    ----------
+    notes : iterable of str
+        Plain text.
+
+    Returns
+    -------
+    str
+        A paragraph for each.
+
+    Examples
+    --------
+    >>> small(["a < b"])
+    '<p><small>a &lt; b</small></p>'
+    """
+    return "".join(f"<p><small>{escape(note)}</small></p>" for note in notes)
 
 
 def _row(line: Line) -> str:

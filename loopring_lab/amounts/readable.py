@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 
 from loopring_lab.amounts.scaling import as_array, is_exact
 from loopring_lab.errors import LabError
+from loopring_lab.sheet import small
 
 UNIT_COLUMNS = {"size": "base", "price": "quote", "notional": "quote", "fee": "fee_token"}
 """The column that names the token of each amount in a trades frame or a summary of one."""
@@ -39,8 +39,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         table = self._headed.to_html(border=0, index=self._indexed, escape=True)
-        notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in self.notes)
-        return table.replace("<td>", '<td style="white-space: nowrap">') + notes
+        return table.replace("<td>", '<td style="white-space: nowrap">') + small(self.notes)
 
     @property
     def _headed(self) -> pd.DataFrame:
