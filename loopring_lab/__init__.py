@@ -13,7 +13,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.tables import anomalies
 
 if TYPE_CHECKING:
-    from loopring_lab import figures, keys, protocol
+    from loopring_lab import engines, fees, figures, fills, keys, protocol
     from loopring_lab.keys import KeyUpdate, Receipt
 
 __version__ = _version("loopring-lab")
@@ -26,8 +26,11 @@ __all__ = [
     "amounts",
     "anomalies",
     "connect",
+    "engines",
     "errors",
+    "fees",
     "figures",
+    "fills",
     "keys",
     "protocol",
     "show",
@@ -38,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     """Load a public name when it is first used, where its module takes a while to load."""
-    if name in ("figures", "keys", "protocol"):
+    if name in ("engines", "fees", "figures", "fills", "keys", "protocol"):
         return _import_module(f"{__name__}.{name}")
     if name in ("KeyUpdate", "Receipt"):
         return getattr(_import_module(f"{__name__}.keys"), name)

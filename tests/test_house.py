@@ -25,9 +25,19 @@ STREET = [
     *("errors", "hidden", "protocol.curve", "protocol.fields", "protocol.eddsa", "protocol"),  # ground floor
     *("sheet", "amounts.scaling", "amounts.readable", "amounts"),
     *("tables.wire", "tables.listings", "tables.lookup", "tables.rows", "tables"),
+    *(
+        "engines.periods",
+        "engines.kinds",
+        "engines.frames",
+        "engines.cube",
+        "engines.answers",
+        "engines.asof",
+        "engines",
+    ),
     *("refusals", "transport", "replies", "accounts", "paging", "client", "connection"),
     *("archive", "keys.terms", "keys.updates", "keys.signers", "keys.receipts", "keys"),
-    *("fees", "fills", "figures", "widgets"),
+    *("fees.tiers", "fees.schedule", "fees.valuation", "fees", "fills.gaps", "fills.sizes", "fills"),
+    *("figures", "widgets"),
 ]
 ANYWHERE = {"__init__", "__main__", "cli"}  # the front doors
 RELAYER_MAY_IMPORT = {*STREET[: STREET.index("protocol") + 1], "relayer"}  # an independent check of the rest

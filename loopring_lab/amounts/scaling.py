@@ -18,6 +18,7 @@ __all__ = ["scale"]
 MAX_DECIMALS = 30
 DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
+LIMBS, ONES = 4, (1 << 64) - 1
 
 Name = str | Callable[[int], str]
 _EXACT = Context(prec=120)
@@ -107,6 +108,73 @@ def culprit(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> tuple[in
 def rescaled(array: pa.Array, to: pa.DataType) -> pa.Array:
     """Read the same 256-bit integers with another scale."""
     return pa.Array.from_buffers(to, len(array), array.buffers(), offset=array.offset)
+
+
+def integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Read the unscaled integers of 256-bit decimals.
+
+    Parameters
+    ----------
+    array : pyarrow.Array of decimal256, shape (n,)
+        Amounts.
+
+    Returns
+    -------
+    numpy.ndarray of object, shape (n,)
+        Python ints, None where the amount is null.
+    """
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not len(array):
+        return np.empty(0, object)
+    limbs = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, LIMBS)[
+        array.offset : array.offset + len(array)
+    ]
+    found = limbs[:, 0].astype(object)
+    for place in range(1, LIMBS - 1):
+        if limbs[:, place].any():
+            found += limbs[:, place].astype(object) << (64 * place)
+    if limbs[:, -1].any():
+        found += limbs[:, -1].astype(np.int64).astype(object) << (64 * (LIMBS - 1))
+    if array.null_count:
+        found[array.is_null().to_numpy(zero_copy_only=False)] = None
+    return found
+
+
+def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
+    """Make 256-bit decimals of unscaled integers, the inverse of `integers`.
+
+    Parameters
+    ----------
+    numbers : iterable of int or None, shape (n,)
+        Whole numbers; None becomes null.
+    to : pyarrow.DataType
+        A 256-bit decimal type, whose scale they have.
+
+    Returns
+    -------
+    pyarrow.Array, shape (n,)
+        Of that type.
+
+    Raises
+    ------
+    AmountError
+        A number has more digits than the type holds.
+    """
+    given = np.array(list(numbers), object)
+    unknown = absent(given)
+    known = np.where(unknown, 0, given)
+    if len(known) and max(known.max(), -known.min()) >= 10**to.precision:
+        raise AmountError(f"an amount does not fit {limit(to)}. Use a wider dtype, or leave the amount out.")
+    limbs = np.empty((len(known), LIMBS), "<u8")
+    for place in range(LIMBS):
+        limbs[:, place] = ((known >> (64 * place)) & ONES).astype(np.uint64)
+    array = pa.Array.from_buffers(to, len(known), [None, pa.py_buffer(limbs)])
+    return pc.if_else(pa.array(unknown), pa.scalar(None, to), array) if unknown.any() else array
+
+
+def absent(numbers: np.ndarray) -> np.ndarray:
+    """Tell where an array of objects holds None."""
+    return np.array([number is None for number in numbers], bool)
 
 
 def check_decimals(decimals: np.ndarray, token: Name) -> None:

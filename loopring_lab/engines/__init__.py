@@ -1,0 +1,9 @@
+"""Trades on other engines: the same exact numbers from pandas, pyarrow, Polars, DuckDB, Dask and Spark.
+
+`portable` makes of a frame an Arrow table that every engine reads. The functions of `fees` and `fills` take
+frames of all of them and give back frames of the same kind.
+"""
+
+from loopring_lab.engines.kinds import portable
+
+__all__ = ["portable"]

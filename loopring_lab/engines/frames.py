@@ -1,0 +1,194 @@
+"""Rows out of a frame of any engine, and answers as frames of the engine that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.engines.kinds import AMOUNTS, MOMENT, WIDE, cast, kind, opened, portable
+from loopring_lab.errors import LabError
+
+__all__ = ["as_kind_of", "batches", "extended", "local"]
+
+IN_MEMORY = ("pandas", "pyarrow", "polars")
+BATCH = 1 << 20
+
+
+def as_kind_of(frame: Any, table: pa.Table) -> Any:
+    """Give an Arrow table as a frame of the same engine as `frame`.
+
+    Parameters
+    ----------
+    frame : frame of any engine
+        What a caller gave.
+    table : pyarrow.Table
+        A result: exact amounts as ``decimal256(37, 18)``.
+
+    Returns
+    -------
+    frame of that engine
+        With ``decimal256(37, 18)`` for pandas, pyarrow and Dask, ``decimal128(38, 18)`` for the others. A
+        pandas frame keeps the attrs of `frame`.
+    """
+    engine = kind(frame)
+    if engine == "pyarrow":
+        return table
+    if engine in ("pandas", "dask"):
+        data = table.to_pandas(types_mapper=_exact_dtype)
+        data = data.astype(
+            {f.name: "Int64" for f in table.schema if f.nullable and pa.types.is_int64(f.type)}
+        )
+        if engine == "dask":
+            from dask.dataframe import from_pandas
+
+            return from_pandas(data, npartitions=1)  # type: ignore[no-untyped-call]
+        data.attrs |= frame.attrs
+        return data
+    narrow = portable(table)
+    if engine == "polars":
+        import polars
+
+        made = polars.from_arrow(narrow)
+        return made.lazy() if isinstance(frame, polars.LazyFrame) else made  # type: ignore[union-attr]
+    if engine == "duckdb":
+        import duckdb
+
+        return duckdb.from_arrow(narrow)
+    return frame.sparkSession.createDataFrame(narrow)
+
+
+def extended(frame: Any, columns: dict[str, pa.Array]) -> Any:
+    """Add columns to a frame that is in memory.
+
+    Parameters
+    ----------
+    frame : frame of pandas, pyarrow or Polars
+        What a caller gave.
+    columns : dict of pyarrow.Array
+        New ones, in the order of its rows.
+
+    Returns
+    -------
+    frame of the same kind
+        Another one; a Polars LazyFrame stays lazy.
+    """
+    engine = kind(frame)
+    if engine == "pyarrow":
+        for name, column in columns.items():
+            frame = frame.append_column(name, column)
+        return frame
+    fresh = as_kind_of(
+        frame.head(0) if engine == "pandas" else frame.lazy().collect().head(0), pa.table(columns)
+    )
+    if engine == "pandas":
+        return frame.assign(**{name: fresh[name].array for name in fresh})
+    whole = frame.lazy().collect().hstack(fresh)
+    return whole.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else whole
+
+
+def batches(frame: Any, columns: Sequence[str], what: str) -> Iterator[pa.Table]:
+    """Drain columns of a frame in parts, whichever engine holds it.
+
+    Parameters
+    ----------
+    frame : frame of any engine
+        Trades.
+    columns : sequence of str
+        Those needed.
+    what : str
+        The function asked for, for error messages.
+
+    Yields
+    ------
+    pyarrow.Table
+        At most about a million rows: amounts as ``decimal256(37, 18)``, ``created_at`` as ``moment``.
+    """
+    lazy = opened(frame, columns, what)
+    for part in _parts(lazy, kind(frame)):
+        for start in range(0, max(len(part), 1), BATCH):
+            yield plain(part.slice(start, BATCH))
+
+
+def local(frame: Any, what: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Take columns of a frame that is in memory as pandas.
+
+    Parameters
+    ----------
+    frame : frame of any engine
+        Trades.
+    what : str
+        The function asked for, for error messages.
+    columns : sequence of str
+        Those needed.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The same rows, amounts as ``decimal256(37, 18)``.
+
+    Raises
+    ------
+    LabError
+        The engine does not hold its rows in memory, or a column is not there.
+    AmountError
+        An amount is not a decimal.
+    """
+    in_memory(frame, what)
+    wanted = list(dict.fromkeys(columns))
+    table = plain(opened(frame, wanted, what).lazy().collect("pyarrow").to_native())
+    if "moment" in table.column_names:
+        table = table.append_column("created_at", table["moment"].cast(MOMENT)).drop_columns("moment")
+    found: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=_exact_dtype)
+    return found
+
+
+def in_memory(frame: Any, what: str) -> str:
+    """Name the engine of a frame that holds its rows in memory, or say how to collect them."""
+    engine = kind(frame)
+    if engine not in IN_MEMORY:
+        collect = {
+            "duckdb": "relation.to_arrow_table()",
+            "dask": "frame.compute()",
+            "spark": "frame.toArrow()",
+        }
+        raise LabError(
+            f"{what} looks at single fills in the order of time, which {engine} frames cannot do here; "
+            "pandas, pyarrow and Polars frames can. Choose the rows you need and collect them: "
+            f"{collect[engine]}."
+        )
+    return engine
+
+
+def plain(part: pa.Table) -> pa.Table:
+    """Write categories out as strings, amounts as ``decimal256(37, 18)``, moments as integers."""
+    for place, field in enumerate(part.schema):
+        if pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
+            part = part.set_column(place, field.name, part[field.name].cast(pa.string()))
+        elif field.name in AMOUNTS and field.type != WIDE:
+            part = part.set_column(place, field.name, cast(part[field.name], WIDE, field.name))
+        elif field.name == "moment" and field.type != pa.int64():
+            part = part.set_column(place, field.name, part[field.name].cast(pa.int64()))
+    return part
+
+
+def _parts(lazy: Any, engine: str) -> Iterator[pa.Table]:
+    native = lazy.to_native()
+    if engine == "duckdb":
+        reader = native.to_arrow_reader(BATCH)
+        yield from (pa.Table.from_batches([batch]) for batch in reader)
+        yield reader.schema.empty_table()
+    elif engine == "dask":
+        for part in native.to_delayed():
+            yield pa.Table.from_pandas(part.compute(), preserve_index=False)
+    elif engine == "spark":
+        yield native.toArrow()
+    else:
+        yield lazy.lazy().collect("pyarrow").to_native()
+
+
+def _exact_dtype(type_: pa.DataType) -> pd.ArrowDtype | None:
+    return pd.ArrowDtype(type_) if pa.types.is_decimal(type_) else None

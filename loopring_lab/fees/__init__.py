@@ -1,0 +1,90 @@
+"""Fees: what was charged, in which token, at which rate. A frame of trades in, a frame of the same kind out.
+
+Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
+take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and give the same numbers for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopring_lab.engines.answers import amounts_of, answer
+from loopring_lab.engines.cube import Groups, cube, keys_of
+from loopring_lab.fees.schedule import schedule_check
+from loopring_lab.fees.tiers import tiers, with_tiers
+from loopring_lab.fees.valuation import in_token
+
+__all__ = ["in_token", "over_time", "schedule_check", "summary", "tiers", "with_tiers"]
+
+
+def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
+    """Sum up fees, for each fee token and whatever else is asked for.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    by : str or sequence of str, optional
+        Columns to group by, such as ``["market", "fill_type"]``.
+
+    Returns
+    -------
+    frame of the same kind, one row a group
+        In the order of `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base
+        units), ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received``
+        (gross) and ``fee``, units of the fee token; ``bps``, fee per received amount in basis points;
+        ``median_bps`` of the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, fills with
+        an amount that is not known. Sums are exact and cover what is known; ratios are the nearest float64.
+
+    Raises
+    ------
+    LabError
+        The frame is not one of trades, or `by` names no column of it.
+    AmountError
+        An amount is not an exact decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]  # doctest: +SKIP
+    """
+    return _summed("fees.summary", trades, keys_of(by, "fees.summary"))
+
+
+def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
+    """Sum up fees for each period, each fee token and whatever else is asked for.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    every : str
+        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
+        or ``y``, in UTC.
+    by : str or sequence of str, optional
+        Columns to group by.
+
+    Returns
+    -------
+    frame of the same kind, one row a group
+        As `summary`, with ``period``, the moment a period starts, in front. Periods without fills have no
+        row; fills of unknown time stand under a null period, last.
+
+    Raises
+    ------
+    LabError
+        The frame is not one of trades, `every` is no period, or `by` names no column.
+    AmountError
+        An amount is not an exact decimal, or a sum does not fit.
+    """
+    return _summed("fees.over_time", trades, keys_of(by, "fees.over_time"), every)
+
+
+def _summed(what: str, trades: Any, by: list[str], every: str | None = None) -> Any:
+    table = cube(trades, by, what, every)
+    keys = list(dict.fromkeys([*(["period"] if every else []), *by, "fee_token"]))
+    groups = Groups(table, keys)
+    return answer(trades, {name: groups.key(name) for name in keys} | amounts_of(groups))

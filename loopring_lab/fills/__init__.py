@@ -1,0 +1,151 @@
+"""Fills: pool against order book, prices paid, orders. A frame of trades in, a frame of the same kind out.
+
+Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
+take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and give the same numbers for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts.scaling import from_integers, integers
+from loopring_lab.engines.answers import amounts_of, answer, share_of
+from loopring_lab.engines.cube import SUM, Groups, cube, keys_of, ratio
+from loopring_lab.fills.gaps import all_in_cost, price_gap
+from loopring_lab.fills.sizes import size_profile
+
+__all__ = ["all_in_cost", "breakdown", "orders", "price_gap", "size_profile", "vwap"]
+
+UNIT = 10**18
+
+
+def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
+    """Compare fill types: pool (``amm``) and order book (``dex``).
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    every : str, optional
+        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
+        or ``y``, in UTC.
+    by : str or sequence of str, optional
+        Columns to group by.
+
+    Returns
+    -------
+    frame of the same kind, one row a group
+        In the order of ``period`` (the moment it starts, with `every`), `by` and ``fill_type``, unknown ones
+        last: ``fills``, ``share`` (of the fills of that period and `by`, 0 to 1), then the columns of
+        `fees.summary`. Amounts are null where a group mixes tokens; ``by="quote"`` separates notionals.
+
+    Raises
+    ------
+    LabError
+        The frame is not one of trades, `every` is no period, or `by` names no column.
+    AmountError
+        An amount is not an exact decimal, or a sum does not fit.
+    """
+    names = keys_of(by, "fills.breakdown")
+    table = cube(trades, [*names, "fill_type"], "fills.breakdown", every)
+    around = [*(["period"] if every else []), *(name for name in names if name != "fill_type")]
+    groups = Groups(table, [*around, "fill_type"])
+    amounts = amounts_of(groups)
+    fills = amounts.pop("fills")
+    whole = Groups(table, around).ids[groups.where]
+    columns = {name: groups.key(name) for name in groups.keys}
+    return answer(trades, columns | {"fills": fills, "share": share_of(fills, whole)} | amounts)
+
+
+def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
+    """Average prices, weighted by volume.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    by : str or sequence of str, optional
+        Columns to group by, besides ``base`` and ``quote``: prices in different pairs are never averaged.
+    every : str, optional
+        Length of a period, as for `breakdown`.
+
+    Returns
+    -------
+    frame of the same kind, one row a group
+        ``period`` (with `every`), `by`, ``base``, ``quote``, ``fills``, ``volume`` (base units),
+        ``notional`` (quote units), ``vwap`` (notional per volume, cut at 18 decimals; null without volume)
+        and ``unknown``, fills with an amount that is not known, which stand in no other sum.
+
+    Raises
+    ------
+    LabError
+        The frame is not one of trades, `every` is no period, or `by` names no column.
+    AmountError
+        An amount is not an exact decimal, or a sum does not fit.
+    """
+    names = keys_of(by, "fills.vwap")
+    table = cube(trades, names, "fills.vwap", every)
+    groups = Groups(table, list(dict.fromkeys([*(["period"] if every else []), *names, "base", "quote"])))
+    clear = np.asarray(table["unknown"]) == 0
+    volume, notional = groups.sum("size", clear), groups.sum("notional", clear)
+    return answer(
+        trades,
+        {name: groups.key(name) for name in groups.keys}
+        | {"fills": groups.sum("fills"), "volume": volume, "notional": notional}
+        | {"vwap": _quotient(notional, volume), "unknown": groups.sum("fills", ~clear).fill_null(0)},
+    )
+
+
+def orders(trades: Any) -> Any:
+    """Put fills together to the orders they belong to.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+
+    Returns
+    -------
+    frame of the same kind, one row an order
+        ``order_hash``, ``account_id``, ``market``, ``side``, ``fee_token``, ``first`` and ``last`` (moments
+        of its fills), ``fills`` (more than one: filled in parts), ``amm_fills``, ``average_price`` (quote per
+        base, cut at 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest is of
+        unknown role), then the columns of `fees.summary`. Fills of unknown order stand together, last.
+
+    Raises
+    ------
+    LabError
+        The frame is not one of trades.
+    AmountError
+        An amount is not an exact decimal, or a sum does not fit.
+    """
+    keys = ["order_hash", "account_id", "market", "side"]
+    table = cube(trades, [*keys, "fill_type", "role"], "fills.orders")
+    groups = Groups(table, [*keys, "fee_token"])
+    amounts = amounts_of(groups)
+    moment = pa.timestamp("ms", "UTC")
+    roles = {
+        name: pc.fill_null(pc.equal(table["role"], name), False).to_numpy() for name in ("maker", "taker")
+    }
+    pool = pc.fill_null(pc.equal(table["fill_type"], "amm"), False).to_numpy()
+    columns: dict[str, Any] = {name: groups.key(name) for name in groups.keys}
+    columns |= {
+        name: groups.extreme(name, how).cast(moment) for name, how in [("first", "min"), ("last", "max")]
+    }
+    columns |= {"fills": amounts["fills"], "amm_fills": groups.sum("fills", pool).fill_null(0)}
+    clear = np.asarray(table["unknown"]) == 0
+    columns["average_price"] = _quotient(groups.sum("notional", clear), groups.sum("size", clear))
+    for name, mine in roles.items():
+        part = groups.sum("size", mine)
+        columns[f"{name}_share"] = ratio(pc.coalesce(part, pa.scalar(0, part.type)), amounts["volume"])
+    return answer(trades, columns | {name: amounts[name] for name in amounts if name not in columns})
+
+
+def _quotient(notional: pa.Array, volume: pa.Array) -> pa.Array:
+    pairs = zip(integers(notional), integers(volume), strict=True)
+    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
