@@ -13,7 +13,14 @@ from loopring_lab.amounts.scaling import as_array, is_exact
 from loopring_lab.errors import LabError
 from loopring_lab.sheet import small
 
-UNIT_COLUMNS = {"size": "base", "price": "quote", "notional": "quote", "fee": "fee_token"}
+PRICES = ("price", "other_price", "reference_price")
+UNIT_COLUMNS = {
+    **dict.fromkeys(("size", "volume"), "base"),
+    **dict.fromkeys(("notional", "smallest", "largest", "vwap", "average_price"), "quote"),
+    **dict.fromkeys(PRICES, "quote"),
+    **dict.fromkeys(("fee", "received", "allowed", "excess"), "fee_token"),
+    "fee_value": "value_token",
+}
 """The column that names the token of each amount in a trades frame or a summary of one."""
 NOTHING = "-"
 
@@ -125,21 +132,23 @@ def _column(
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         return f"{name} (UTC)", _times(column), None
     if not is_exact(column):
-        return str(name), [_plain(value) for value in column.astype(object)], None
+        write = _percent if str(name).endswith("share") else _plain
+        return str(name), [write(value) for value in column.astype(object)], None
     amounts = as_array(column).to_pylist()
     units = _units(frame, str(name))
-    if name != "price":
+    if name not in PRICES:
         short = [_cut(amount, places(unit)) for amount, unit in zip(amounts, units, strict=True)]
         cut += [str(name)] * (short != amounts)
         amounts = short
     texts = [number(amount) for amount in amounts]
-    symbols = set(units)
+    symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
     if symbols == {None} or not symbols:
         return str(name), texts, None
     told = UNIT_COLUMNS[str(name)]
     if len(symbols) == 1:
         return f"{name} ({symbols.pop()})", texts, told
-    return str(name), [f"{text} {unit or '?'}" for text, unit in zip(texts, units, strict=True)], told
+    known = zip(texts, units, strict=True)
+    return str(name), [text if text == NOTHING else f"{text} {unit or '?'}" for text, unit in known], told
 
 
 def number(amount: Decimal | None) -> str:
@@ -200,6 +209,10 @@ def _times(column: pd.Series) -> list[str]:
     pattern = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M:%S.%f"
     cut = None if days or seconds else -3
     return [NOTHING if moment is pd.NaT else moment.strftime(pattern)[:cut] for moment in column]
+
+
+def _percent(share: Any) -> str:
+    return f"{share:.1%}" if isinstance(share, float) and not pd.isna(share) else _plain(share)
 
 
 def _plain(value: Any) -> str:

@@ -46,10 +46,10 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     Returns
     -------
     frame of the same kind
-        The trades with ``fee_value`` (units of `token`, each step cut at 18 decimals), ``value_path``, such
-        as ``"LRC>ETH>USDT"``, and ``priced_at``, the moment of the oldest price used; null where there was
-        no price yet. With `by` a row for each group: ``fills``, ``unpriced`` (fills without a value), ``fee``
-        and ``fee_value``, sums of what is known.
+        The trades with ``fee_value`` (units of ``value_token``, which is `token`; each step cut at 18
+        decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the moment of the oldest
+        price used; null where there was no price yet. With `by` a row for each group: ``fills``,
+        ``unpriced`` (fills without a value), ``fee``, ``fee_value`` and ``value_token``; sums of the known.
 
     Raises
     ------
@@ -66,6 +66,7 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     value, path, priced_at = _valued(fills, token, market)
     columns = {
         "fee_value": from_integers(value, kinds.WIDE),
+        "value_token": pa.array([token] * len(fills), pa.string()),
         "value_path": pa.array(path, pa.string()),
         "priced_at": pa.array(priced_at, pa.timestamp("ms", "UTC"), mask=priced_at == NEVER),
     }
@@ -82,7 +83,8 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
         trades,
         {name: groups.key(name) for name in keys}
         | {"fills": groups.sum("fills"), "unpriced": pc.fill_null(unpriced, 0)}
-        | {name: groups.sum(name) for name in ("fee", "fee_value")},
+        | {name: groups.sum(name) for name in ("fee", "fee_value")}
+        | {"value_token": pa.array([token] * groups.count, pa.string())},
     )
 
 

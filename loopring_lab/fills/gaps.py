@@ -20,6 +20,7 @@ __all__ = ["all_in_cost", "price_gap"]
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
+REFERENCES = ("next", "last")
 
 
 def price_gap(
@@ -78,7 +79,7 @@ def price_gap(
 
 def all_in_cost(
     trades: Any,
-    reference: Any = "last",
+    reference: Any = "next",
     tolerance: str | pd.Timedelta | None = "1h",
     by: str | Sequence[str] | None = None,
 ) -> Any:
@@ -88,11 +89,15 @@ def all_in_cost(
     ----------
     trades : frame of pandas, pyarrow or Polars
         From `Client.trades`.
-    reference : 'last' or frame of pandas, pyarrow or Polars
-        ``'last'``: the last trade before the fill in its market, of either type and side. A frame: prices
-        with ``created_at``, ``market`` and ``price``, of which the last at or before the fill counts.
+    reference : 'next', 'last', or frame of pandas, pyarrow or Polars
+        ``'next'``: the first trade in the market after the fill's order is done, which is what the position
+        turned out to be worth (a markout). ``'last'``: the last trade before the order's first fill, its
+        arrival price; where trades are rare this is stale, and makes those look dear who trade because
+        prices have moved, such as at a pool. Both take trades of either type and side, never of the same
+        moment. A frame: prices with ``created_at``, ``market`` and ``price``, of which the last at or before
+        the fill counts.
     tolerance : str or pandas.Timedelta, optional
-        How old the reference may be; None for any age.
+        How far off in time the reference may be; None for any distance.
     by : str or sequence of str, optional
         Sum up by these columns; ``[]`` for all fills together.
 
@@ -114,19 +119,21 @@ def all_in_cost(
     """
     what = "fills.all_in_cost"
     names, within = None if by is None else keys_of(by, what), window(tolerance, what)
-    if isinstance(reference, str) and reference != "last":
-        raise LabError(f"{what}: reference={reference!r} is not known. Give 'last', or a frame of prices.")
-    itself = isinstance(reference, str)
+    if isinstance(reference, str) and reference not in REFERENCES:
+        raise LabError(
+            f"{what}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
+        )
+    own = isinstance(reference, str)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    fills = frames.local(trades, what, [*shown, "fee_bps", *(names or [])])
-    known = fills if itself else frames.local(reference, what, ["created_at", "market", "price"])
+    fills = frames.local(trades, what, [*shown, "fee_bps", "order_hash", *(names or [])])
+    known = fills if own else frames.local(reference, what, ["created_at", "market", "price"])
     here, there = codes((fills, ["market"]), (known, ["market"]))
     price, prices = (integers(as_array(frame["price"])) for frame in (fills, known))
     there = np.where(_positive(prices), there, -1)
-    place = latest(
-        milliseconds(fills["created_at"]), here, milliseconds(known["created_at"]), there,
-        strictly=itself, within=within,
-    )  # fmt: skip
+    at, moments = milliseconds(fills["created_at"]), milliseconds(known["created_at"])
+    ahead = -1 if own and reference == "next" else 1  # time turned round finds the next one
+    at = _end_of_order(fills["order_hash"], ahead * at) if own else at
+    place = latest(at, here, ahead * moments, there, strictly=own, within=within)
     against = _taken(prices, place)
     cost = _relative(price, against) * _sign(fills["side"]) + 0.0
     fee = fills["fee_bps"].to_numpy(np.float64)
@@ -134,6 +141,13 @@ def all_in_cost(
     if names is not None:
         return _grouped(trades, fills, names, "unpriced", rates)
     return _rows(trades, fills[shown], {"reference_price": from_integers(against, kinds.WIDE)} | rates)
+
+
+def _end_of_order(order: pd.Series, moments: np.ndarray) -> np.ndarray:
+    """Give the earliest moment of each fill's order; its own where the order is not known."""
+    own = pd.Series(moments)
+    first = own.groupby(order.to_numpy(object)).transform("min")
+    return first.where(order.notna().to_numpy(), own).to_numpy(np.int64)
 
 
 def _positive(numbers: np.ndarray) -> np.ndarray:
