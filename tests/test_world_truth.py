@@ -1,0 +1,131 @@
+"""The synthetic world knows what is behind its trades: fees and fills must find it out from the trades alone."""
+
+from fractions import Fraction
+from itertools import pairwise
+from statistics import median
+
+import pandas as pd
+import pytest
+
+import loopring_lab as lab
+from loopring_lab.relayer.facts import MARKETS
+from loopring_lab.relayer.world import Fill, World
+
+ACCOUNTS = [10083, 11519, 58344]
+MILLI = pd.Timedelta(1, "ms")
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    client = lab.connect()
+    return pd.concat([client.trades(account) for account in ACCOUNTS], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def taken(trades: pd.DataFrame) -> pd.DataFrame:
+    return trades[trades["role"] == "taker"].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def truth() -> dict[int, Fill]:
+    return {fill.id: fill for fill in World(seed=1).fills if fill.taker in ACCOUNTS}
+
+
+def worse_bps(fill: Fill) -> float:
+    """How much worse than the latent price a taker's fill was, in integers up to the last step."""
+    market = MARKETS[fill.market]
+    price = Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+    gap = price / Fraction(fill.latent, 10**15) - 1
+    return float(gap * 10_000) * (1 if fill.side == "BUY" else -1)
+
+
+def test_every_tier_is_the_one_charged(taken: pd.DataFrame, truth: dict[int, Fill]) -> None:
+    found = lab.fees.with_tiers(taken)
+    sure = found[found["tier_bps"].notna()]
+    assert len(sure) >= 0.999 * len(taken)
+    assert sure["tier_bps"].tolist() == [truth[number].fee_bps for number in sure["trade_id"]]
+
+
+def test_the_days_on_which_an_account_changes_tier_are_found(
+    taken: pd.DataFrame, truth: dict[int, Fill]
+) -> None:
+    for account in ACCOUNTS:
+        mine = taken[taken["account_id"] == account]
+        found = lab.fees.tiers(mine, by="fill_type")
+        found = found[found["certainty"] == "exact"]
+        spans: dict[tuple[str, int], list[int]] = {}
+        for fill in truth.values():
+            if fill.taker == account:
+                spans.setdefault((fill.venue, fill.fee_bps), []).append(fill.time_ms)
+        known = {key: (min(times), max(times)) for key, times in spans.items()}
+        read = {
+            (row.fill_type, row.tier_bps): tuple(int(t.value // 10**6) for t in (row.first, row.last))
+            for row in found.itertuples()
+        }
+        assert read == known
+
+
+def test_fees_in_dollars_are_within_a_thousandth_of_the_latent_value(
+    trades: pd.DataFrame, truth: dict[int, Fill]
+) -> None:
+    world = World(seed=1)
+    latent = Fraction(0)
+    for fill in truth.values():
+        market = MARKETS[fill.market]
+        token = market.base if fill.side == "BUY" else market.quote
+        dollars = Fraction(world.latent_dollars(token.symbol, fill.time_ms), 10**12)
+        latent += Fraction(fill.fee, 10**token.decimals) * dollars
+    found = lab.fees.in_token(trades, "USDT", by=[])
+    assert found["unpriced"].sum() <= 10
+    total = Fraction(lab.amounts.total(found["fee_value"]))
+    assert abs(total / latent - 1) < Fraction(1, 1000)
+
+
+def test_costs_against_the_latent_price_are_the_worlds_own(
+    taken: pd.DataFrame, truth: dict[int, Fill]
+) -> None:
+    rows = [truth[number] for number in taken["trade_id"]]
+    latent = taken[["created_at", "market"]].assign(
+        price=lab.amounts.to_units([fill.latent for fill in rows], 15)
+    )
+    found = lab.fills.all_in_cost(taken, latent.drop_duplicates(["created_at", "market"]), by="fill_type")
+    for row in found.itertuples():
+        own = [worse_bps(fill) for fill in rows if fill.venue == row.fill_type]
+        assert row.unpriced == 0
+        assert row.median_price_bps == pytest.approx(median(own), abs=0.01)
+
+
+def test_the_next_trade_tells_which_venue_was_cheaper_and_the_last_one_does_not(
+    taken: pd.DataFrame, truth: dict[int, Fill]
+) -> None:
+    def own(venue: str) -> float:
+        return median(worse_bps(fill) + fill.fee_bps for fill in truth.values() if fill.venue == venue)
+
+    def estimate(reference: str) -> dict[str, float]:
+        found = lab.fills.all_in_cost(taken, reference, by="fill_type")
+        return dict(zip(found["fill_type"], found["median_all_in_bps"], strict=True))
+
+    after, before = estimate("next"), estimate("last")
+    assert after["amm"] == pytest.approx(own("amm"), abs=3)
+    assert after["dex"] == pytest.approx(own("dex"), abs=3)
+    assert own("dex") - own("amm") > 10
+    assert after["dex"] - after["amm"] == pytest.approx(own("dex") - own("amm"), abs=4)
+    assert before["dex"] - before["amm"] < 0
+
+
+def test_the_pool_takes_the_large_orders_as_the_router_sends_them(
+    taken: pd.DataFrame, truth: dict[int, Fill]
+) -> None:
+    profile = lab.fills.size_profile(taken, 5)
+    share = profile[(profile["quote"] == "USDC") & (profile["fill_type"] == "amm")].set_index("quantile")
+    sizes = sorted(
+        (fill.quote, fill.venue) for fill in truth.values() if MARKETS[fill.market].quote.symbol == "USDC"
+    )
+    edges = [-(-len(sizes) * part // 5) for part in range(6)]
+    own = [
+        sum(venue == "amm" for _, venue in sizes[start:stop]) / (stop - start)
+        for start, stop in pairwise(edges)
+    ]
+    assert share["share"].tolist() == pytest.approx(own, abs=0.01)
+    assert share["share"].is_monotonic_increasing
+    assert share.loc[5, "share"] > 0.5 > share.loc[4, "share"]
