@@ -99,3 +99,26 @@ def test_an_empty_frame_shows_its_columns() -> None:
 def test_options_are_checked(how: dict[str, Any], said: str) -> None:
     with pytest.raises(lab.LabError, match=said):
         show(read(page([row()])), **how)
+
+
+def test_summaries_carry_tokens_and_percentages() -> None:
+    summary = pd.DataFrame(
+        {
+            "volume": to_units(["15", None, "25"], 1),
+            "base": ["ETH", None, "LRC"],
+            "fee_value": to_units(["1", "2", "3"], 0),
+            "value_token": ["USDT"] * 3,
+            "zero_fee_share": [0.125, None, 1.0],
+            "bps": [12.345, None, 0.0],
+        }
+    )
+    shown = show(summary).frame
+    assert shown.columns.tolist() == ["volume", "fee_value (USDT)", "zero_fee_share", "bps"]
+    assert shown["volume"].tolist() == ["1.5 ETH", "-", "2.5 LRC"]
+    assert shown["zero_fee_share"].tolist() == ["12.5%", "-", "100.0%"]
+    assert shown["bps"].tolist() == ["12.35", "-", "0.00"]
+
+
+def test_an_unknown_amount_does_not_keep_a_symbol_out_of_the_heading() -> None:
+    frame = pd.DataFrame({"vwap": to_units(["15", None], 1), "quote": ["ETH", None]})
+    assert show(frame).frame.to_dict("list") == {"vwap (ETH)": ["1.5", "-"]}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engines import frames, kinds
-from loopring_lab.engines.cube import Groups, ratio
+from loopring_lab.engines.groups import Groups, ratio
 
 __all__ = ["amounts_of", "answer", "share_of"]
 
@@ -28,17 +28,18 @@ def amounts_of(groups: Groups) -> dict[str, pa.Array]:
     dict of pyarrow.Array
         ``fills``; ``base`` and ``volume``, ``quote`` and ``notional``, ``fee_token`` with ``received``
         (gross) and ``fee``: a token and the sum of what is known in it, null where a group mixes tokens;
-        ``bps``, the fee per received amount of the fills of which both are known; ``median_bps``;
+        ``bps``, the fee per received amount of the fills of which all amounts are known; ``median_bps``;
         ``zero_fee_share`` of the fills whose fee is known; ``unknown``, fills with an amount that is not
         known.
     """
     table = groups.table
     clear = np.asarray(table["unknown"]) == 0
     token = groups.only("fee_token")
-    charged = pc.if_else(token.is_valid(), groups.sum("fee", clear), pa.scalar(None, table["fee"].type))
-    fills, rated = groups.sum("fills"), groups.sum("fills", table["fee"].is_valid().to_numpy())
+    rated = clear & table["received"].is_valid().to_numpy()
+    fee = pc.if_else(token.is_valid(), groups.sum("fee", rated), pa.scalar(None, table["fee"].type))
+    charged = groups.sum("charged", np.asarray(table["charged"]) > 0)
     return {
-        "fills": fills,
+        "fills": groups.sum("fills"),
         "base": groups.only("base"),
         "volume": _in_one(groups, "base", "size"),
         "quote": groups.only("quote"),
@@ -46,9 +47,9 @@ def amounts_of(groups: Groups) -> dict[str, pa.Array]:
         "fee_token": token,
         "received": _in_one(groups, "fee_token", "received"),
         "fee": _in_one(groups, "fee_token", "fee"),
-        "bps": ratio(charged, groups.sum("received", clear), 10_000),
+        "bps": ratio(fee, groups.sum("received", rated), 10_000),
         "median_bps": pa.array(groups.median_bps(), from_pandas=True),
-        "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), rated.cast(pa.float64())),
+        "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
         "unknown": groups.sum("fills", ~clear).fill_null(0),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -56,8 +58,8 @@ def latest(
         place = np.searchsorted(sorted_moments[start:stop], moments[mine] - strictly, "right") - 1
         found[mine] = np.where(place < 0, -1, order[start + np.maximum(place, 0)])
     if within is not None:
-        old = (found >= 0) & (moments - known_moments[found] > within)
-        found[old] = -1
+        some = np.flatnonzero(found >= 0)
+        found[some[moments[some] - known_moments[found[some]] > within]] = -1
     return found
 
 
@@ -79,7 +81,10 @@ def window(tolerance: Any, what: str) -> int | None:
     """Read a tolerance such as ``"60s"`` as milliseconds, or raise a `LabError`."""
     if tolerance is None:
         return None
-    span = pd.to_timedelta(tolerance, errors="coerce") if isinstance(tolerance, str) else tolerance
+    if isinstance(tolerance, str):
+        tolerance = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), tolerance)
+    told = isinstance(tolerance, (str, timedelta, np.timedelta64))
+    span = pd.to_timedelta(tolerance, errors="coerce") if told else None
     if not isinstance(span, pd.Timedelta) or span < pd.Timedelta(0):
         raise LabError(
             f"{what}: tolerance={tolerance!r} is not a length of time. Give one like '60s' or '1h', or None."

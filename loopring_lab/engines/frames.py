@@ -9,7 +9,7 @@ import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.engines.kinds import AMOUNTS, MOMENT, WIDE, cast, kind, opened, portable
+from loopring_lab.engines.kinds import AMOUNTS, MOMENT, WIDE, cast, flat, kind, opened, partitions, portable
 from loopring_lab.errors import LabError
 
 __all__ = ["as_kind_of", "batches", "extended", "local"]
@@ -69,7 +69,7 @@ def extended(frame: Any, columns: dict[str, pa.Array]) -> Any:
     frame : frame of pandas, pyarrow or Polars
         What a caller gave.
     columns : dict of pyarrow.Array
-        New ones, in the order of its rows.
+        New ones, in the order of its rows. They take the place of columns of the same name.
 
     Returns
     -------
@@ -78,15 +78,17 @@ def extended(frame: Any, columns: dict[str, pa.Array]) -> Any:
     """
     engine = kind(frame)
     if engine == "pyarrow":
+        kept = frame.select([name for name in frame.column_names if name not in columns])
         for name, column in columns.items():
-            frame = frame.append_column(name, column)
-        return frame
+            kept = kept.append_column(name, column)
+        return kept
     fresh = as_kind_of(
         frame.head(0) if engine == "pandas" else frame.lazy().collect().head(0), pa.table(columns)
     )
     if engine == "pandas":
-        return frame.assign(**{name: fresh[name].array for name in fresh})
-    whole = frame.lazy().collect().hstack(fresh)
+        kept = frame.drop(columns=list(columns), errors="ignore")
+        return kept.assign(**{name: fresh[name].array for name in fresh})
+    whole = frame.lazy().collect().drop(fresh.columns, strict=False).hstack(fresh)
     return whole.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else whole
 
 
@@ -107,6 +109,10 @@ def batches(frame: Any, columns: Sequence[str], what: str) -> Iterator[pa.Table]
     pyarrow.Table
         At most about a million rows: amounts as ``decimal256(37, 18)``, ``created_at`` as ``moment``.
     """
+    if kind(frame) == "dask":
+        for part in partitions(frame, columns, what):
+            yield from batches(part.compute(), columns, what)
+        return
     lazy = opened(frame, columns, what)
     for part in _parts(lazy, kind(frame)):
         for start in range(0, max(len(part), 1), BATCH):
@@ -166,12 +172,12 @@ def in_memory(frame: Any, what: str) -> str:
 def plain(part: pa.Table) -> pa.Table:
     """Write categories out as strings, amounts as ``decimal256(37, 18)``, moments as integers."""
     for place, field in enumerate(part.schema):
-        if pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
-            part = part.set_column(place, field.name, part[field.name].cast(pa.string()))
-        elif field.name in AMOUNTS and field.type != WIDE:
-            part = part.set_column(place, field.name, cast(part[field.name], WIDE, field.name))
-        elif field.name == "moment" and field.type != pa.int64():
-            part = part.set_column(place, field.name, part[field.name].cast(pa.int64()))
+        column = flat(part[field.name], field.name)
+        if field.name in AMOUNTS and field.type != WIDE:
+            column = cast(column, WIDE, field.name)
+        elif field.name == "moment":
+            column = column.cast(pa.int64())
+        part = part.set_column(place, field.name, column)
     return part
 
 
@@ -181,9 +187,6 @@ def _parts(lazy: Any, engine: str) -> Iterator[pa.Table]:
         reader = native.to_arrow_reader(BATCH)
         yield from (pa.Table.from_batches([batch]) for batch in reader)
         yield reader.schema.empty_table()
-    elif engine == "dask":
-        for part in native.to_delayed():
-            yield pa.Table.from_pandas(part.compute(), preserve_index=False)
     elif engine == "spark":
         yield native.toArrow()
     else:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts import AMOUNT
 from loopring_lab.errors import AmountError, LabError
 
-__all__ = ["opened", "portable"]
+__all__ = ["keys_of", "opened", "portable"]
 
 AMOUNTS = ("size", "price", "notional", "fee")
+OWN = {
+    "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
+    "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
+    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share",
+    *(f"{name} {working}" for name in AMOUNTS for working in ("known", "as float")),
+}  # fmt: skip
 WIDE = pa.decimal256(37, 18)
 PORTABLE = pa.decimal128(38, 18)
 MOMENT = pa.timestamp("ms", "UTC")
+NESTED = (nw.List, nw.Struct, nw.Array, nw.Object)
 NAMES = {
-    nw.Implementation.PANDAS: "pandas",
-    nw.Implementation.PYARROW: "pyarrow",
     nw.Implementation.POLARS: "polars",
     nw.Implementation.DUCKDB: "duckdb",
     nw.Implementation.DASK: "dask",
@@ -46,8 +50,10 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
 
     Raises
     ------
+    LabError
+        It is no such frame, or a time is finer than a millisecond.
     AmountError
-        An amount has more than 20 digits before the point or 18 after it.
+        An amount has more than 19 digits before the point or 18 after it.
 
     Examples
     --------
@@ -55,20 +61,64 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     >>> portable(pd.DataFrame({"fee": to_units(["1"], 18)})).schema.field("fee").type
     Decimal128Type(decimal128(38, 18))
     """
-    columns = trades.columns if isinstance(trades, pd.DataFrame) else trades.column_names
-    table = _arrow(trades, list(columns), "engines.portable")
+    what = "engines.portable"
+    if kind(trades) not in ("pandas", "pyarrow"):
+        raise LabError(f"{what} takes a pandas or pyarrow frame. Give the {kind(trades)} frame as it is.")
+    table = _arrow(trades, _names(trades, what), what)
     for place, field in enumerate(table.schema):
+        column = flat(table[field.name], field.name)
         if pa.types.is_decimal(field.type):
-            table = table.set_column(place, field.name, cast(table[field.name], PORTABLE, field.name))
-        elif pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
-            table = table.set_column(place, field.name, table[field.name].cast(pa.string()))
+            column = cast(column, PORTABLE, field.name)
         elif pa.types.is_timestamp(field.type) and field.type.tz:
-            table = table.set_column(place, field.name, table[field.name].cast(MOMENT))
+            column = _in_milliseconds(column, field.name)
+        table = table.set_column(place, field.name, column)
     return table.replace_schema_metadata(None)
+
+
+def keys_of(by: Any, what: str, *own: str) -> list[str]:
+    """Read ``by=``: names of columns to group by.
+
+    Parameters
+    ----------
+    by : str, sequence of str or None
+        As a caller gave it.
+    what : str
+        The function asked for, for error messages.
+    *own : str
+        Further names that its answer has of its own.
+
+    Returns
+    -------
+    list of str
+        Each once, in order.
+
+    Raises
+    ------
+    LabError
+        It is no list of names, or one is an amount, the time, twice there, or a name that answers have.
+    """
+    several = isinstance(by, Iterable) and not isinstance(by, str)
+    names: list[str] = [] if by is None else list(by) if several else [by]
+    for name in names:
+        hint = _unfit(name, own) or ("Name it once." if names.count(name) > 1 else "")
+        if hint:
+            raise LabError(f"{what}: by= cannot take {name!r}. {hint}")
+    return names
+
+
+def _unfit(name: object, own: Sequence[str]) -> str:
+    """Say why a column cannot be grouped by; nothing if it can."""
+    if name == "created_at":
+        return "Periods are asked for with every=."
+    if not isinstance(name, str) or name in (*AMOUNTS, "fee_bps"):
+        return "Use columns such as market."
+    return "Answers have a column of that name: rename yours." if name in OWN or name in own else ""
 
 
 def kind(frame: Any) -> str:
     """Name the engine of a frame, or raise a `LabError`."""
+    if isinstance(frame, (pd.DataFrame, pa.Table)):
+        return "pandas" if isinstance(frame, pd.DataFrame) else "pyarrow"
     opened = nw.from_native(frame, pass_through=True)
     known = NAMES.get(opened.implementation) if isinstance(opened, (nw.DataFrame, nw.LazyFrame)) else None
     if known is None:
@@ -84,7 +134,7 @@ def opened(frame: Any, columns: Sequence[str], what: str) -> Any:
 
     Parameters
     ----------
-    frame : frame of any engine
+    frame : frame of any engine but Dask, whose partitions are opened each by itself
         Trades.
     columns : sequence of str
         Those needed.
@@ -104,21 +154,9 @@ def opened(frame: Any, columns: Sequence[str], what: str) -> Any:
         An amount is not a decimal.
     """
     engine = kind(frame)
-    table: Any = nw.from_native(frame)
-    schema = dict(table.collect_schema()) if engine != "pandas" else dict.fromkeys(frame.columns)
-    for name in columns:
-        if name not in schema:
-            raise missing(name, list(schema), what)
-    if engine in ("pandas", "pyarrow"):
-        table = nw.from_native(_arrow(frame, columns, what))
-        schema = dict(table.schema)
-    elif engine == "dask":
-        wrong = [n for n in AMOUNTS if n in columns and not _is_decimal(frame.dtypes[n])]
-        _exact(wrong[:1], {name: frame.dtypes[name] for name in wrong}, what)
-        table = nw.from_native(frame[list(columns)].astype({n: AMOUNT for n in AMOUNTS if n in columns}))
-    else:
-        _exact([n for n in AMOUNTS if n in columns and not isinstance(schema[n], nw.Decimal)], schema, what)
-        table = table.select(*columns)
+    table, schema = _chosen(frame, engine, columns, what)
+    if "fee_bps" in columns:
+        table = _with_rate(table, schema["fee_bps"], what)
     if "created_at" not in columns:
         return table
     zoned = schema["created_at"]
@@ -130,11 +168,25 @@ def opened(frame: Any, columns: Sequence[str], what: str) -> Any:
     return _with_moment(table, engine).drop("created_at")
 
 
+def partitions(frame: Any, columns: Sequence[str], what: str) -> list[Any]:
+    """Give the partitions of a Dask frame with the columns needed: pandas frames, still to be computed."""
+    _there(columns, list(frame.columns), what)
+    parts: list[Any] = frame[list(dict.fromkeys(columns))].to_delayed()
+    return parts
+
+
 def missing(name: str, there: Sequence[str], what: str) -> LabError:
     """Say that a column is not there, and which may be meant."""
-    near = difflib.get_close_matches(name, there, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(map(str, there))}."
+    near = difflib.get_close_matches(str(name), map(str, there), 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(map(str, there)) or 'no columns'}."
     return LabError(f"{what}: the frame has no column {name!r}. {hint}")
+
+
+def unordered(name: str, type_: Any, what: str) -> LabError:
+    """Say that a column's values cannot be grouped by."""
+    return LabError(
+        f"{what}: {name!r} is {type_}, whose values have no order to group by. Make them texts or numbers."
+    )
 
 
 def cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -148,14 +200,36 @@ def cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray
         ) from None
 
 
+def flat(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Write categories out, and texts as strings; refuse what engines do not know, such as intervals."""
+    if pa.types.is_dictionary(column.type):
+        if _is_nested(column.type):
+            raise LabError(
+                f"{name!r} is {column.type}, which engines do not know. Make its values texts or numbers."
+            )
+        column = column.cast(column.type.value_type)
+    return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
+
+
+def _in_milliseconds(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    try:
+        return column.cast(MOMENT)
+    except pa.ArrowInvalid:
+        raise LabError(
+            f"{name}: a time is finer than a millisecond. Cut it with .dt.floor('ms'), or leave the column "
+            "out."
+        ) from None
+
+
 def _arrow(frame: pd.DataFrame | pa.Table, columns: Sequence[str], what: str) -> pa.Table:
     """Take columns as Arrow: one dictionary a column, amounts as 256-bit decimals."""
     if isinstance(frame, pd.DataFrame):
         try:
             frame = pa.Table.from_pandas(frame[list(columns)], preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise LabError(
-                f"{what}: the frame holds what Arrow does not: {error}. Clean that column first."
+                f"{what}: the frame holds what Arrow does not: {'; '.join(map(str, error.args))}. Clean that "
+                "column first."
             ) from None
     table = frame.select(list(columns)).unify_dictionaries()
     floats = [n for n in AMOUNTS if n in columns and not _is_decimal_or_null(table.schema.field(n).type)]
@@ -170,16 +244,60 @@ def _is_decimal_or_null(type_: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(type_) or pa.types.is_null(type_))
 
 
-def _is_decimal(dtype: Any) -> bool:
-    return bool(isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype))
-
-
-def _exact(wrong: Sequence[str], types: dict[str, Any], what: str) -> None:
+def _exact(wrong: Sequence[str], types: Any, what: str) -> None:
     if wrong:
         raise AmountError(
             f"{what}: {wrong[0]} is {types[wrong[0]]}, not an exact amount. Give decimals, as client.trades "
             "and lab.engines.portable do; Dask reads them with read_parquet(..., dtype_backend='pyarrow')."
         )
+
+
+def _chosen(frame: Any, engine: str, columns: Sequence[str], what: str) -> tuple[Any, dict[str, Any]]:
+    """Give columns as narwhals takes them, with their types: amounts exact, nothing nested."""
+    if engine in ("pandas", "pyarrow"):
+        _there(columns, _names(frame, what), what)
+        arrow = _arrow(frame, columns, what)
+        _flat_only({field.name: field.type for field in arrow.schema}, _is_nested, what)
+        table: Any = nw.from_native(arrow)
+        return table, dict(table.schema)
+    table = nw.from_native(frame)
+    schema = dict(table.collect_schema())
+    _there(columns, list(schema), what)
+    _flat_only({name: schema[name] for name in columns}, lambda dtype: isinstance(dtype, NESTED), what)
+    amounts = [name for name in AMOUNTS if name in columns]
+    _exact([name for name in amounts if not isinstance(schema[name], nw.Decimal)], schema, what)
+    return table.select(*columns), schema
+
+
+def _there(columns: Sequence[str], names: list[str], what: str) -> None:
+    for name in columns:
+        if name not in names:
+            raise missing(name, names, what)
+
+
+def _flat_only(types: Mapping[str, Any], nested: Callable[[Any], bool], what: str) -> None:
+    for name, type_ in types.items():
+        if nested(type_):
+            raise unordered(name, type_, what)
+
+
+def _is_nested(type_: pa.DataType) -> bool:
+    inner = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return bool(pa.types.is_nested(inner) or isinstance(inner, pa.BaseExtensionType))
+
+
+def _names(frame: pd.DataFrame | pa.Table, what: str) -> list[str]:
+    names = list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.column_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise LabError(f"{what}: the frame has two columns {twice!r}. Drop or rename one of them.")
+    return names
+
+
+def _with_rate(table: Any, dtype: Any, what: str) -> Any:
+    if not dtype.is_numeric() and dtype != nw.Unknown:
+        raise LabError(f"{what}: fee_bps is {dtype}, not a number. Give basis points as float64.")
+    return table if dtype == nw.Float64 else table.with_columns(nw.col("fee_bps").cast(nw.Float64))
 
 
 def _with_moment(table: Any, engine: str) -> Any:

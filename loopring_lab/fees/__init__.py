@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engines.answers import amounts_of, answer
-from loopring_lab.engines.cube import Groups, cube, keys_of
+from loopring_lab.engines.cube import cube, keys_of
+from loopring_lab.engines.groups import Groups
 from loopring_lab.fees.schedule import schedule_check
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -80,11 +81,11 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
     """
-    return _summed("fees.over_time", trades, keys_of(by, "fees.over_time"), every)
+    return _summed("fees.over_time", trades, keys_of(by, "fees.over_time"), str(every))
 
 
 def _summed(what: str, trades: Any, by: list[str], every: str | None = None) -> Any:
     table = cube(trades, by, what, every)
-    keys = list(dict.fromkeys([*(["period"] if every else []), *by, "fee_token"]))
+    keys = list(dict.fromkeys([*(["period"] if every is not None else []), *by, "fee_token"]))
     groups = Groups(table, keys)
     return answer(trades, {name: groups.key(name) for name in keys} | amounts_of(groups))

@@ -22,6 +22,7 @@ WHAT = "fees.schedule_check"
 WHOLE = 10_000
 SHOWN = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 TIMES = ("since", "until")
+EPOCH = pd.Timestamp(0, tz="UTC")
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
@@ -86,7 +87,9 @@ class _Line(NamedTuple):
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
         schedule = [{k: v for k, v in line.items() if not pd.isna(v)} for line in schedule.to_dict("records")]
-    if not isinstance(schedule, Iterable) or isinstance(schedule, (str, Mapping)):
+    if isinstance(schedule, Mapping):
+        schedule = [schedule]
+    if not isinstance(schedule, Iterable) or isinstance(schedule, str):
         return [_Line({}, None, None, _rate(schedule, "schedule"))]
     return [_line(number, line) for number, line in enumerate(schedule)]
 
@@ -95,6 +98,10 @@ def _line(number: int, line: Any) -> _Line:
     if not isinstance(line, Mapping) or "bps" not in line:
         raise LabError(
             f"{WHAT}: line {number} of the schedule, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}."
+        )
+    if "created_at" in line:
+        raise LabError(
+            f"{WHAT}: line {number} of the schedule names created_at. Say since and until instead."
         )
     match = {name: value for name, value in line.items() if name not in ("bps", *TIMES)}
     return _Line(match, *_span(line, number), _rate(line["bps"], f"line {number} of the schedule"))
@@ -113,7 +120,7 @@ def _moment(value: Any, number: int, name: str) -> int | None:
         raise LabError(
             f"{WHAT}: line {number} of the schedule: {name}={value!r} is not a time. Give '2022-03-31'."
         )
-    return int(stamp.timestamp() * 1000)
+    return int((stamp.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
 
 
 def _rate(value: Any, where: str) -> Fraction:

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import absent, integers
 from loopring_lab.engines import frames
 from loopring_lab.engines.answers import answer, share_of
-from loopring_lab.engines.cube import Groups, keys_of
+from loopring_lab.engines.cube import keys_of
+from loopring_lab.engines.groups import Groups
 from loopring_lab.engines.periods import Period
+from loopring_lab.errors import LabError
 
 __all__ = ["Fees", "tiers", "with_tiers"]
 
@@ -68,9 +70,9 @@ def tiers(
         An amount is not an exact decimal.
     """
     what = "fees.tiers"
-    names = keys_of(by, what)
-    period = Period.of(every) if every else None
-    keys = [*(["period"] if every else []), *names]
+    names = keys_of(by, what, "tier_bps", "certainty", "low", "high")
+    period = None if every is None else Period.of(every)
+    keys = [*(["period"] if period else []), *names]
     counted = pa.concat_tables(
         [
             _counted(part, low, high, names, period)
@@ -146,7 +148,10 @@ class Fees:
         size, notional, fee = (integers(part[name]) for name in ("size", "notional", "fee"))
         missing = [absent(values) for values in (size, notional, fee)]
         self.known = ~missing[2] & ~missing[0] & (in_base | (in_quote & ~missing[1]))
-        size, notional, self.fee = (np.where(self.known, values, 0) for values in (size, notional, fee))
+        size, notional, self.fee = (
+            np.where(self.known & ~none, values, 0)
+            for values, none in zip((size, notional, fee), missing, strict=True)
+        )
         self.least = np.where(in_quote, notional, size)
         self.most = np.where(in_quote & self.known, notional + size // PRICE_STEP + 2, size)
 
@@ -162,14 +167,17 @@ def _bounds(
         unit = np.array([units.get(token, 10**PLACES) for token in part["fee_token"].to_pylist()], object)
         low = -(-fees.fee * WHOLE // np.where(fees.most == 0, 1, fees.most))
         high = -(-(fees.fee + unit) * WHOLE // np.where(fees.least == 0, 1, fees.least)) - 1
-        high = np.where(fees.least == 0, WHOLE, np.minimum(high, WHOLE))
+        low = np.where((low < 0) | (low > WHOLE), WHOLE + 1, low)
+        high = np.where(fees.least == 0, WHOLE, np.clip(high, -1, WHOLE))
         low, high = (np.where(fees.known, bound, -1).astype(np.int64) for bound in (low, high))
         yield part, low, high
 
 
-def _units(parts: Iterator[pa.Table], tokens: pd.DataFrame | None) -> Mapping[str | None, int]:
+def _units(parts: Iterator[pa.Table], tokens: Any) -> Mapping[str | None, int]:
     """Find each token's smallest unit, in integers of 1e-18 units."""
     if tokens is not None:
+        if not isinstance(tokens, pd.DataFrame) or "decimals" not in tokens:
+            raise LabError("tokens= has no column 'decimals'. Give what client.tokens() gives, or None.")
         known = tokens["decimals"].dropna().items()
         return {str(symbol): 10 ** max(0, PLACES - int(decimals)) for symbol, decimals in known}
     divisors: dict[str | None, int] = {}

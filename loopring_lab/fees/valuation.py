@@ -16,7 +16,8 @@ from loopring_lab.amounts.scaling import absent, as_array, from_integers, intege
 from loopring_lab.engines import frames, kinds
 from loopring_lab.engines.answers import answer
 from loopring_lab.engines.asof import NEVER, latest, milliseconds
-from loopring_lab.engines.cube import Groups, keys_of
+from loopring_lab.engines.cube import keys_of
+from loopring_lab.engines.groups import Groups
 from loopring_lab.errors import LabError
 
 __all__ = ["in_token"]
@@ -58,11 +59,12 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     AmountError
         An amount is not an exact decimal, or a value does not fit.
     """
-    names = None if by is None else keys_of(by, WHAT)
+    names = None if by is None else keys_of(by, WHAT, "fee_value", "value_token")
     fills = frames.local(trades, WHAT, ["created_at", "fee_token", "fee", *(names or [])])
     known = frames.local(trades if prices is None else prices, WHAT, ["created_at", "base", "quote", "price"])
     market = _Market(known)
-    _check(token, {*market.names, *fills["fee_token"].dropna()})
+    if len(fills):
+        _check(token, {*market.names, *fills["fee_token"].dropna()})
     value, path, priced_at = _valued(fills, token, market)
     columns = {
         "fee_value": from_integers(value, kinds.WIDE),
@@ -169,8 +171,8 @@ def _stops(pairs: list[tuple[str, str]], here: str) -> list[str]:
     return stops
 
 
-def _check(token: str, names: set[str]) -> None:
-    if token not in names:
+def _check(token: Any, names: set[str]) -> None:
+    if not isinstance(token, str) or token not in names:
         near = difflib.get_close_matches(str(token), sorted(names), 1)
         hint = (
             f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(sorted(names)) or 'no tokens'}."

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import from_integers, integers
 from loopring_lab.engines.answers import amounts_of, answer, share_of
-from loopring_lab.engines.cube import SUM, Groups, cube, keys_of, ratio
+from loopring_lab.engines.cube import SUM, cube, keys_of
+from loopring_lab.engines.groups import Groups, ratio
 from loopring_lab.fills.gaps import all_in_cost, price_gap
 from loopring_lab.fills.sizes import size_profile
 
@@ -53,7 +54,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     """
     names = keys_of(by, "fills.breakdown")
     table = cube(trades, [*names, "fill_type"], "fills.breakdown", every)
-    around = [*(["period"] if every else []), *(name for name in names if name != "fill_type")]
+    around = [*(["period"] if every is not None else []), *(name for name in names if name != "fill_type")]
     groups = Groups(table, [*around, "fill_type"])
     amounts = amounts_of(groups)
     fills = amounts.pop("fills")
@@ -90,7 +91,9 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = keys_of(by, "fills.vwap")
     table = cube(trades, names, "fills.vwap", every)
-    groups = Groups(table, list(dict.fromkeys([*(["period"] if every else []), *names, "base", "quote"])))
+    groups = Groups(
+        table, list(dict.fromkeys([*(["period"] if every is not None else []), *names, "base", "quote"]))
+    )
     clear = np.asarray(table["unknown"]) == 0
     volume, notional = groups.sum("size", clear), groups.sum("notional", clear)
     return answer(

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import frames
 from loopring_lab.engines.answers import answer, share_of
-from loopring_lab.engines.cube import MILLI, SUM, Groups, keys_of, ratio
+from loopring_lab.engines.cube import MILLI, SUM, keys_of
+from loopring_lab.engines.groups import Groups, ratio
 from loopring_lab.errors import LabError
 
 __all__ = ["size_profile"]
@@ -51,7 +52,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     what = "fills.size_profile"
     if type(quantiles) is not int or not 1 <= quantiles <= MOST:
         raise LabError(f"{what}: quantiles={quantiles!r}. Give a whole number from 1 to {MOST}, such as 10.")
-    around = list(dict.fromkeys([*keys_of(by, what), "quote"]))
+    around = list(dict.fromkeys([*keys_of(by, what, "whole"), "quote"]))
     needed = list(dict.fromkeys([*around, "fill_type", "notional", "fee_bps"]))
     table = pa.concat_tables(list(frames.batches(trades, needed, what)))
     table = table.append_column("whole", pa.array(Groups(table, around).ids))
@@ -83,9 +84,9 @@ def _parts(table: pa.Table, quantiles: int) -> pa.Array:
     whole, size = table["whole"].to_numpy(), table["notional"].combine_chunks()
     known = size.is_valid().to_numpy(zero_copy_only=False)
     start = np.searchsorted(whole, whole, "left")
-    counts = np.bincount(whole[known], minlength=1)
+    counts = np.bincount(whole[known], minlength=int(whole.max(initial=0)) + 1)
     position = np.arange(len(whole)) - start
-    number = position * quantiles // np.maximum(counts[whole] if len(whole) else whole, 1) + 1
+    number = position * quantiles // np.maximum(counts[whole], 1) + 1
     if len(whole) > 1:
         same = pc.fill_null(pc.equal(size[1:], size[:-1]), False).to_numpy(zero_copy_only=False)
         fresh = np.concatenate([[True], ~(same & (whole[1:] == whole[:-1]))])

@@ -92,7 +92,7 @@ def trades(
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(read, wire.groups(every)))
     parts = parts or [read((0, []))]
-    return _frame(_ordered(parts), listing, account_id)
+    return joined(parts, listing, account_id)
 
 
 def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
@@ -127,6 +127,11 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     reasons = ["; ".join(filter(None, pair)) for pair in zip(noted, repeated, strict=True)]
     found = trades.assign(reason=pd.array(reasons, dtype=TEXT))
     return found.loc[found["reason"] != "", ["reason", *trades.columns]]
+
+
+def joined(parts: list[pa.Table], listing: Listing, account_id: int | None = None) -> pd.DataFrame:
+    """Make the frame of typed rows, whatever their order: oldest first, each row once."""
+    return _frame(_ordered(parts), listing, account_id)
 
 
 def _ordered(parts: list[pa.Table]) -> pa.Table:

@@ -1,0 +1,146 @@
+"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from loopring_lab.engines import portable
+
+ZONE = "Asia/Kolkata"  # of the sessions: not UTC, and no whole number of hours from it
+WIDE = pa.decimal256(37, 18)
+MOMENT = pa.timestamp("ms", "UTC")
+IN_MEMORY = ("pandas", "pyarrow", "polars", "polars, lazy")
+OTHERS = ("duckdb", "dask", "spark")
+ENGINES = (*IN_MEMORY, *OTHERS)
+FAST = ("pandas", "polars", "duckdb")
+QUICK = ENGINES[:-1]  # all but Spark
+
+
+def on(engine: str, frame: pd.DataFrame) -> Any:
+    """Give a pandas frame as one of the engine's; Dask gets three partitions, one of them empty."""
+    if engine == "pandas":
+        return frame
+    if engine == "pyarrow":
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if engine == "dask":
+        dask = pytest.importorskip("dask.dataframe")
+        cut = len(frame) // 3
+        parts = [frame.iloc[:cut], frame.iloc[:0], frame.iloc[cut:]]
+        return dask.concat([dask.from_pandas(part, npartitions=1) for part in parts])
+    return from_arrow(engine, portable(frame))
+
+
+def from_arrow(engine: str, table: pa.Table) -> Any:
+    """Give an Arrow table as a frame of Polars, DuckDB or Spark."""
+    if engine == "duckdb":
+        return duckdb_session().from_arrow(table)
+    if engine == "spark":
+        return quietly(spark_session().createDataFrame, table)
+    polars = pytest.importorskip("polars")
+    made = polars.from_arrow(table)
+    return made.lazy() if engine == "polars, lazy" else made
+
+
+def read_from(engine: str, folder: Path) -> Any:
+    """Open the Parquet files of a folder with the engine's own reader."""
+    files = f"{folder}/*.parquet"
+    if engine == "pandas":
+        return pd.read_parquet(folder, dtype_backend="pyarrow")
+    if engine == "pyarrow":
+        return pq.read_table(folder)
+    if engine == "dask":
+        return pytest.importorskip("dask.dataframe").read_parquet(files, dtype_backend="pyarrow")
+    if engine == "duckdb":
+        return duckdb_session().read_parquet(files)
+    if engine == "spark":
+        return spark_session().read.parquet(str(folder))
+    polars = pytest.importorskip("polars")
+    return polars.scan_parquet(files) if engine == "polars, lazy" else polars.read_parquet(files)
+
+
+def collected(frame: Any) -> pa.Table:
+    """Collect a frame of any engine as Arrow: exact amounts as 256-bit decimals, times in UTC."""
+    table = _collected(frame)
+    for place, field in enumerate(table.schema):
+        column = table[field.name]
+        if pa.types.is_decimal(field.type):
+            column = column.cast(WIDE)
+        elif pa.types.is_timestamp(field.type):
+            assert field.type.tz is not None
+            column = column.cast(MOMENT)
+        elif pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
+            column = column.cast(pa.string())
+        table = table.set_column(place, field.name, column)
+    return table.replace_schema_metadata(None)
+
+
+def _collected(frame: Any) -> pa.Table:
+    if isinstance(frame, pa.Table):
+        return frame
+    if hasattr(frame, "dask"):
+        frame = frame.compute()
+    if isinstance(frame, pd.DataFrame):
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if hasattr(frame, "sparkSession"):
+        return quietly(frame.toArrow)
+    if hasattr(frame, "to_arrow_table"):
+        return frame.to_arrow_table()
+    return frame.lazy().collect().to_arrow()
+
+
+def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do what engines warn of that do not know pandas 3.1 yet."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)
+        return work(*arguments)
+
+
+@functools.cache
+def duckdb_session() -> Any:
+    session = pytest.importorskip("duckdb").connect()
+    session.execute(f"SET TimeZone = '{ZONE}'")
+    return session
+
+
+@functools.cache
+def spark_session() -> Any:
+    pytest.importorskip("pyspark")
+    if not (shutil.which("java") or "JAVA_HOME" in os.environ):
+        pytest.skip("Spark needs Java, which is not installed here")
+    return quietly(_spark_session)
+
+
+def _spark_session() -> Any:
+    from pyspark.sql import SparkSession
+
+    folder = tempfile.TemporaryDirectory(prefix="loopring-lab-spark-")
+    settings = {
+        "spark.sql.session.timeZone": ZONE,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone={ZONE} -Dderby.system.home={folder.name}",
+        "spark.local.dir": folder.name,
+        "spark.sql.warehouse.dir": f"{folder.name}/warehouse",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "OFF",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("loopring-lab tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    atexit.register(folder.cleanup)
+    atexit.register(session.stop)
+    return session

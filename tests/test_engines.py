@@ -1,0 +1,355 @@
+"""One test body over every engine: each function of fees and fills, to the last digit, against loops by hand."""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import by_hand
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from engines_at_hand import (
+    ENGINES,
+    FAST,
+    IN_MEMORY,
+    OTHERS,
+    QUICK,
+    WIDE,
+    collected,
+    on,
+    quietly,
+    read_from,
+    spark_session,
+)
+from hypothesis import given, settings
+from making import DECIMALS, SYMBOLS, row, tokens
+from odd_trades import Drawn, frame_of, histories, many
+
+import loopring_lab as lab
+from loopring_lab.amounts import to_units
+from loopring_lab.engines import portable
+from loopring_lab.errors import AmountError, LabError
+
+UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
+ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
+BY = ["market", "fill_type", "role"]
+
+Ask = Callable[[Any], Any]
+ByHand = Callable[[pd.DataFrame], by_hand.Answer]
+
+
+@functools.cache
+def odd() -> pd.DataFrame:
+    """Many histories, each under its own label, with odd rows of every kind."""
+    frame = many(200)
+    assert len(frame) > 1000
+    odd_rows = [
+        frame[name].isna().sum() for name in ("price", "size", "fee", "created_at", "base", "side", "role")
+    ]
+    assert min(*odd_rows, frame["fill_type"].isna().sum(), (frame["fee"] == 0).sum()) > 5
+    return frame
+
+
+def over(every: str, frame: pd.DataFrame) -> list[by_hand.Fill]:
+    return by_hand.fills_of(frame, every)
+
+
+def fills(frame: pd.DataFrame) -> list[by_hand.Fill]:
+    return by_hand.fills_of(frame)
+
+
+SUMS: dict[str, tuple[Ask, ByHand]] = {
+    "summary": (lab.fees.summary, lambda f: by_hand.summary(fills(f), [])),
+    "summary by label": (
+        lambda f: lab.fees.summary(f, by="label"),
+        lambda f: by_hand.summary(fills(f), ["label"]),
+    ),
+    "summary by three": (lambda f: lab.fees.summary(f, BY), lambda f: by_hand.summary(fills(f), BY)),
+    **{
+        f"over_time every {every}": (
+            lambda f, every=every: lab.fees.over_time(f, every, by="label"),
+            lambda f, every=every: by_hand.summary(over(every, f), ["period", "label"]),
+        )
+        for every in ("30s", "6h", "1d", "1w", "1mo", "1q", "1y")
+    },
+    "breakdown": (lab.fills.breakdown, lambda f: by_hand.breakdown(fills(f), [])),
+    "breakdown by label": (
+        lambda f: lab.fills.breakdown(f, by="label"),
+        lambda f: by_hand.breakdown(fills(f), ["label"]),
+    ),
+    "breakdown every 1w by side": (
+        lambda f: lab.fills.breakdown(f, "1w", by=["side"]),
+        lambda f: by_hand.breakdown(over("1w", f), ["period", "side"]),
+    ),
+    "vwap": (lab.fills.vwap, lambda f: by_hand.vwap(fills(f), [])),
+    "vwap every 1mo by label": (
+        lambda f: lab.fills.vwap(f, by="label", every="1mo"),
+        lambda f: by_hand.vwap(over("1mo", f), ["period", "label"]),
+    ),
+    "orders": (lab.fills.orders, lambda f: by_hand.orders(fills(f))),
+    "tiers": (
+        lambda f: lab.fees.tiers(f, by="label", tokens=tokens()),
+        lambda f: by_hand.tiers(fills(f), ["label"], UNITS),
+    ),
+    "tiers every 1q": (
+        lambda f: lab.fees.tiers(f, every="1q", tokens=tokens()),
+        lambda f: by_hand.tiers(over("1q", f), ["period"], UNITS),
+    ),
+    "size_profile": (lab.fills.size_profile, lambda f: by_hand.size_profile(fills(f), 10, [])),
+    "size_profile by label": (
+        lambda f: lab.fills.size_profile(f, 3, by="label"),
+        lambda f: by_hand.size_profile(fills(f), 3, ["label"]),
+    ),
+    "schedule_check": (
+        lambda f: lab.fees.schedule_check(f, 15),
+        lambda f: by_hand.above(fills(f), 15),
+    ),
+}
+ROWS: dict[str, tuple[Ask, ByHand]] = {
+    "with_tiers": (
+        lambda f: lab.fees.with_tiers(f, tokens=tokens()),
+        lambda f: by_hand.with_tiers(fills(f), UNITS),
+    ),
+    "in_token": (lambda f: lab.fees.in_token(f, "USDT"), lambda f: by_hand.in_token(fills(f), "USDT")),
+    "price_gap": (lab.fills.price_gap, lambda f: by_hand.price_gaps(fills(f), 60_000)),
+    "price_gap of any age": (
+        lambda f: lab.fills.price_gap(f, tolerance=None),
+        lambda f: by_hand.price_gaps(fills(f), None),
+    ),
+    "all_in_cost": (lab.fills.all_in_cost, lambda f: by_hand.costs(fills(f), "next", 3_600_000)),
+    "all_in_cost, last": (
+        lambda f: lab.fills.all_in_cost(f, "last", tolerance=None),
+        lambda f: by_hand.costs(fills(f), "last", None),
+    ),
+}
+SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
+    "in_token by label": (
+        lambda f: lab.fees.in_token(f, "ETH", by="label"),
+        lambda f: by_hand.in_token_summed(fills(f), "ETH", ["label"]),
+    ),
+    "price_gap by label": (
+        lambda f: lab.fills.price_gap(f, by=["label"]),
+        lambda f: by_hand.price_gaps_summed(fills(f), 60_000, ["label"]),
+    ),
+    "all_in_cost by label and side": (
+        lambda f: lab.fills.all_in_cost(f, "last", by=["label", "side"]),
+        lambda f: by_hand.costs_summed(fills(f), "last", 3_600_000, ["label", "side"]),
+    ),
+    "all_in_cost of all": (
+        lambda f: lab.fills.all_in_cost(f, by=[]),
+        lambda f: by_hand.costs_summed(fills(f), "next", 3_600_000, []),
+    ),
+}
+IN_ORDER = ROWS | SUMMED_ROWS
+TWICE = {  # which slow engines need not answer as well: another question takes the same way
+    *("summary", "breakdown", "vwap", "size_profile", "tiers every 1q"),
+    *(f"over_time every {every}" for every in ("30s", "1d", "1q", "1y")),
+}
+ASKED = [(engine, name) for engine in ENGINES for name in SUMS if engine in FAST or name not in TWICE]
+
+
+@functools.cache
+def counted_by_hand(question: str) -> by_hand.Answer:
+    return (SUMS | IN_ORDER)[question][1](odd())
+
+
+@functools.cache
+def odd_on(engine: str) -> Any:
+    return on(engine, odd())
+
+
+# Every function on every engine
+
+
+@pytest.mark.parametrize(("engine", "question"), ASKED)
+def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
+    found = by_hand.plain(collected(quietly(SUMS[question][0], odd_on(engine))))
+    assert found == counted_by_hand(question)
+    assert list(found[0]) == list(counted_by_hand(question)[0])
+
+
+@pytest.mark.parametrize("question", IN_ORDER)
+@pytest.mark.parametrize("engine", IN_MEMORY)
+def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
+    found = by_hand.plain(collected(IN_ORDER[question][0](odd_on(engine))))
+    expected = counted_by_hand(question)
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+
+
+@settings(max_examples=8)
+@given(histories(6))
+def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
+    frame = frame_of([ETH_IN_USDT, *history])
+    for question, (ask, count) in (SUMS | IN_ORDER).items():
+        found, expected = by_hand.plain(collected(ask(frame))), count(frame)
+        names = expected[0] if expected else []
+        assert [{name: row[name] for name in names} for row in found] == expected, question
+
+
+@pytest.mark.parametrize("question", ROWS)
+@pytest.mark.parametrize("engine", OTHERS)
+def test_other_engines_say_how_to_collect_single_fills(engine: str, question: str) -> None:
+    with pytest.raises(LabError, match="pandas, pyarrow and Polars frames can") as refused:
+        ROWS[question][0](odd_on(engine))
+    hint = str(refused.value).rsplit(maxsplit=1)[1].rstrip(".")
+    names = {"duckdb": "relation", "dask": "frame", "spark": "frame"}
+    followed = quietly(eval, hint, {names[engine]: odd_on(engine)})
+    found = by_hand.plain(collected(ROWS[question][0](followed)))
+    expected = counted_by_hand(question)
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
+    for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
+        asked = SUMS[question][0]
+        types = {field.name: field.type for field in collected(quietly(asked, odd_on(engine))).schema}
+        assert types == {field.name: field.type for field in collected(asked(odd())).schema}
+        exact = {"volume", "notional", "received", "fee", "average_price", "smallest", "largest", "allowed"}
+        assert {types[name] for name in types.keys() & exact} <= {WIDE}
+        assert {types[name] for name in types.keys() & {"fills", "unknown"}} <= {pa.int64()}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
+    asked = odd_on(engine)
+    for answer in (lab.fees.summary(asked), lab.fills.orders(asked), lab.fees.schedule_check(asked, 15)):
+        assert type(quietly(lambda answer=answer: answer)) is type(asked)
+    if engine in IN_MEMORY:
+        for question in IN_ORDER.values():
+            assert type(question[0](asked)) is type(asked)
+
+
+def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
+    frame = odd().copy()
+    frame.attrs["source"] = "synthetic world, seed 1"
+    before = frame.copy(deep=True)
+    for asked, _ in (SUMS | IN_ORDER).values():
+        assert asked(frame).attrs == frame.attrs
+    pd.testing.assert_frame_equal(frame, before)
+
+
+# Where frames come from
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trades")
+    for number in range(2):
+        pq.write_table(portable(odd().iloc[number::2]), folder / f"{number}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
+    trades = read_from(engine, parquet)
+    for question in ("summary by label", "over_time every 1w", "tiers", "size_profile by label"):
+        found = by_hand.plain(collected(quietly(SUMS[question][0], trades)))
+        assert found == counted_by_hand(question)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+@pytest.mark.parametrize("engine", QUICK)
+def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine: str, zone: str) -> None:
+    moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
+    trades = on(engine, moved)
+    for question in ("over_time every 1mo", "breakdown every 1w by side"):
+        assert by_hand.plain(collected(SUMS[question][0](trades))) == counted_by_hand(question)
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_finer_times_give_the_same(unit: str) -> None:
+    kept = odd()[odd()["created_at"].notna()]
+    finer = kept.assign(created_at=kept["created_at"].dt.as_unit(unit))
+    expected = collected(lab.fees.over_time(kept, "1w"))
+    for engine in QUICK:
+        assert collected(lab.fees.over_time(on(engine, finer), "1w")).equals(expected)
+    assert collected(lab.fills.orders(finer)).equals(collected(lab.fills.orders(kept)))
+
+
+def test_a_table_put_together_of_differing_dictionaries_gives_the_same() -> None:
+    here = odd()["market"] == "LRC-ETH"
+    parts = [odd()[here], odd()[~here]]
+    parts = [part.assign(market=part["market"].cat.remove_unused_categories()) for part in parts]
+    table = pa.concat_tables([pa.Table.from_pandas(part, preserve_index=False) for part in parts])
+    assert len({str(chunk.dictionary) for chunk in table["market"].chunks}) > 1
+    found = collected(lab.fees.summary(table, by=["label", "market"]))
+    assert found.equals(collected(lab.fees.summary(odd(), by=["label", "market"])))
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_groups_stand_in_the_order_of_their_values_with_unknown_ones_last(engine: str) -> None:
+    flags = [None if number % 3 == 0 else bool(number % 2) for number in range(len(odd()))]
+    keys = {
+        "flag": pd.array(flags, dtype="bool[pyarrow]"),
+        "number": pd.array([None if flag is None else 9 + flag for flag in flags], dtype="int64[pyarrow]"),
+        "text": pd.array([None if flag is None else f"b{flag}" for flag in flags], dtype="str"),
+    }
+    trades = on(engine, odd().assign(**keys))
+    asked = {"flag": lab.fees.summary, "number": lab.fills.size_profile, "text": lab.fills.vwap}
+    for key, ask in asked.items():
+        found = list(dict.fromkeys(collected(ask(trades, by=key))[key].to_pylist()))
+        assert found[:-1] == sorted(found[:-1])
+        assert (len(found), found[-1]) == (3, None)
+
+
+def test_categories_of_numbers_stay_numbers() -> None:
+    numbers = odd().assign(desk=pd.Categorical([(2, 10)[label % 2] for label in odd()["label"]]))
+    assert lab.fees.summary(numbers, by="desk")["desk"].unique().tolist() == [2, 10]
+    assert collected(portable(numbers)).schema.field("desk").type == pa.int64()
+
+
+# Sums too large
+
+
+def huge(fees: list[int], engine: str) -> Any:
+    one = (
+        odd()[odd()["fee"].notna() & odd()["fee_token"].notna()].iloc[[0] * len(fees)].reset_index(drop=True)
+    )
+    return on(engine, one.assign(fee=to_units([str(fee) for fee in fees], 0)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
+    found = collected(quietly(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine)))
+    assert by_hand.plain(found)[0]["fee"] == (10**19 - 1) * 10**18
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("times", [19, 38])  # 38 times nearly nothing is left where 128 bits wrap round
+def test_a_sum_that_does_not_fit_is_refused_not_wrapped(engine: str, times: int) -> None:
+    with pytest.raises(AmountError, match="digits before the point"):
+        collected(quietly(lab.fees.summary, huge([2**128 // 38 // 10**18 + 1] * times, engine)))
+
+
+def test_spark_s_silent_nulls_are_refused_too() -> None:
+    trades = huge([9 * 10**18] * 38, "spark")
+    spark_session().conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(AmountError, match="Group more finely, or use pandas or pyarrow"):
+            quietly(lab.fees.summary, trades)
+    finally:
+        spark_session().conf.unset("spark.sql.ansi.enabled")
+
+
+# What loads
+
+
+def test_no_engine_is_loaded_before_it_is_used() -> None:
+    code = """
+import json, sys
+import loopring_lab as lab, pandas as pd
+loaded = [sorted(sys.modules)]
+trades = lab.tables.trades('{"trades": []}', lab.tables.tokens("[]"), lab.tables.markets("[]"))
+lab.fees.summary(trades), lab.fees.tiers(trades), lab.fills.orders(trades), lab.fills.price_gap(trades)
+print(json.dumps([*loaded, sorted(sys.modules)]))
+"""
+    before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    engines = {"duckdb", "dask", "distributed", "polars", "pyspark", "deltalake"}
+    assert "loopring_lab.fills.gaps" in after
+    assert [engines & set(before), engines & set(after)] == [set(), set()]

@@ -1,0 +1,509 @@
+"""Fees: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import by_hand
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from engines_at_hand import QUICK, collected, from_arrow, on
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import row, tokens
+from odd_trades import Drawn, frame_of, histories
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.engines import portable
+from loopring_lab.errors import AmountError, LabError
+from loopring_lab.relayer import World
+
+UNIT = 10**18
+Settled = dict[tuple[int, str], dict[str, Any]]
+
+
+def answer(frame: Any) -> by_hand.Answer:
+    return by_hand.plain(collected(frame))
+
+
+@pytest.fixture(scope="module")
+def client(recordings: Path) -> lab.Client:
+    return lab.connect(recording=recordings / "mainnet_block_a")
+
+
+@pytest.fixture(scope="module")
+def block(client: lab.Client) -> pd.DataFrame:
+    return pd.concat([client.trades(account) for account in client.accounts or []], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def settled(recordings: Path) -> Settled:
+    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
+    return {(int(fact["id"]), fact["side"]): fact for fact in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def history() -> pd.DataFrame:
+    """Read an account's year in the synthetic world: many markets, not all of them in one step from USDT."""
+    return lab.connect().trades(account_id=10083)
+
+
+def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
+    return [settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)]
+
+
+# The real block
+
+
+@pytest.mark.parametrize("engine", ["pandas", "pyarrow", "polars", "polars, lazy"])
+@pytest.mark.parametrize("listed", [True, False])
+def test_tiers_are_the_chain_s_basis_points(
+    client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str, listed: bool
+) -> None:
+    found = answer(lab.fees.with_tiers(on(engine, block), tokens=client.tokens() if listed else None))
+    assert [fill["tier_bps"] for fill in found] == [fact["fee_bips"] for fact in facts_of(block, settled)]
+    assert {fill["certainty"] for fill in found} == {"exact"}
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_tiers_count_the_chain_s_fills(block: pd.DataFrame, settled: Settled, engine: str) -> None:
+    counts = Counter((fact["market"], fact["fee_bips"]) for fact in settled.values())
+    markets = Counter(fact["market"] for fact in settled.values())
+    found = answer(lab.fees.tiers(on(engine, block), by="market"))
+    assert {(line["market"], line["tier_bps"]): line["fills"] for line in found} == counts
+    assert all(line["share"] == line["fills"] / markets[line["market"]] for line in found)
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_fee_totals_are_the_chain_s_integers(
+    client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str
+) -> None:
+    decimals = client.tokens()["decimals"]
+    sums: dict[str, int] = defaultdict(int)
+    for fact in settled.values():
+        sums[fact["fee_token"]] += int(fact["fee"]) * 10 ** (18 - int(decimals[fact["fee_token"]]))
+    found = answer(lab.fees.summary(on(engine, block)))
+    assert {line["fee_token"]: line["fee"] for line in found} == sums
+
+
+@pytest.mark.parametrize("bps", [0, 9, 10, 24, 24.5, 30])
+def test_fills_above_a_schedule_are_those_the_chain_says(
+    block: pd.DataFrame, settled: Settled, bps: float
+) -> None:
+    """Fees are whole basis points: one that was charged 1 more cannot hide, unless it is less than a unit."""
+    found = lab.fees.schedule_check(block, bps)
+    above = {pair for pair, fact in settled.items() if fact["fee_bips"] > bps}
+    assert set(zip(found["trade_id"], found["side"], strict=True)) == above
+    assert (found["verdict"] == "above").all()
+    assert (found["schedule_bps"] == bps).all()
+
+
+def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
+    client: lab.Client, block: pd.DataFrame, settled: Settled
+) -> None:
+    decimals, bps = client.tokens()["decimals"], Fraction(19, 2)
+    found = lab.fees.schedule_check(block, "9.5")
+    assert len(found) > 100
+    for line, fact in zip(found.itertuples(), facts_of(found, settled), strict=True):
+        leg = "size" if fact["side"] == "BUY" else "quote_amount"
+        exact = Fraction(int(fact[leg]), 10 ** int(decimals[fact["fee_token"]])) * bps / 10_000
+        allowed, slack = Fraction(line.allowed), Fraction(1, UNIT)
+        if leg == "size":
+            assert allowed <= exact < allowed + slack
+        else:  # the price was cut: never less is allowed than the chain's own amount allows
+            size = Fraction(int(fact["size"]), 10 ** int(decimals[fact["base"]]))
+            assert exact - slack < allowed < exact + (size / 10**8 + 3 * slack) * bps / 10_000
+        assert Fraction(line.excess) == Fraction(line.fee) - allowed
+
+
+# Tiers
+
+
+def one_fill(size: int, fee: int, **members: str) -> pd.DataFrame:
+    return frame_of([("amm", row(side="BUY", tokenId="0", size=str(size), feeAmount=str(fee), **members))])
+
+
+def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
+    (line,) = answer(lab.fees.with_tiers(frame, tokens=tokens()))
+    return line["tier_bps"], line["certainty"]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(10**4, 10**30)), min_size=10))
+def test_a_tier_charged_on_a_large_amount_is_found_for_certain(charged: list[tuple[int, int]]) -> None:
+    members = [
+        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(size * tier // 10_000))
+        for tier, size in charged
+    ]
+    frame = frame_of([("amm", one) for one in members]).sort_values("trade_id")
+    found = lab.fees.with_tiers(frame, tokens=tokens())
+    assert found["tier_bps"].tolist() == [tier for tier, _ in charged]
+    assert (found["certainty"] == "exact").all()
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(1, 10**30), st.integers(1, 99_999), st.integers(0, 9)),
+        min_size=10,
+    )
+)
+def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
+    sold: list[tuple[int, int, int, int]],
+) -> None:
+    """A price has digits beyond the 8 that are printed, and the fee is taken from the exact amount."""
+    drawn: list[Drawn] = []
+    for tier, size, price, more in sold:
+        fee = size * (price * 10 + more) // 10**9 * tier // 10_000
+        drawn.append(("dex", row(size=str(size), price=f"{price}E-8", feeAmount=str(fee))))
+    frame = frame_of(drawn)
+    fits = [by_hand.fitting(fill, 1) for fill in by_hand.fills_of(frame)]
+    found = answer(lab.fees.with_tiers(frame, tokens=tokens()))
+    for line, fill, tiers in zip(found, (sold[n % 1000] for n in frame["trade_id"]), fits, strict=True):
+        assert fill[0] in (tiers or [])
+        assert line["certainty"] not in ("none", "unknown")
+        assert line["certainty"] != "exact" or line["tier_bps"] == fill[0]
+
+
+def test_a_small_fee_is_ambiguous_until_one_of_its_tiers_is_seen_elsewhere() -> None:
+    small, large = one_fill(9_000, 9), one_fill(10**20, 10**17)
+    assert certainty(small) == (None, "ambiguous")
+    both = pd.concat([small, large], ignore_index=True)
+    found = answer(lab.fees.with_tiers(both, tokens=tokens()))
+    assert [(line["tier_bps"], line["certainty"]) for line in found] == [(10, "likely"), (10, "exact")]
+    rival = pd.concat([both, one_fill(10**20, 11 * 10**16)], ignore_index=True)
+    assert answer(lab.fees.with_tiers(rival, tokens=tokens()))[0]["certainty"] == "ambiguous"
+
+
+def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
+    large = 10**20
+    assert certainty(one_fill(large, large * 105 // 100_000)) == (None, "none")
+    assert certainty(one_fill(large, large * 2)) == (None, "none")
+    assert certainty(one_fill(0, 5)) == (None, "none")
+    whole_fee = one_fill(large, large // 1000)
+    assert certainty(whole_fee.assign(fee=-whole_fee["fee"])) == (None, "none")
+    assert certainty(whole_fee.assign(size=-whole_fee["size"])) == (None, "none")
+    assert certainty(whole_fee.assign(fee=None)) == (None, "unknown")
+    assert certainty(whole_fee.assign(fee_token="USDT")) == (None, "unknown")
+
+
+def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
+    even = one_fill(10**7, 10**4)
+    assert certainty(even) == (10, "exact")
+    assert answer(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
+
+
+def test_columns_of_the_same_name_are_replaced(history: pd.DataFrame) -> None:
+    for engine in ("pandas", "pyarrow", "polars", "polars, lazy"):
+        once = lab.fees.with_tiers(on(engine, history))
+        assert collected(lab.fees.with_tiers(once)).equals(collected(once))
+        valued = collected(lab.fees.in_token(lab.fees.in_token(on(engine, history), "ETH"), "USDT"))
+        assert valued.equals(collected(lab.fees.in_token(on(engine, history), "USDT")))
+
+
+# Values in one token
+
+VALUE = ["fee_value", "value_path", "priced_at"]
+
+
+def test_the_world_s_fees_are_priced_along_paths(history: pd.DataFrame) -> None:
+    valued = lab.fees.in_token(history, "USDT")
+    assert valued["fee_value"].notna().mean() > 0.9
+    assert valued["value_path"].dropna().str.count(">").max() >= 1
+
+
+@pytest.mark.parametrize("token", ["ETH", "USDT", "LRC"])
+def test_no_later_price_is_ever_used(history: pd.DataFrame, token: str) -> None:
+    valued = lab.fees.in_token(history, token)
+    assert (valued["priced_at"].isna() | (valued["priced_at"] <= valued["created_at"])).all()
+    for moment in history["created_at"].iloc[[60, 900, 2000]]:
+        known = history[history["created_at"] <= moment]
+        assert_frame_equal(lab.fees.in_token(known, token), valued.loc[known.index])
+    later = history.tail(300).assign(
+        created_at=(history["created_at"] + pd.Timedelta(days=4000)).dt.as_unit("ms"),
+        price=lab.amounts.to_units(["7"] * 300, 0).array,
+    )
+    longer = pd.concat([history, later], ignore_index=True)
+    assert_frame_equal(lab.fees.in_token(longer, token).iloc[: len(history)], valued)
+
+
+@settings(max_examples=15)
+@given(histories(), st.integers(0, 11))
+def test_no_later_price_is_ever_used_in_any_history(history: list[Drawn], cut: int) -> None:
+    anchor = ("amm", row(market="ETH-USDT", price="2000.0", createdAt="1"))
+    frame = frame_of([anchor, *history])
+    moment = frame["created_at"].sort_values(ignore_index=True)[min(cut, len(frame) - 1)]
+    known = frame[(frame["created_at"] <= moment).fillna(False)]
+    if len(known):
+        valued = lab.fees.in_token(frame, "ETH")
+        assert_frame_equal(lab.fees.in_token(known, "ETH")[VALUE], valued.loc[known.index, VALUE])
+        assert answer(lab.fees.in_token(known, "ETH", prices=frame)[VALUE]) == answer(
+            valued.loc[known.index, VALUE]
+        )
+
+
+def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) -> None:
+    fees = {line["fee_token"]: line["fee"] for line in answer(lab.fees.summary(history))}
+    assert len(fees) > 2
+    for token, fee in fees.items():
+        lines = answer(lab.fees.in_token(history, token, by=[]))
+        (own,) = (line for line in lines if line["fee_token"] == token)
+        assert (own["fee"], own["fee_value"], own["unpriced"]) == (fee, fee, 0)
+        fills = lab.fees.in_token(history, token)
+        mine = fills["fee_token"] == token
+        assert (fills.loc[mine, "value_path"] == token).all()
+        assert (fills.loc[mine, "priced_at"] == fills.loc[mine, "created_at"]).all()
+
+
+def test_unpriced_fills_are_counted_and_left_null() -> None:
+    first = ("amm", row(market="LRC-ETH", createdAt="1000", side="BUY", tokenId="0", size=str(2 * UNIT), price="0.5",
+                        feeAmount=str(UNIT)))  # fmt: skip
+    usdt = (
+        "amm",
+        row(market="ETH-USDT", createdAt="2000", size=str(UNIT), price="2000.0", feeAmount="0", tokenId="0"),
+    )
+    again = ("amm", [*first[1][:0], "3000", *first[1][1:]])
+    frame = frame_of([first, usdt, again])
+    values = [line["fee_value"] for line in answer(lab.fees.in_token(frame, "USDT"))]
+    assert values == [None, 0, 1000 * UNIT]
+    (line,) = (line for line in answer(lab.fees.in_token(frame, "USDT", by=[])) if line["fee_token"] == "LRC")
+    assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (2, 1, 2 * UNIT, 1000 * UNIT)
+    paths = lab.fees.in_token(frame, "USDT")["value_path"].tolist()
+    assert paths[1:] == ["USDT", "LRC>ETH>USDT"]
+
+
+# Schedules
+
+
+def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.DataFrame) -> None:
+    """The world knows what it charged each taker."""
+    truth = {fill.id: fill for fill in World(seed=1).fills}
+    taken = history[history["role"] == "taker"]
+    moment = taken["created_at"].iloc[600]
+    lines = [
+        {"market": "LRC-ETH", "fill_type": "dex", "until": moment, "bps": 25},
+        {"market": "LRC-ETH", "fill_type": "dex", "bps": 19},
+        {"fill_type": "amm", "since": moment, "bps": 9},
+        {"fee_token": "ETH", "bps": 7.5},
+    ]
+
+    def due(fill: Any) -> float:
+        if fill.market == "LRC-ETH" and fill.fill_type == "dex":
+            return 25 if fill.created_at < moment else 19
+        if fill.fill_type == "amm" and fill.created_at >= moment:
+            return 9
+        return 7.5 if fill.fee_token == "ETH" else 21
+
+    found = lab.fees.schedule_check(taken, lines, others=21)
+    charged = {
+        fill.trade_id: due(fill) for fill in taken.itertuples() if truth[fill.trade_id].fee_bps > due(fill)
+    }
+    assert dict(zip(found["trade_id"], found["schedule_bps"], strict=True)) == charged
+    assert set(charged.values()) == {25.0, 19.0, 9.0, 7.5, 21.0}
+    as_frame = pd.DataFrame([*lines, {"bps": 21}])
+    assert_frame_equal(lab.fees.schedule_check(taken, as_frame), found)
+
+
+def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history: pd.DataFrame) -> None:
+    lines = [{"market": "LRC-ETH", "bps": 0}]
+    with pytest.raises(LabError, match=r"fills have no line in the schedule, the first in .*others=None"):
+        lab.fees.schedule_check(history, lines)
+    left_out = lab.fees.schedule_check(history, lines, others=None)
+    assert set(left_out["market"]) == {"LRC-ETH"}
+    rated = lab.fees.schedule_check(history, lines, others=10_000)
+    assert_frame_equal(rated, left_out)
+    assert_frame_equal(lab.fees.schedule_check(history, lines, others=0), lab.fees.schedule_check(history, 0))
+
+
+def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFrame) -> None:
+    odd = history.assign(fee=history["fee"].where(history.index != 5))
+    found = lab.fees.schedule_check(odd, 10_000)
+    assert found["trade_id"].tolist() == [history["trade_id"][5]]
+    assert answer(found[["verdict", "fee", "allowed", "excess"]]) == [
+        {"verdict": "unknown", "fee": None, "allowed": None, "excess": None}
+    ]
+
+
+# Whatever the trades
+
+
+@settings(max_examples=15)
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
+    frame = frame_of(history)
+    order = list(range(len(frame)))
+    chance.shuffle(order)
+    mixed = frame.iloc[order]
+    for ask in (
+        lambda f: lab.fees.summary(f, by="market"),
+        lambda f: lab.fees.over_time(f, "1mo"),
+        lambda f: lab.fees.tiers(f, by="market"),
+    ):
+        assert_frame_equal(ask(mixed), ask(frame))
+
+
+@settings(max_examples=15)
+@given(histories(), st.integers(0, 12))
+def test_sums_of_parts_add_up_to_the_sum_of_the_whole(history: list[Drawn], cut: int) -> None:
+    frame = frame_of(history)
+    parts: Counter[tuple[str | None, str]] = Counter()
+    for part in (frame.iloc[:cut], frame.iloc[cut:]):
+        for line in answer(lab.fees.summary(part, by="market")):
+            for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
+                parts[line["market"], line["fee_token"], name] += line[name] or 0
+    for line in answer(lab.fees.summary(frame, by="market")):
+        for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
+            assert parts[line["market"], line["fee_token"], name] == (line[name] or 0)
+
+
+# Edges and refusals
+
+EVERYWHERE: dict[str, Callable[[Any], Any]] = {
+    "summary": lambda f: lab.fees.summary(f, by=["market", "account_id"]),
+    "over_time": lambda f: lab.fees.over_time(f, "1w", by="fill_type"),
+    "tiers": lambda f: lab.fees.tiers(f, every="1d", by="market"),
+    "schedule_check": lambda f: lab.fees.schedule_check(f, 20),
+}
+IN_MEMORY: dict[str, Callable[[Any], Any]] = {
+    "with_tiers": lab.fees.with_tiers,
+    "in_token": lambda f: lab.fees.in_token(f, "ETH"),
+    "in_token by": lambda f: lab.fees.in_token(f, "ETH", by=["market", "account_id"]),
+}
+FUNCTIONS = EVERYWHERE | IN_MEMORY
+NULLS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "no rows": lambda f: f.iloc[:0],
+    "one row": lambda f: f[f["fee_token"] == "ETH"].iloc[[3]],
+    "only pools": lambda f: f[f["fill_type"] == "amm"],
+    "unknown fee tokens": lambda f: f.assign(fee_token=None),
+    "unknown fill types": lambda f: f.assign(fill_type=None),
+    "unknown accounts": lambda f: f.assign(account_id=None),
+    "unknown times": lambda f: f.assign(created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")),
+    "unknown fees": lambda f: f.assign(fee=f["fee"].where(f["fee"].isna()), fee_bps=np.nan),
+}
+
+
+@pytest.mark.parametrize("edge", NULLS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
+    frame = NULLS[edge](history.head(60))
+    expected = answer(FUNCTIONS[name](frame))
+    engines = ("polars", "duckdb") if name in EVERYWHERE else ("polars, lazy",)
+    for engine in engines:
+        assert answer(FUNCTIONS[name](on(engine, frame))) == expected
+    if name in ("summary", "over_time", "tiers", "in_token by"):
+        assert sum(line["fills"] for line in expected) == len(frame)
+
+
+def test_fills_of_unknown_time_stand_under_a_null_period_last(history: pd.DataFrame) -> None:
+    odd = history.assign(created_at=history["created_at"].where(history.index % 5 != 0))
+    found = answer(lab.fees.over_time(odd, "1mo"))
+    unknown = [line for line in found if line["period"] is None]
+    assert found[-len(unknown) :] == unknown
+    assert sum(line["fills"] for line in unknown) == sum(history.index % 5 == 0)
+
+
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
+    "a list": (lambda f: lab.fees.summary(f.to_dict("records")), r"builtins.list is not a frame of trades. Give a"),
+    "nothing": (lambda f: lab.fees.tiers(None), r"NoneType is not a frame of trades. Give a pandas"),
+    "a column": (lambda f: lab.fees.summary(f["fee"]), r"Series is not a frame of trades. Give a pandas"),
+    "no amount": (lambda f: lab.fees.summary(f.drop(columns="fee")), r"has no column 'fee'. Did you mean 'fee_bps'\?"),
+    "no columns": (lambda f: lab.fees.summary(f[[]]), r"no column 'created_at'. It has no columns."),
+    "two alike": (lambda f: lab.fees.summary(pd.concat([f, f[["fee"]]], axis=1)), r"two columns 'fee'. Drop or rename"),
+    "misspelt by": (lambda f: lab.fees.summary(f, by="markt"), r"no column 'markt'. Did you mean 'market'\?"),
+    "an amount to group by": (lambda f: lab.fees.summary(f, by=["size"]), r"by= cannot take 'size'. Use columns"),
+    "the time to group by": (lambda f: lab.fees.tiers(f, by="created_at"), r"'created_at'. Periods are asked for with"),
+    "an answer's name": (lambda f: lab.fees.summary(f.assign(fills=1), by="fills"), r"'fills'. Answers have a column"),
+    "a tier's name": (lambda f: lab.fees.tiers(lab.fees.with_tiers(f), by="tier_bps"), r"Answers have a column"),
+    "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
+    "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot take 3. Use columns such as market"),
+    "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* no order"),
+    "by intervals": (
+        lambda f: lab.fees.summary(f.assign(part=pd.cut(f["fee_bps"], 3)), by="part"),
+        r"'part' is .*interval.* Make them texts or numbers",
+    ),
+    "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
+    "no every": (lambda f: lab.fees.over_time(f, None), r"every='None' is not a period"),
+    "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),
+    "naive times": (
+        lambda f: lab.fees.summary(f.assign(created_at=f["created_at"].dt.tz_localize(None))),
+        r"not a time with a zone. Convert it",
+    ),
+    "texts for times": (lambda f: lab.fees.summary(f.assign(created_at="2022")), r"String, not a time with a zone"),
+    "texts for rates": (lambda f: lab.fees.summary(f.assign(fee_bps="ten")), r"fee_bps is String, not a number. Give"),
+    "unlike objects": (
+        lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
+        r"holds what Arrow does not: .*column desk.*Clean that column first",
+    ),
+    "unknown token": (lambda f: lab.fees.in_token(f, "ETHH"), r"no fee is in 'ETHH'. Did you mean 'ETH'\?"),
+    "a list of tokens": (lambda f: lab.fees.in_token(f, ["ETH"]), r"no fee is in \['ETH'\]. Did you mean 'ETH'\?"),
+    "prices without times": (lambda f: lab.fees.in_token(f, "ETH", prices=f[["price"]]), r"no column 'created_at'"),
+    "tokens without decimals": (lambda f: lab.fees.tiers(f, tokens=pd.DataFrame()), r"no column 'decimals'. Give what"),
+    "tokens by name": (lambda f: lab.fees.with_tiers(f, tokens=["ETH"]), r"no column 'decimals'. Give what"),
+    "no schedule": (lambda f: lab.fees.schedule_check(f, None), r"None is not a rate. Give basis points from 0 to"),
+    "a rate too high": (lambda f: lab.fees.schedule_check(f, 10_001), r"10001 is not a rate"),
+    "a rate that is none": (lambda f: lab.fees.schedule_check(f, float("nan")), r"nan is not a rate"),
+    "a line without rate": (lambda f: lab.fees.schedule_check(f, [{"market": "LRC-ETH"}]), r"line 0 .*has no bps. Give"),
+    "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Say since and until"),
+    "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
+    "a line with no name": (lambda f: lab.fees.schedule_check(f, [{5: "x", "bps": 1}]), r"no column 5. It has"),
+    "a wrong moment": (lambda f: lab.fees.schedule_check(f, [{"since": "soon", "bps": 1}]), r"since='soon' is not a time"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
+    ask, words = REFUSED[case]
+    with pytest.raises(LabError, match=words) as refused:
+        ask(history.head(20))
+    assert refused.value.__cause__ is None
+    assert str(refused.value)[-1] in ".?"
+
+
+@pytest.mark.parametrize("engine", QUICK)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.string()], ids=str)
+def test_amounts_that_are_not_exact_are_refused(
+    history: pd.DataFrame, engine: str, kind: pa.DataType
+) -> None:
+    loose = pa.array(["1"] * 20).cast(kind)
+    if engine in ("pandas", "pyarrow", "dask"):
+        frame = on(engine, history.head(20).assign(size=loose.to_pandas()))
+    else:
+        table = portable(history.head(20))
+        frame = from_arrow(engine, table.set_column(table.column_names.index("size"), "size", loose))
+    for ask in (lab.fees.summary, lab.fees.tiers):
+        with pytest.raises(AmountError, match=r"size is .*, not an exact amount. Give decimals"):
+            ask(frame)
+
+
+def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
+    frame = history.head(4)
+    with pytest.raises(LabError, match=r"takes a pandas or pyarrow frame. Give the polars frame as it is"):
+        portable(on("polars", frame))
+    with pytest.raises(LabError, match=r"list is not a frame of trades"):
+        portable([1])
+    with pytest.raises(LabError, match=r"a time is finer than a millisecond. Cut it with"):
+        portable(frame.assign(seen=pd.Timestamp("2022-01-01T00:00:00.0001", tz="UTC")))
+    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines do not know. Make its values"):
+        portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))
+    large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
+    with pytest.raises(
+        AmountError, match=r"fee: an amount does not fit .* at most 19 digits before the point"
+    ):
+        portable(large)
+
+
+def test_a_tolerance_and_a_moment_are_read_however_they_are_given(history: pd.DataFrame) -> None:
+    lines = [{"since": moment, "bps": 0} for moment in ("2022-03-31", pd.Timestamp("2022-03-31"))]
+    found = [lab.fees.schedule_check(history, [line], others=None) for line in lines]
+    assert_frame_equal(*found)
+    gaps = [lab.fills.price_gap(history, tolerance=one) for one in ("1d", "24h", timedelta(days=1))]
+    assert_frame_equal(gaps[0], gaps[1])
+    assert_frame_equal(gaps[0], gaps[2])

@@ -1,0 +1,307 @@
+"""Fills: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import by_hand
+import numpy as np
+import pandas as pd
+import pytest
+from engines_at_hand import QUICK, collected, on
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import row
+from odd_trades import Drawn, frame_of, histories
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError
+
+UNIT = 10**18
+Settled = dict[tuple[int, str], dict[str, Any]]
+
+
+def answer(frame: Any) -> by_hand.Answer:
+    return by_hand.plain(collected(frame))
+
+
+@pytest.fixture(scope="module")
+def block(recordings: Path) -> pd.DataFrame:
+    client = lab.connect(recording=recordings / "mainnet_block_a")
+    return pd.concat([client.trades(account) for account in client.accounts or []], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def settled(recordings: Path) -> Settled:
+    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
+    return {(int(fact["id"]), fact["side"]): fact for fact in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def history() -> pd.DataFrame:
+    """Read what two accounts of the synthetic world did in a year."""
+    client = lab.connect()
+    return pd.concat([client.trades(account) for account in (10083, 11519)], ignore_index=True)
+
+
+# The real block
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_shares_per_fill_type_are_the_chain_s_counts(
+    block: pd.DataFrame, settled: Settled, engine: str
+) -> None:
+    counts = Counter(fact["fill_type"] for fact in settled.values())
+    assert counts == {"amm": 312, "dex": 52}
+    found = answer(lab.fills.breakdown(on(engine, block)))
+    assert {line["fill_type"]: (line["fills"], line["share"]) for line in found} == {
+        name: (count, count / 364) for name, count in counts.items()
+    }
+    by_market = Counter((fact["market"], fact["fill_type"]) for fact in settled.values())
+    found = answer(lab.fills.breakdown(on(engine, block), by="market"))
+    assert {(line["market"], line["fill_type"]): line["fills"] for line in found} == by_market
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_maker_and_taker_shares_are_the_chain_s(block: pd.DataFrame, settled: Settled, engine: str) -> None:
+    known = block.assign(
+        role=[settled[pair]["role"] for pair in zip(block["trade_id"], block["side"], strict=True)]
+    )
+    sizes: Counter[tuple[str, str | None]] = Counter()
+    for line in known.itertuples():
+        size = int(settled[line.trade_id, line.side]["size"])
+        sizes[line.order_hash, line.role] += size
+        sizes[line.order_hash, None] += size
+    found = answer(lab.fills.orders(on(engine, known)))
+    assert {line["order_hash"] for line in found} == set(block["order_hash"])
+    for line in found:
+        whole = sizes[line["order_hash"], None]
+        for role in ("maker", "taker"):
+            assert line[f"{role}_share"] == float(Fraction(sizes[line["order_hash"], role], whole))
+
+
+def test_orders_filled_in_parts_are_put_together(block: pd.DataFrame) -> None:
+    counts = Counter(block["order_hash"])
+    found = lab.fills.orders(block).set_index("order_hash")
+    assert found["fills"].to_dict() == counts
+    assert found["fills"].max() > 1
+    parts = block[block["order_hash"] == found["fills"].idxmax()]
+    prices = [Fraction(price) for price in parts["price"]]
+    assert min(prices) <= Fraction(found.loc[found["fills"].idxmax(), "average_price"]) <= max(prices)
+
+
+# Prices against others
+
+
+@pytest.mark.parametrize("tolerance", ["60s", "1h", None])
+def test_the_nearest_earlier_fill_of_the_other_type_is_taken(
+    history: pd.DataFrame, tolerance: str | None
+) -> None:
+    found = lab.fills.price_gap(history, tolerance)
+    window = None if tolerance is None else pd.Timedelta(tolerance)
+    matched = found[found["other_at"].notna()]
+    assert len(found) == len(history)
+    assert len(matched) > 20
+    assert (matched["other_at"] <= matched["created_at"]).all()
+    for fill in pd.concat([found.iloc[::31], matched.iloc[:60]]).itertuples():
+        others = history[
+            (history["market"] == fill.market)
+            & (history["side"] == fill.side)
+            & (history["fill_type"] != fill.fill_type)
+            & (history["created_at"] <= fill.created_at)
+        ]
+        if window is not None:
+            others = others[others["created_at"] >= fill.created_at - window]
+        nearest = others["created_at"].max()
+        assert fill.other_at == nearest or (pd.isna(fill.other_at) and others.empty)
+        if not others.empty:
+            assert fill.other_price in set(others.loc[others["created_at"] == nearest, "price"])
+            relative = Fraction(fill.price) / Fraction(fill.other_price) - 1
+            assert fill.gap_bps == float(relative * 10_000)
+            assert fill.worse_bps == fill.gap_bps * (1 if fill.side == "BUY" else -1)
+
+
+def test_what_happens_later_changes_no_gap(history: pd.DataFrame) -> None:
+    for ask in (lab.fills.price_gap, lambda f: lab.fills.all_in_cost(f, "last")):
+        found = ask(history)
+        moment = history["created_at"].sort_values().iloc[1500]
+        known = history["created_at"] <= moment
+        whole = history.groupby("order_hash", observed=True)["created_at"].transform("max") <= moment
+        now = ask(history[known])
+        assert_frame_equal(now, found[known].reset_index(drop=True))
+        assert whole.any()
+
+
+def test_the_next_trade_is_the_first_after_the_order_is_done() -> None:
+    def fill(moment: int, price: str, order: str, side: str = "BUY") -> Drawn:
+        members = row(createdAt=str(moment), price=price, orderHash=order, side=side, market="ETH-USDT", size=str(UNIT),
+                      feeAmount=str(UNIT // 1000), tokenId="3" if side == "BUY" else "0")  # fmt: skip
+        return "amm", members
+
+    drawn = [
+        fill(1000, "100.0", "0xa"),
+        fill(2000, "101.0", "0xa"),
+        fill(2000, "500.0", "0xb"),
+        fill(3000, "99.0", "0xc"),
+    ]
+    frame = frame_of(drawn)
+    ahead = answer(lab.fills.all_in_cost(frame, "next"))
+    assert [line["reference_price"] for line in ahead] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
+    behind = answer(lab.fills.all_in_cost(frame, "last"))
+    assert [line["reference_price"] for line in behind][:3] == [None, None, 100 * UNIT]
+    assert behind[3]["reference_price"] in (101 * UNIT, 500 * UNIT)
+    assert ahead[0]["all_in_bps"] == float(Fraction(1, 99) * 10_000) + 10.0
+    near = answer(lab.fills.all_in_cost(frame, "next", tolerance="1s"))
+    assert [line["reference_price"] for line in near] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
+    assert all(
+        line["price_bps"] is None for line in answer(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
+    )
+
+
+def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
+    trades = history[history["market"] == "LRC-ETH"].head(40)
+    prices = trades[["created_at", "market", "price"]].iloc[::4]
+    found = lab.fills.all_in_cost(trades, prices, tolerance=None)
+    at = prices["created_at"].tolist()
+    for line in found.itertuples():
+        before = [
+            price for moment, price in zip(at, prices["price"], strict=True) if moment <= line.created_at
+        ]
+        assert line.reference_price == before[-1]
+    other_market = prices.assign(market="ETH-USDT")
+    assert lab.fills.all_in_cost(trades, other_market)["reference_price"].isna().all()
+
+
+def test_the_order_of_rows_changes_nothing_where_moments_differ(history: pd.DataFrame) -> None:
+    once = history.drop_duplicates("created_at").reset_index(drop=True)
+    assert len(once) > 1000
+    mixed = once.sample(frac=1, random_state=5)
+    for ask in (
+        lab.fills.price_gap,
+        lab.fills.all_in_cost,
+        lambda f: lab.fills.all_in_cost(f, "last"),
+        lambda f: lab.fees.in_token(f, "USDT"),
+        lab.fees.with_tiers,
+    ):
+        found = ask(mixed).sort_values("created_at", ignore_index=True)
+        assert_frame_equal(found, ask(once).sort_values("created_at", ignore_index=True))
+
+
+# Whatever the trades
+
+
+@settings(max_examples=15)
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
+    frame = frame_of(history)
+    order = list(range(len(frame)))
+    chance.shuffle(order)
+    mixed = frame.iloc[order]
+    for ask in (
+        lambda f: lab.fills.breakdown(f, "1mo", by="market"),
+        lambda f: lab.fills.vwap(f, every="1d"),
+        lab.fills.orders,
+        lambda f: lab.fills.size_profile(f, 4),
+    ):
+        assert_frame_equal(ask(mixed), ask(frame))
+
+
+@settings(max_examples=15)
+@given(histories())
+def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
+    frame = frame_of(history)
+    summed = Counter({line["market"]: 0 for line in answer(lab.fills.breakdown(frame, by="market"))})
+    for line in answer(lab.fills.breakdown(frame, by="market")):
+        summed[line["market"]] += line["share"]
+    assert all(share == pytest.approx(1) for share in summed.values())
+    assert sum(line["fills"] for line in answer(lab.fills.orders(frame))) == len(frame)
+    profile = answer(lab.fills.size_profile(frame, 3))
+    assert sum(line["fills"] for line in profile) == len(frame)
+    for line in profile:
+        if line["quantile"]:
+            assert line["smallest"] <= line["largest"]
+    sizes = {
+        (line["quote"], line["quantile"]): (line["smallest"], line["largest"])
+        for line in profile
+        if line["quantile"]
+    }
+    for (quote, number), (smallest, _) in sizes.items():
+        below = [largest for (other, part), (_, largest) in sizes.items() if other == quote and part < number]
+        assert all(largest < smallest for largest in below)
+
+
+# Edges and refusals
+
+EVERYWHERE: dict[str, Callable[[Any], Any]] = {
+    "breakdown": lambda f: lab.fills.breakdown(f, "1w", by="market"),
+    "vwap": lambda f: lab.fills.vwap(f, by="account_id"),
+    "orders": lab.fills.orders,
+    "size_profile": lambda f: lab.fills.size_profile(f, by="market"),
+}
+IN_MEMORY: dict[str, Callable[[Any], Any]] = {
+    "price_gap": lab.fills.price_gap,
+    "price_gap by": lambda f: lab.fills.price_gap(f, by=["account_id", "market"]),
+    "all_in_cost": lab.fills.all_in_cost,
+    "all_in_cost by": lambda f: lab.fills.all_in_cost(f, "last", by=["account_id", "market"]),
+}
+FUNCTIONS = EVERYWHERE | IN_MEMORY
+EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "no rows": lambda f: f.iloc[:0],
+    "one row": lambda f: f.iloc[[7]],
+    "one market": lambda f: f[f["market"] == "LRC-ETH"],
+    "only pools": lambda f: f[f["fill_type"] == "amm"],
+    "unknown fee tokens": lambda f: f.assign(fee_token=None),
+    "unknown fill types": lambda f: f.assign(fill_type=None),
+    "unknown accounts": lambda f: f.assign(account_id=None),
+    "unknown times": lambda f: f.assign(created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")),
+    "unknown amounts": lambda f: f.assign(
+        **{name: f[name].where(f[name].isna()) for name in ("size", "price", "notional", "fee")},
+        fee_bps=np.nan,
+    ),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
+    frame = EDGES[edge](history.head(80))
+    expected = answer(FUNCTIONS[name](frame))
+    engines = ("polars", "duckdb") if name in EVERYWHERE else ("polars, lazy",)
+    for engine in engines:
+        assert answer(FUNCTIONS[name](on(engine, frame))) == expected
+    if not (name.startswith("price_gap") and edge == "unknown fill types"):
+        assert sum(line.get("fills", 1) for line in expected) == len(frame)
+
+
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
+    "a dictionary": (lambda f: lab.fills.breakdown({}), r"builtins.dict is not a frame of trades. Give a pandas"),
+    "no price": (lambda f: lab.fills.price_gap(f.drop(columns="price")), r"no column 'price'. It has .*notional"),
+    "wrong every": (lambda f: lab.fills.breakdown(f, "daily"), r"every='daily' is not a period. Give a number"),
+    "an empty every": (lambda f: lab.fills.vwap(f, every=""), r"every='' is not a period"),
+    "half a period": (lambda f: lab.fills.breakdown(f, "1.5h"), r"every='1.5h' is not a period"),
+    "no parts": (lambda f: lab.fills.size_profile(f, 0), r"quantiles=0. Give a whole number from 1 to 1000"),
+    "half a part": (lambda f: lab.fills.size_profile(f, 2.5), r"quantiles=2.5. Give a whole number"),
+    "true parts": (lambda f: lab.fills.size_profile(f, True), r"quantiles=True. Give a whole number"),
+    "time backwards": (lambda f: lab.fills.price_gap(f, "-1s"), r"tolerance='-1s' is not a length of time. Give one"),
+    "no time": (lambda f: lab.fills.price_gap(f, "soon"), r"tolerance='soon' is not a length of time"),
+    "a bare number": (lambda f: lab.fills.all_in_cost(f, tolerance=60), r"tolerance=60 is not a length of time"),
+    "not a time": (lambda f: lab.fills.all_in_cost(f, tolerance=pd.NaT), r"tolerance=NaT is not a length of time"),
+    "unknown reference": (lambda f: lab.fills.all_in_cost(f, "mid"), r"reference='mid' is not known. Give 'next', 'last'"),
+    "no reference": (lambda f: lab.fills.all_in_cost(f, None), r"NoneType is not a frame of trades"),
+    "reference without price": (lambda f: lab.fills.all_in_cost(f, f[["market"]]), r"no column 'created_at'"),
+    "by an answer's name": (lambda f: lab.fills.breakdown(f.assign(share=1), by="share"), r"'share'. Answers have a"),
+    "by the time": (lambda f: lab.fills.price_gap(f, by="created_at"), r"'created_at'. Periods are asked for with"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
+    ask, words = REFUSED[case]
+    with pytest.raises(LabError, match=words) as refused:
+        ask(history.head(20))
+    assert refused.value.__cause__ is None
+    assert str(refused.value)[-1] in ".?"
