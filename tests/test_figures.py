@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import pytest
+from looking import stacks
 from making import page, read, row
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -22,14 +23,10 @@ def trades() -> pd.DataFrame:
     return lab.connect().trades(10083)
 
 
-def drawn(figure: Any) -> dict[str, list[float]]:
-    return {bars.get_label(): [bar.get_height() for bar in bars] for bars in figure.axes[0].containers}
-
-
 def test_bars_are_the_exact_sums_of_notional(trades: pd.DataFrame) -> None:
     figure = volume(trades, quote="USDC")
     mine = trades[trades["quote"] == "USDC"]
-    heights = drawn(figure)
+    heights = stacks(figure)
     for fill_type, label in (("amm", "AMM pool"), ("dex", "order book")):
         sums: dict[int, Decimal] = {}
         start = mine["created_at"].min().floor("D")
@@ -122,10 +119,25 @@ def test_periods_follow_the_time_covered(days: int, period: str) -> None:
     assert f"per {period}," in volume(frame).axes[0].get_title(loc="left")
 
 
-def test_only_one_fill_type_and_one_row_are_drawn() -> None:
-    heights = drawn(volume(read(page([row()]), fill_type="dex")))
+def test_only_one_fill_type_and_one_row_are_stacks() -> None:
+    heights = stacks(volume(read(page([row()]), fill_type="dex")))
     assert heights["AMM pool"] == [0]
     assert heights["order book"] == [pytest.approx(453.794 * 0.00035669)]
+
+
+def test_bars_begin_on_the_first_day_and_are_equally_long(trades: pd.DataFrame) -> None:
+    mine = trades[trades["quote"] == "ETH"]
+    bars = volume(mine).axes[0].containers[0]
+    days = mine["created_at"].min().floor("D").timestamp() / 86_400
+    assert [bar.get_x() for bar in bars] == [days + 7 * week for week in range(len(bars))]
+    assert [bar.get_width() for bar in bars] == pytest.approx([7 * 0.92] * len(bars))
+
+
+def test_trades_without_a_time_a_notional_or_a_type_are_left_out_and_counted() -> None:
+    rows = [row(id="1"), row(id="2", size=None), row(id="3", createdAt="0"), row(id="4", feeAmount=None)]
+    figure = volume(read(page(rows), fill_type="dex"))
+    assert figure.axes[0].get_title(loc="left").endswith("ETH-quoted markets, 2 of 4 trades")
+    assert stacks(figure)["order book"] == [pytest.approx(2 * 453.794 * 0.00035669)]
 
 
 @pytest.mark.parametrize("rows", [[], [row(createdAt="0")], [row(size=None)]])

@@ -1,0 +1,182 @@
+"""Every figure reads well at 900 pixels: units, legible texts that do not touch, marks, the same bytes each time."""
+
+import functools
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from looking import EXPONENT, note, overlapping, rendered, title, words
+from matplotlib.figure import Figure
+
+import loopring_lab as lab
+from loopring_lab import figures
+from loopring_lab.errors import LabError
+
+Draw = Callable[..., Any]
+FIGURES: dict[str, tuple[Draw, dict[str, Any], str, str]] = {
+    "rates": (figures.fee_rates, {}, "time (UTC)", "fee rate (basis points)"),
+    "rates by market": (figures.fee_rates, {"by": "market", "every": "1mo"}, "time (UTC)", "fee rate (basis points)"),
+    "tiers": (figures.fee_tiers, {}, "time (UTC)", "share of fills (%)"),
+    "tiers by quarter": (figures.fee_tiers, {"every": "1q"}, "time (UTC)", "share of fills (%)"),
+    "tokens": (figures.fees_by_token, {}, "number of fills", "fee token"),
+    "tokens in ETH": (figures.fees_by_token, {"token": "ETH"}, "value (ETH)", "fee token"),
+    "shares": (figures.fill_shares, {}, "time (UTC)", "share of fills (%)"),
+    "shares of notional": (figures.fill_shares, {"of": "notional"}, "time (UTC)", "share of notional (%)"),
+    "gaps": (figures.price_gaps, {"tolerance": None}, "difference (basis points; right of 0: worse for the account)", "share of matched fills (%)"),
+    "sizes": (figures.size_profile, {}, "size of the fill (ETH)", "share of fills (%)"),
+    "costs": (figures.cost_curve, {"tolerance": None}, "size of the fill (ETH)", "all-in cost (basis points)"),
+}  # fmt: skip
+LEAST_POINTS = 9
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083)
+
+
+@pytest.fixture(scope="module")
+def few() -> pd.DataFrame:
+    return lab.connect().trades(94680)
+
+
+@pytest.fixture(scope="module")
+def real(recordings: Path) -> pd.DataFrame:
+    client = lab.connect(recording=recordings / "mainnet_block_a")
+    assert client.accounts is not None
+    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+
+
+def drawn(name: str, trades: Any, **more: Any) -> Any:
+    draw, options, _, _ = FIGURES[name]
+    return draw(trades, **options, **more)
+
+
+@pytest.fixture(scope="module")
+def gallery(trades: pd.DataFrame, few: pd.DataFrame) -> Callable[[str, str], Any]:
+    """Draw each figure once for all tests that only look at it."""
+    return functools.cache(lambda name, whose: drawn(name, {"long": trades, "short": few}[whose]))
+
+
+def assert_legible(figure: Any, width: int = 900, height: int = 420) -> None:
+    boxes = rendered(figure)
+    assert overlapping(boxes) == []
+    for text, box in boxes.items():
+        assert text.get_fontsize() >= LEAST_POINTS
+        assert box.x0 >= 0, text.get_text()
+        assert box.x1 <= width, text.get_text()
+        assert box.y0 >= 0, text.get_text()
+        assert box.y1 <= height, text.get_text()
+        assert not EXPONENT.search(text.get_text())
+        assert not re.search(r"\d\.\d{9}", text.get_text())
+    axes = figure.axes[0]
+    legend = axes.get_legend()
+    assert legend is None or legend.get_window_extent().x0 >= axes.get_window_extent().x1
+
+
+@pytest.mark.parametrize("whose", ["long", "short"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, gallery: Any) -> None:
+    assert_legible(gallery(name, whose))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_real_block_of_five_minutes_reads_as_well(name: str, real: pd.DataFrame) -> None:
+    figure = drawn(name, real)
+    assert_legible(figure)
+    assert "synthetic data" not in words(figure)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(name: str, gallery: Any) -> None:
+    figure = gallery(name, "long")
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == FIGURES[name][2:]
+    assert len(title(figure)) > 15
+    assert "synthetic data" in words(figure)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_two_drawings_have_the_same_bytes(name: str, few: pd.DataFrame, gallery: Any) -> None:
+    picture = drawn(name, few)._repr_png_()
+    assert picture == gallery(name, "short")._repr_png_()
+    assert struct.unpack(">II", picture[16:24]) == (900, 420)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(name: str, few: pd.DataFrame) -> None:
+    before = dict(mpl.rcParams)
+    figure = Figure()
+    other, mine = figure.subplots(1, 2)
+    assert drawn(name, few, ax=mine) is figure
+    assert mine.has_data()
+    assert not other.has_data()
+    assert dict(mpl.rcParams) == before
+
+
+def test_four_figures_share_one_page(trades: pd.DataFrame) -> None:
+    page = Figure(figsize=(18, 9), dpi=100, layout="constrained")
+    names = ["rates", "tiers by quarter", "tokens", "sizes"]
+    for name, axes in zip(names, page.subplots(2, 2).flat, strict=True):
+        drawn(name, trades, ax=axes)
+    boxes = rendered(page)
+    assert overlapping(boxes) == []
+    assert [text.get_text() for text in boxes].count("synthetic data") == 1
+    assert all(axes.get_window_extent().width > 400 for axes in page.axes)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_an_empty_frame_is_refused_by_the_figure_s_name(name: str, trades: pd.DataFrame) -> None:
+    with pytest.raises(LabError, match=rf"{FIGURES[name][0].__name__}|in_token") as refusal:
+        drawn(name, trades.head(0))
+    assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_is_no_frame_of_trades_is_refused(name: str, trades: pd.DataFrame) -> None:
+    with pytest.raises(LabError, match=r"a builtins\.list is not a frame of trades"):
+        drawn(name, [1, 2])
+    with pytest.raises(LabError, match="no column 'f"):
+        drawn(name, trades.drop(columns=["fee_bps", "fee", "fee_token", "fill_type"]))
+
+
+def test_groups_differ_by_more_than_colour(trades: pd.DataFrame) -> None:
+    bars = figures.fill_shares(trades).axes[0].containers
+    assert len({stack[0].get_hatch() for stack in bars}) == len(bars) == 2  # type: ignore[index]
+    for by in ("fill_type", "market", "fee_token"):
+        lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
+        looks = {(line.get_marker(), str(line.get_linestyle())) for line in lines}
+        assert len(looks) == len(lines) > 1
+        assert len({line.get_marker() for line in lines}) == len(lines)
+
+
+def test_a_tier_s_number_stands_in_its_bars(trades: pd.DataFrame) -> None:
+    figure = figures.fee_tiers(trades, every="1mo")
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    tiers = [text.get_text().removesuffix(" bps") for text in legend.get_texts()]
+    assert tiers == ["30", "25", "20", "10", "8", "4", "0"]
+    for bars in figure.axes[0].containers:
+        tier = str(bars.get_label()).removesuffix(" bps")
+        tall = [bar for bar in bars if bar.get_height() >= 6]
+        inside = [text for text in figure.axes[0].texts if text.get_text() == tier]
+        assert [text.xy[0] for text in inside] == [bar.get_x() + bar.get_width() / 2 for bar in tall]  # type: ignore[attr-defined]
+
+
+def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
+    texts = words(figures.fill_shares(few.head(1)))
+    assert {"29 Jan", "30 Jan", "01 Feb", "2022"} <= set(texts)
+
+
+def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:
+    eth = int((trades["quote"] == "ETH").sum())
+    assert (
+        note(figures.size_profile(trades)) == f"{eth:,} of 2,495 trades; each bar about {eth / 10:.0f} fills"
+    )
+    assert title(figures.size_profile(trades)).endswith("ETH-quoted markets")
+    assert note(figures.fee_tiers(trades)) == "all 2,495 trades"
+    assert note(figures.fee_rates(trades)).endswith(f"{(trades['fee_token'] == 'ETH').sum()} of 2,495 trades")

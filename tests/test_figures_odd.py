@@ -1,0 +1,285 @@
+"""Figures of odd trades and of other engines: the same picture, or an error that says what to do."""
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from looking import lines, note, overlapping, rendered, stacks, title, words
+from making import page, read, row
+
+import loopring_lab as lab
+from loopring_lab import figures
+from loopring_lab.engines import portable
+from loopring_lab.errors import LabError
+
+Draw = Callable[..., Any]
+ANY_ENGINE: list[Draw] = [
+    figures.volume, figures.fee_rates, figures.fee_tiers, figures.fees_by_token, figures.fill_shares, figures.size_profile,
+]  # fmt: skip
+IN_MEMORY: list[Draw] = [figures.price_gaps, figures.cost_curve]
+TIMES = [figures.volume, figures.fee_rates, figures.fee_tiers, figures.fill_shares]
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(94680)
+
+
+def name_of(draw: Draw) -> str:
+    return draw.__name__
+
+
+def numbers(figure: Any) -> list[float]:
+    """Give every number that is drawn, of bars and lines."""
+    bars = [bar.get_width() + bar.get_height() + bar.get_y() for bar in figure.axes[0].patches]
+    points = [float(value) for line in figure.axes[0].lines for value in line.get_ydata()]
+    return [value for value in [*bars, *points] if not np.isnan(value)]
+
+
+# Other engines
+
+
+def given(engine: str, frame: pd.DataFrame) -> Any:
+    """Give trades to an engine, in three partitions where it has them."""
+    module = pytest.importorskip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
+    if engine == "pyarrow":
+        return module.Table.from_pandas(frame, preserve_index=False)
+    if engine == "dask":
+        return module.from_pandas(frame, npartitions=3)
+    table = module.from_arrow(portable(frame))
+    return table.lazy() if engine == "lazy" else table
+
+
+@pytest.fixture(scope="module")
+def ours(trades: pd.DataFrame) -> dict[str, tuple[list[float], set[str]]]:
+    drawn = {draw.__name__: draw(trades) for draw in ANY_ENGINE}
+    return {name: (numbers(figure), set(words(figure))) for name, figure in drawn.items()}
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
+def test_every_engine_gives_the_same_figure(engine: str, trades: pd.DataFrame, ours: Any) -> None:
+    other = given(engine, trades)
+    for draw in ANY_ENGINE:
+        theirs = draw(other)
+        assert numbers(theirs) == ours[draw.__name__][0]
+        assert ours[draw.__name__][1] - set(words(theirs)) == {"synthetic data"}  # only pandas frames tell
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy"])
+def test_engines_that_hold_their_rows_draw_prices_too(engine: str, trades: pd.DataFrame) -> None:
+    other = given(engine, trades)
+    for draw in IN_MEMORY:
+        assert numbers(draw(other, tolerance=None)) == numbers(draw(trades, tolerance=None))
+    assert numbers(figures.fees_by_token(other, token="ETH")) == numbers(
+        figures.fees_by_token(trades, token="ETH")
+    )
+
+
+def test_other_engines_are_told_how_to_draw_prices(trades: pd.DataFrame) -> None:
+    relation = given("duckdb", trades)
+    for draw in (*IN_MEMORY, lambda trades: figures.fees_by_token(trades, token="ETH")):
+        with pytest.raises(LabError, match=r"duckdb frames cannot do here.*relation\.to_arrow_table\(\)\.$"):
+            draw(relation)
+
+
+# Odd trades
+
+
+ODD: list[dict[str, Any]] = [
+    {"market": "NOT-LISTED"}, {"price": None}, {"createdAt": "0"}, {"side": "HOLD"}, {"feeAmount": None},
+    {"size": None}, {"size": "0"}, {"price": "0"}, {"orderHash": None}, {"size": None, "feeAmount": None},
+]  # fmt: skip
+
+
+def history(number: int, length: int) -> pd.DataFrame:
+    """Make up a history: a third of it odd, from fifty days or one minute, of one market or three."""
+    dice = random.Random(number)
+    parts: dict[Any, list[Any]] = {"amm": [], "dex": [], None: []}
+    for place in range(length):
+        moment = 1657638459610 + dice.randrange(10 ** dice.choice([4, 9]))
+        market = dice.choice(["LRC-ETH", "ETH-USDT", "WBTC-ETH"][: 1 + number % 3])
+        members = {"id": str(place), "createdAt": str(moment), "market": market, "side": dice.choice(["BUY", "SELL"]), "size": str(dice.randrange(10**20)),
+                   "feeAmount": str(dice.randrange(10**15))}  # fmt: skip
+        members |= dice.choice(ODD) if dice.random() < 1 / 3 else {}
+        parts[dice.choice(["amm", "dex", "dex", None])].append(row(**members))
+    return read([page(rows) for rows in parts.values()], fill_type=list(parts))
+
+
+@pytest.fixture(scope="module")
+def histories() -> list[pd.DataFrame]:
+    return [history(number, length) for number, length in enumerate([1, 2, 5, 12, 60, 60, 60])]
+
+
+def drawn_or_refused(draw: Draw, frame: pd.DataFrame, **options: Any) -> Any:
+    try:
+        return draw(frame, **options)
+    except LabError as refusal:
+        return str(refusal)
+
+
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+def test_any_history_is_drawn_or_refused_by_name(draw: Draw, histories: list[pd.DataFrame]) -> None:
+    options = {"every": "1y"} if draw in TIMES[1:] else {"tolerance": None} if draw in IN_MEMORY else {}
+    found = [drawn_or_refused(draw, frame, **options) for frame in histories]
+    for refusal in (one for one in found if isinstance(one, str)):
+        assert refusal.startswith(f"{draw.__name__}: no ")
+        assert refusal.endswith(".")
+    pictures = [one for one in found if not isinstance(one, str)]
+    assert len(pictures) >= 2
+    assert [text for figure in pictures for text in words(figure) if "nan" in text.lower()] == []
+
+
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
+    for kind in ("amm", "dex", None):
+        frame = read(page([row()]), fill_type=kind)
+        if draw in IN_MEMORY or (draw is figures.volume and kind is None):
+            with pytest.raises(LabError, match=f"^{draw.__name__}: no "):
+                draw(frame)
+        else:
+            figure = draw(frame)
+            assert overlapping(rendered(figure)) == []
+            assert "one trade" in note(figure) or draw is figures.volume
+
+
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataFrame) -> None:
+    pool = trades[trades["fill_type"] == "amm"]
+    if draw is figures.price_gaps:
+        with pytest.raises(LabError, match=r"^price_gaps: no fill has one of the other type within 60s"):
+            draw(pool)
+        return
+    figure = draw(pool, **({"tolerance": None} if draw in IN_MEMORY else {}))
+    legend = figure.axes[0].get_legend()
+    labels = [] if legend is None else [text.get_text() for text in legend.get_texts()]
+    assert "order book" not in labels or draw is figures.volume
+    assert overlapping(rendered(figure)) == []
+
+
+@pytest.mark.parametrize("draw", TIMES, ids=name_of)
+def test_trades_of_unknown_time_are_left_out_and_counted(draw: Draw, trades: pd.DataFrame) -> None:
+    frame = trades.copy()
+    frame.loc[frame.index[::4], "created_at"] = pd.NaT
+    whole = draw(frame)
+    assert numbers(whole) == pytest.approx(numbers(draw(frame.dropna(subset=["created_at"]))))
+    assert "40 trades" in title(whole) + note(whole)
+    frame["created_at"] = frame["created_at"].where(frame["created_at"].isna())
+    for options in ({}, {"every": "1d"}) if draw is not figures.volume else ({},):
+        with pytest.raises(LabError, match=f"^{draw.__name__}: no trade .*to draw. Ask for other trades"):
+            draw(frame, **options)
+
+
+def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades: pd.DataFrame) -> None:
+    frame = trades.copy()
+    frame["fee_token"] = frame["fee_token"].where(frame["fee_token"] != "ETH")
+    figure = figures.fees_by_token(frame)
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "unknown"
+    assert words(figure).count("-") == 2  # its amount, and its rate
+    frame.loc[frame.index[:3], "fee"] = None
+    assert note(figures.fees_by_token(frame)) == "all 40 trades, 3 with an amount that is not known"
+    drawn = int((frame.loc[frame.index[3:], "fee_token"] == "USDC").sum())
+    rates = figures.fee_rates(frame, fee_token="USDC")
+    assert title(rates).endswith("fees paid in USDC")
+    assert note(rates).endswith(f"weighted by amount; {drawn} of 40 trades")
+    assert "no price" in words(figures.fees_by_token(frame, token="USDC"))
+    frame["fee_token"] = None
+    with pytest.raises(
+        LabError,
+        match=r"^fee_rates: no trade with a known time and fee in any token to draw\. .*fee_token=\.$",
+    ):
+        figures.fee_rates(frame)
+
+
+def test_fees_without_a_price_are_refused_where_none_has_one(trades: pd.DataFrame) -> None:
+    frame = trades.assign(created_at=trades["created_at"].where(trades["created_at"].isna()))
+    with pytest.raises(
+        LabError, match=r"^fees_by_token: no fee could be valued in USDC\. Give trades .* prices=\.$"
+    ):
+        figures.fees_by_token(frame, token="USDC", prices=trades)
+
+
+def test_unknown_fill_types_are_drawn_apart(trades: pd.DataFrame) -> None:
+    frame = trades.copy()
+    frame.loc[frame.index[::4], "fill_type"] = None
+    shares = stacks(figures.fill_shares(frame, every="1y"))
+    assert shares["type unknown"] == [25.0]
+    assert sum(share for (share,) in shares.values()) == pytest.approx(100)
+    assert "type unknown" in stacks(figures.size_profile(frame))
+    assert "type unknown" in lines(figures.fee_rates(frame))
+    assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
+
+
+def test_fees_of_no_sure_tier_are_marked_apart() -> None:
+    size = 10**18
+    fees = {"1": 10**15, "2": 2 * 10**15, "3": 10**15 + 10**9, "4": None}  # 10, 20, no whole tier, not known
+    rows = [row(id=one, side="BUY", size=str(size), feeAmount=fee and str(fee)) for one, fee in fees.items()]
+    tiny = row(id="5", side="BUY", market="WBTC-ETH", size="100", feeAmount="0", tokenId="0")  # 0 to 99 bps
+    figure = figures.fee_tiers(read(page([*rows, tiny]), fill_type="dex"))
+    drawn = stacks(figure)
+    assert drawn == {
+        label: [20.0] for label in ("10 bps", "20 bps", "ambiguous", "no whole tier", "not known")
+    }
+    hatches = [bars[0].get_hatch() for bars in figure.axes[0].containers]  # type: ignore[index]
+    assert hatches[:2] == [None, None]
+    assert len(set(hatches)) == 4
+
+
+def test_sizes_of_any_magnitude_are_written_out() -> None:
+    rows = [
+        row(id=str(n), size=str(n * 10**exponent))
+        for n, exponent in enumerate((4, 10, 16, 22, 28, 32), start=1)
+    ]
+    frame = read(page(rows), fill_type="dex")
+    for draw in (figures.size_profile, figures.volume):
+        figure = draw(frame)
+        assert overlapping(rendered(figure)) == []
+        assert not [text for text in words(figure) if "e-" in text or "e+" in text]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: figures.fee_rates(t, every="fortnight"), r"every='fortnight' is not a period\."),
+        (lambda t: figures.fee_tiers(t, every="1min"), r"fee_tiers: every='1min' makes more than 1,000 periods"),
+        (lambda t: figures.fill_shares(t, every="1s"), r"fill_shares: every='1s' makes more than 1,000 periods"),
+        (lambda t: figures.fee_rates(t, by="colour"), r"no column 'colour'"),
+        (lambda t: figures.fee_rates(t, by="fee"), r"^fee_rates: by=.* 'fee'"),
+        (lambda t: figures.fee_rates(t, fee_token="DOGE"), r"^fee_rates: no trade .* fee in DOGE to draw\."),
+        (lambda t: figures.fill_shares(t, of="shares"), r"^fill_shares: of='shares' is not known\. Give 'fills'"),
+        (lambda t: figures.fill_shares(t, quote="DOGE"), r"^fill_shares: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.size_profile(t, quote="DOGE"), r"^size_profile: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.size_profile(t, quantiles=0), r"quantiles=0\. Give a whole number"),
+        (lambda t: figures.cost_curve(t, quote="DOGE"), r"^cost_curve: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.cost_curve(t, reference="first"), r"reference='first' is not known\."),
+        (lambda t: figures.cost_curve(t, tolerance="1ms"), r"^cost_curve: no fill quoted in USDC has a reference"),
+        (lambda t: figures.price_gaps(t, tolerance="soon"), r"tolerance='soon' is not a length of time"),
+        (lambda t: figures.fees_by_token(t, token="DOGE"), r"no price and no fee is in 'DOGE'"),
+        (lambda t: figures.fees_by_token(t, prices=t), r"^fees_by_token: prices= value fees in a token\. Give token="),
+    ],
+)  # fmt: skip
+def test_arguments_that_cannot_be_used_are_named(call: Draw, message: str, trades: pd.DataFrame) -> None:
+    with pytest.raises(LabError, match=message) as refusal:
+        call(trades)
+    assert str(refusal.value).endswith(".")
+
+
+def test_floats_are_refused_as_amounts(trades: pd.DataFrame) -> None:
+    for draw in (*ANY_ENGINE, figures.cost_curve):
+        with pytest.raises(LabError, match="notional is .*not an exact amount"):
+            draw(lab.to_float(trades[["notional"]]).join(trades.drop(columns="notional")))
+
+
+def test_amounts_may_be_as_large_as_they_come() -> None:
+    rows = [row(id=str(n), size="9" * 36, feeAmount="9" * 33) for n in range(3)]
+    figure = figures.fees_by_token(read(page(rows), fill_type="amm"))
+    (fee,) = [text for text in words(figure) if text.endswith(" ETH")]
+    assert Decimal(fee.split()[0].replace(",", "")) == pytest.approx(
+        Decimal(3 * (10**33 - 1)) / 10**18, rel=Decimal("1e-9")
+    )

@@ -1,0 +1,370 @@
+"""What is drawn is what the trades say: bars and lines against sums in integers, counts, and the chain's facts."""
+
+import json
+import statistics
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from looking import lines, note, rendered, stacks, title, words
+from making import page, read, row, whole
+
+import loopring_lab as lab
+from loopring_lab import figures
+
+DAY = 86_400
+LABELS = {"amm": "AMM pool", "dex": "order book"}
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083)
+
+
+@pytest.fixture(scope="module")
+def block(recordings: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    folder = recordings / "mainnet_block_a"
+    client = lab.connect(recording=folder)
+    assert client.accounts is not None
+    frame = pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+    return frame, [json.loads(line) for line in (folder / "settled.jsonl").read_text().splitlines()]
+
+
+def monday(moment: Any) -> float:
+    """Give the start of a moment's week in days since 1970."""
+    day = datetime.fromtimestamp(moment.timestamp(), UTC).date()
+    return (day - timedelta(days=day.weekday())).toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
+
+
+def known(values: list[float]) -> list[float]:
+    return [value for value in values if not np.isnan(value)]
+
+
+# fee_rates
+
+
+def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -> None:
+    fees: dict[tuple[str, float], int] = defaultdict(int)
+    received: dict[tuple[str, float], int] = defaultdict(int)
+    for fill in trades[trades["fee_token"] == "LRC"].itertuples():
+        key = LABELS[fill.fill_type], monday(fill.created_at)
+        fees[key] += whole(fill.fee, 18)
+        received[key] += whole(fill.size if fill.base == "LRC" else fill.notional, 18)
+    figure = figures.fee_rates(trades, fee_token="LRC")
+    for label, (times, rates) in lines(figure).items():
+        wanted = {
+            week: Fraction(10_000 * fees[label, week], received[label, week])
+            for one, week in fees
+            if one == label
+        }
+        drawn = {time - 3.5: rate for time, rate in zip(times, rates, strict=True) if not np.isnan(rate)}
+        assert drawn.keys() == wanted.keys()
+        assert all(drawn[week] == pytest.approx(float(rate), rel=1e-12) for week, rate in wanted.items())
+        assert np.diff(times) == pytest.approx(7)
+    assert title(figure) == "Effective fee rate per week, fees paid in LRC"
+    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of 2,495 trades" in note(figure)
+
+
+def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> None:
+    figure = figures.fee_rates(trades, by="fee_token", every="1y")
+    most = trades["fee_token"].value_counts().head(5)
+    table = lab.fees.summary(trades).set_index("fee_token")["bps"]
+    assert {label: points[1] for label, points in lines(figure).items()} == {
+        token: [pytest.approx(table[token], rel=1e-12)] for token in most.index
+    }
+    assert title(figure) == "Effective fee rate per year, each token by itself"
+    assert note(figure).endswith(f"{most.sum():,} of 2,495 trades; the 5 of 11 lines with most fills")
+
+
+def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
+    drawn = lines(figures.fee_rates(trades, by=["quote", "side"], every="1y"))
+    assert set(drawn) == {"ETH, SELL", "USDC, BUY", "DAI, BUY", "USDT, BUY"}
+    assert list(lines(figures.fee_rates(trades, by=None, every="1y"))) == ["all fills"]
+
+
+def test_the_shortened_names_of_two_groups_do_not_merge_them() -> None:
+    hashes = [f"0x111111{middle * 50}7777" for middle in "ab"]
+    rows = [
+        row(id=str(n), orderHash=one, feeAmount=fee)
+        for n, (one, fee) in enumerate(zip(hashes, ["0", "1618680000000000"], strict=True))
+    ]
+    axes = figures.fee_rates(read(page(rows), fill_type="dex"), by="order_hash").axes[0]
+    assert [line.get_label() for line in axes.lines] == ["0x111111…7777"] * 2
+    assert sorted(known([float(line.get_ydata()[0]) for line in axes.lines])) == pytest.approx(
+        [0, 100], abs=0.1
+    )  # type: ignore[index]
+
+
+# fee_tiers
+
+
+def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict[str, Any]]]) -> None:
+    frame, facts = block
+    counts = Counter(fact["fee_bips"] for fact in facts)
+    drawn = stacks(figures.fee_tiers(frame, every="1h"))
+    assert drawn == {
+        f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)
+    }
+
+
+def test_each_period_s_tiers_add_up_to_all_its_fills(trades: pd.DataFrame) -> None:
+    drawn = stacks(figures.fee_tiers(trades))
+    assert list(drawn) == [f"{tier} bps" for tier in (0, 4, 8, 10, 20, 25, 30)]
+    assert np.sum(list(drawn.values()), axis=0) == pytest.approx([100] * 53)
+
+
+def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
+    size = 10**21
+    fees = [(tier, 1 + (tier < 8)) for tier in range(11) for _ in range(1 + (tier < 8))]
+    rows = [
+        row(id=str(n), side="BUY", size=str(size), feeAmount=str(size * tier // 10_000))
+        for n, (tier, _) in enumerate(fees)
+    ]
+    drawn = stacks(figures.fee_tiers(read(page(rows), fill_type="dex")))
+    wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)} | {
+        "other tiers": [pytest.approx(300 / 19)]
+    }
+    assert drawn == wanted
+
+
+# fees_by_token
+
+
+def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.DataFrame) -> None:
+    figure = figures.fees_by_token(trades)
+    axes = figure.axes[0]
+    texts, counts = words(figure), trades["fee_token"].value_counts()
+    tokens = [label.get_text() for label in axes.get_yticklabels()]
+    widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
+    assert dict(zip(tokens, widths, strict=True)) == counts[counts > 0].to_dict()
+    assert widths == sorted(widths, reverse=True)
+    for token, fees in trades.groupby("fee_token", observed=True)["fee"]:
+        total = sum(whole(fee, 18) for fee in fees)
+        (beside,) = [text for text in texts if text.endswith(f" {token}")]
+        assert whole(Decimal(beside.split()[0].replace(",", "")), 18) == pytest.approx(total, rel=5e-5)
+        zero = sum(1 for fee in fees if not fee)
+        assert f"{100 * zero / len(fees):.0f} %" in texts
+
+
+def test_fees_valued_in_their_own_token_stay_what_they_are(trades: pd.DataFrame) -> None:
+    figure = figures.fees_by_token(trades, token="USDC")
+    bars = dict(
+        zip(
+            (label.get_text() for label in figure.axes[0].get_yticklabels()),
+            figure.axes[0].patches,
+            strict=True,
+        )
+    )
+    own = sum(whole(fee, 18) for fee in trades.loc[trades["fee_token"] == "USDC", "fee"])
+    assert bars["USDC"].get_width() == pytest.approx(own / 10**18, rel=1e-12)  # type: ignore[attr-defined]
+    table = lab.fees.in_token(trades, "USDC")
+    known_values = [whole(value, 18) for value in table["fee_value"].dropna()]
+    assert title(figure) == f"Fees by token, valued in USDC: {sum(known_values) / 10**18:,.2f} USDC in all"
+    assert note(figure) == f"{len(known_values):,} of 2,495 trades valued"
+
+
+def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
+    many = trades.head(105).assign(fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)])
+    axes = figures.fees_by_token(many).axes[0]
+    drawn = [
+        (label.get_text(), bar.get_width())
+        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+    ]  # type: ignore[attr-defined]
+    assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
+
+
+# fill_shares
+
+
+@pytest.mark.parametrize("of", ["fills", "notional"])
+def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) -> None:
+    sums: dict[tuple[str, float], int] = defaultdict(int)
+    mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
+    for fill in mine.itertuples():
+        sums[LABELS[fill.fill_type], monday(fill.created_at)] += (
+            1 if of == "fills" else whole(fill.notional, 18)
+        )
+    figure = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC")
+    drawn = stacks(figure)
+    first = min(week for _, week in sums)
+    totals = {week: sum(sums[label, week] for label in LABELS.values()) for _, week in list(sums)}
+    for label in LABELS.values():
+        weeks = [first + 7 * n for n in range(len(drawn[label]))]
+        assert drawn[label] == pytest.approx([100 * sums[label, week] / totals[week] for week in weeks])
+    pool = sum(count for (label, _), count in sums.items() if label == "AMM pool") / sum(totals.values())
+    assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
+    assert figure.axes[0].get_ylim() == (0, 100)
+
+
+def test_weeks_without_fills_stay_empty(trades: pd.DataFrame) -> None:
+    drawn = stacks(figures.fill_shares(trades.iloc[[0, 400]], every="1w"))
+    assert len(drawn["order book"]) > 3
+    assert sum(1 for pool, book in zip(*drawn.values(), strict=True) if pool + book) == 2
+
+
+def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
+    for every, months in (("1mo", 1), ("1q", 3)):
+        bars = figures.fill_shares(trades, every=every).axes[0].containers[0]
+        starts = [np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D") for bar in bars]
+        assert [str(start) for start in starts] == [f"2022-{month:02}-01" for month in range(1, 13, months)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "name"),
+    [(0, "day"), (60, "minute"), (7_200, "15 minutes"), (2 * DAY, "hour"), (20 * DAY, "day"), (300 * DAY, "week"),
+     (900 * DAY, "month"), (5_000 * DAY, "quarter")],
+)  # fmt: skip
+def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
+    last = 1657638459610 + seconds * 1000
+    frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")
+    assert title(figures.fill_shares(frame)) == f"Share of fills by fill type, per {name}"
+    assert title(figures.fee_tiers(frame)) == f"Fills by fee tier, per {name}"
+
+
+# price_gaps
+
+
+def pair(number: int, price: str, kind: str, seconds: int, side: str = "BUY") -> tuple[str, list[Any]]:
+    moment = str(1657638459610 + seconds * 1000)
+    return kind, row(id=str(number), price=price, createdAt=moment, side=side, size=str(10**20), type="taker")
+
+
+def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
+    parts = [(kind, page([members for one, members in fills if one == kind])) for kind in ("amm", "dex")]
+    return read([text for _, text in parts], fill_type=[kind for kind, _ in parts])
+
+
+def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
+    fills = [
+        pair(1, "100.0", "dex", 0),
+        pair(2, "101.0", "amm", 30),
+        pair(3, "99.0", "dex", 500, "SELL"),
+        pair(4, "99.99", "dex", 80),
+    ]
+    figure = figures.price_gaps(frame_of(*fills))
+    up, down = figure.axes[0].containers
+    (high,) = [bar for bar in up if bar.get_height()]
+    (low,) = [bar for bar in down if bar.get_height()]
+    assert (high.get_height(), low.get_height()) == (100, -100)
+    assert high.get_x() <= 100 <= high.get_x() + high.get_width()
+    assert low.get_x() <= -100 <= low.get_x() + low.get_width()
+    assert note(figure) == "2 of 4 trades of known type matched"
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "AMM pool:\n1 matched,\n0 not",
+        "order book:\n1 matched,\n2 not",
+    ]
+    assert {"median 100", "median -100"} <= set(words(figure))
+
+
+def test_equal_prices_stand_at_zero() -> None:
+    figure = figures.price_gaps(frame_of(pair(1, "100.0", "dex", 0), pair(2, "100.0", "amm", 30)))
+    (bars,) = figure.axes[0].containers
+    assert [(bar.get_x(), bar.get_height()) for bar in bars] == [(0, 100)]
+    assert "median 0" in words(figure)
+
+
+def test_one_half_does_not_push_the_other_out_of_sight() -> None:
+    book = [pair(n, f"100.{n:02}", "dex", n) for n in range(1, 31)]
+    figure = figures.price_gaps(frame_of(pair(0, "100.0", "amm", 0), *book, pair(99, "110.0", "amm", 40)))
+    up, down = (sum(bar.get_height() for bar in bars) for bars in figure.axes[0].containers)
+    assert (up, down) == (100, pytest.approx(-100))
+    assert "outside" not in note(figure)
+
+
+def test_halves_add_up_but_for_what_lies_outside(trades: pd.DataFrame) -> None:
+    figure = figures.price_gaps(trades, tolerance=None)
+    table = lab.fills.price_gap(trades, None)
+    outside = 0
+    for bars, kind in zip(figure.axes[0].containers, ("amm", "dex"), strict=True):
+        worse = table.loc[table["fill_type"] == kind, "worse_bps"].dropna()
+        left, right = bars[0].get_x(), bars[-1].get_x() + bars[-1].get_width()
+        beyond = int(((worse < left) | (worse > right)).sum())
+        assert abs(sum(bar.get_height() for bar in bars)) == pytest.approx(100 - 100 * beyond / len(worse))
+        assert any(text.startswith(f"median {worse.median():.2g}") for text in words(figure))
+        outside += beyond
+    assert outside > 0
+    assert note(figure).endswith(f"matched; {outside} lie outside this range")
+
+
+def test_the_age_of_the_other_fill_is_named(trades: pd.DataFrame) -> None:
+    assert title(figures.price_gaps(trades, tolerance="12h")).endswith("last fill, at most 12h old")
+    assert title(figures.price_gaps(trades, tolerance=pd.Timedelta("1h"))).endswith("at most 3,600 s old")
+    assert title(figures.price_gaps(trades, tolerance=None)).endswith("last fill, of any age")
+
+
+# size_profile and cost_curve
+
+
+def by_size(mine: pd.DataFrame, parts: int) -> list[list[Any]]:
+    """Put fills into parts by rank of their size; equal ones into the part of the first."""
+    fills = sorted(mine.itertuples(), key=lambda fill: whole(fill.notional, 18))
+    found: dict[int, list[Any]] = defaultdict(list)
+    part, last = 0, None
+    for place, fill in enumerate(fills):
+        part = part if fill.notional == last else place * parts // len(fills)
+        last = fill.notional
+        found[part].append(fill)
+    return [found[part] for part in sorted(found)]
+
+
+def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> None:
+    parts = by_size(trades[trades["quote"] == "ETH"], 10)
+    figure = figures.size_profile(trades, quote="ETH")
+    for kind, label in LABELS.items():
+        shares = [100 * sum(fill.fill_type == kind for fill in part) / len(part) for part in parts]
+        assert stacks(figure)[label] == pytest.approx(shares)
+    axes = figure.axes[0]
+    edges = [parts[0][0].notional, *(part[-1].notional for part in parts)]
+    assert list(axes.get_xticks()) == [place - 0.5 for place in range(11)]
+    for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
+        assert float(label.get_text()) == pytest.approx(float(edge), rel=0.05)
+
+
+def test_many_parts_have_fewer_labels_that_do_not_touch(trades: pd.DataFrame) -> None:
+    axes = figures.size_profile(trades, quantiles=100, quote="USDC").axes[0]
+    assert len(axes.containers[0]) > 90  # type: ignore[arg-type]
+    boxes = [box for text, box in rendered(axes.figure).items() if text in axes.get_xticklabels()]  # type: ignore[arg-type]
+    assert len(boxes) > 5
+    assert all(one.x1 < two.x0 for one, two in pairwise(boxes))
+
+
+def test_costs_are_medians_and_quartiles_of_each_part(trades: pd.DataFrame) -> None:
+    figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
+    costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
+    parts = by_size(trades[trades["quote"] == "ETH"], 10)
+    drawn = lines(figure)
+    for kind, label in LABELS.items():
+        groups = [
+            [costs[fill.trade_id, fill.side] for fill in part if fill.fill_type == kind] for part in parts
+        ]
+        wanted = [statistics.median(known(group)) for group in groups]
+        assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
+        assert drawn[label][0] == pytest.approx(range(10), abs=0.05)
+    whiskers = figure.axes[0].collections[1].get_segments()  # type: ignore[attr-defined]
+    groups = [[costs[fill.trade_id, fill.side] for fill in part if fill.fill_type == "amm"] for part in parts]
+    for whisker, group in zip(whiskers, groups, strict=True):
+        assert list(whisker[:, 1]) == pytest.approx(list(np.percentile(known(group), [25, 75])))
+
+
+def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
+    reference = trades[["created_at", "market", "price"]]
+    figure = figures.cost_curve(trades, reference=reference, quote="ETH")
+    assert note(figure).startswith("fee plus price difference to the reference; ")
+    fees = [
+        fill.fee_bps
+        for fill in trades[(trades["quote"] == "ETH") & (trades["fill_type"] == "amm")].itertuples()
+    ]
+    assert title(figure).endswith("ETH-quoted markets, 1,306 of 2,495 trades")
+    assert min(lines(figure)["AMM pool"][1]) >= min(
+        fees
+    )  # each fill is its own reference: no price difference
+    assert max(lines(figure)["AMM pool"][1]) <= max(fees)
