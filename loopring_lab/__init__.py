@@ -13,12 +13,15 @@ from loopring_lab.errors import LabError
 from loopring_lab.tables import anomalies
 
 if TYPE_CHECKING:
-    from loopring_lab import engines, fees, figures, fills, keys, protocol
+    from loopring_lab import engines, fees, figures, fills, keys, protocol, widgets
+    from loopring_lab.archive import Archive
     from loopring_lab.keys import KeyUpdate, Receipt
 
 __version__ = _version("loopring-lab")
+_ELSEWHERE = {"Archive": "archive", "KeyUpdate": "keys", "Receipt": "keys"}
 
 __all__ = [
+    "Archive",
     "Client",
     "KeyUpdate",
     "LabError",
@@ -36,13 +39,14 @@ __all__ = [
     "show",
     "tables",
     "to_float",
+    "widgets",
 ]
 
 
 def __getattr__(name: str) -> _Any:
     """Load a public name when it is first used, where its module takes a while to load."""
-    if name in ("engines", "fees", "figures", "fills", "keys", "protocol"):
+    if name in ("engines", "fees", "figures", "fills", "keys", "protocol", "widgets"):
         return _import_module(f"{__name__}.{name}")
-    if name in ("KeyUpdate", "Receipt"):
-        return getattr(_import_module(f"{__name__}.keys"), name)
+    if name in _ELSEWHERE:
+        return getattr(_import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

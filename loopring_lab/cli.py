@@ -1,16 +1,17 @@
-"""The command line: ``lab`` opens the notebooks in JupyterLab, ``serve`` runs the embedded relayer."""
+"""The command line: the notebooks in JupyterLab, the embedded relayer, and archives of trades."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from loopring_lab import templates
+from loopring_lab.archive import commands as archive
 from loopring_lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def main(words: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 done, 2 refused with one line on stderr that says why, 130 ended by Ctrl-C.
+        Exit code: 0 done, 1 done but an archive lacks trades, 2 refused with one line on stderr that says
+        why, 130 ended by Ctrl-C.
 
     Examples
     --------
@@ -47,6 +49,10 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "lab":
             return open_lab(arguments.folder, extra, browser=arguments.browser)
+        if arguments.command == "new":
+            return new(arguments)
+        if arguments.command in archive.NAMES:
+            return archive.run(arguments)
         return serve(build_relayer(arguments), show_key=arguments.show_key)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
@@ -103,8 +109,30 @@ def build_parser() -> argparse.ArgumentParser:
         f"own notebooks, or {DEFAULT_FOLDER} where the package is installed)",
     )
     lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
+    _add_new(commands.add_parser("new", help="copy a notebook as a template, or list the templates"))
     _add_serve(commands.add_parser("serve", help="run the embedded relayer until Ctrl-C"))
+    archive.add_commands(commands)
     return parser
+
+
+def _add_new(new: argparse.ArgumentParser) -> None:
+    new.description = (
+        "Copy a notebook without outputs, its parameters filled in. Without words: list the templates."
+    )
+    new.add_argument("template", nargs="?", help="such as fee-analysis")
+    new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
+    new.add_argument("--account", type=int, action="append", default=[], help="account id (may be repeated)")
+    new.add_argument("--recording", metavar="FOLDER", help="saved responses")
+    new.add_argument("--base-url", metavar="URL", help="a live relayer")
+    new.add_argument(
+        "--set",
+        dest="parameters",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other parameter of the template, such as every=1w (may be repeated)",
+    )
+    new.add_argument("--force", action="store_true", help="write over a file that is there")
 
 
 def _add_serve(serve: argparse.ArgumentParser) -> None:
@@ -162,77 +190,55 @@ def open_lab(
         JupyterLab is not installed, or `folder` is a file.
     """
     launch = _launcher() if launch is None else launch
-    bundled, in_source_tree = find_notebooks()
+    bundled, in_source_tree = templates.find_notebooks()
     if folder is None and in_source_tree:
         folder = bundled
     else:
         folder = folder or DEFAULT_FOLDER
-        kept = copy_notebooks(bundled, folder)
+        kept = templates.copy_notebooks(bundled, folder)
         print(f"notebooks are in {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     launch([str(folder), *([] if browser else ["--no-browser"]), *root, *extra])
     return 0
 
 
-def find_notebooks() -> tuple[Path, bool]:
-    """Find the notebooks that come with this package.
-
-    Returns
-    -------
-    tuple of Path and bool
-        Their folder, and whether it is that of a source tree (not to be copied from unasked).
-
-    Raises
-    ------
-    LabError
-        The package holds none.
-
-    Examples
-    --------
-    >>> folder, in_source_tree = find_notebooks()
-    >>> folder.name
-    'notebooks'
-    """
-    package = Path(__file__).resolve().parent
-    for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
-        if folder.is_dir():
-            return folder, in_source_tree
-    raise LabError(
-        f"no notebooks beside {package}: the installation is incomplete. Install loopring-lab again."
-    )
-
-
-def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
-    """Copy notebooks into a working folder; what is there already stays as it is.
+def new(arguments: argparse.Namespace) -> int:
+    """Copy a template, or list them all.
 
     Parameters
     ----------
-    bundled : Path
-        Folder of the notebooks that come with the package.
-    folder : Path
-        Working folder, made if need be.
+    arguments : argparse.Namespace
+        With `template`, `target`, `account`, `recording`, `base_url`, `parameters` and `force`.
 
     Returns
     -------
-    list of str
-        Names of files kept that differ from the bundled ones, sorted.
+    int
+        Exit code, 0.
 
     Raises
     ------
     LabError
-        `folder` is a file.
+        There is no such template or parameter, or a file is in the way.
     """
-    if folder.exists() and not folder.is_dir():
-        raise LabError(f"{folder} is a file, not a folder to put notebooks in. Name another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = []
-    for source in sorted(bundled.glob("*.ipynb")):
-        target = folder / source.name
-        if not target.exists():
-            shutil.copyfile(source, target)
-        elif target.read_bytes() != source.read_bytes():
-            kept.append(target.name)
-    return kept
+    if arguments.template is None:
+        for template in templates.templates():
+            print(f"{template.name:22} {template.title}\n{'':22} {', '.join(template.parameters)}")
+        return 0
+    values = dict(map(_named_value, arguments.parameters))
+    values |= templates.accounts_for(arguments.template, arguments.account)
+    given = {"recording": arguments.recording, "base_url": arguments.base_url}
+    values |= {name: value for name, value in given.items() if value is not None}
+    target = arguments.target or Path(f"{arguments.template}.ipynb")
+    templates.new(arguments.template, target, values, force=arguments.force)
+    print(f"{target} is written. Open it with: jupyter lab {target}")
+    return 0
+
+
+def _named_value(word: str) -> tuple[str, Any]:
+    name, sign, text = word.partition("=")
+    if not sign:
+        raise LabError(f"--set {word}: give a name and a value, such as --set every=1w.")
+    return name, templates.value_of(text)
 
 
 def _launcher() -> Callable[[list[str]], object]:

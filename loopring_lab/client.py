@@ -7,16 +7,19 @@ import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import pandas as pd
 
-from loopring_lab import tables
+from loopring_lab import completion, tables
 from loopring_lab.accounts import Accounts, number
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import PAGE, History, Progress, Wanted, total
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
+
+__all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
 Moment = str | pd.Timestamp | Any
@@ -53,6 +56,15 @@ class Client(Accounts):
     def __repr__(self) -> str:
         known = f", {len(self.accounts)} accounts" if self.accounts else ""
         return f"Client({self.source}{known})"
+
+    def _repr_html_(self) -> str:
+        known = self.accounts or []
+        some = f"{len(known)} accounts, such as {known[0]}" if known else "accounts not listed"
+        made_up = "Made-up data. " if self.synthetic else ""
+        next_step = "<code>client.trades(account_id)</code> reads a history."
+        return (
+            f"<p><b>Client</b> of {escape(self.source)}: {some}.<br><small>{made_up}{next_step}</small></p>"
+        )
 
     def close(self) -> None:
         """Close the connections that are kept open."""
@@ -161,7 +173,7 @@ class Client(Accounts):
         """
         _check(account_id, order_hash, fill_type, limit)
         account_id = None if account_id is None else number("account_id", account_id)
-        start, end = _utc("since", since), _utc("until", until)
+        start, end = utc("since", since), utc("until", until)
         query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
         query |= {"orderHash": order_hash} if order_hash else {}
         wanted = Wanted(None if end else limit, None if start is None else int(start.timestamp() * 1000))
@@ -231,7 +243,7 @@ class Client(Accounts):
                 page = asked | {"offset": offset, "limit": PAGE}
                 return self._transport.get("/user/trades", page, keyed=True)
 
-            with _bar(label, progress) as report, self._suggesting(market):
+            with bar(label, progress) as report, self._suggesting(market):
                 history = History(fetch, label, report)
                 bodies += history.read(wanted)
                 found |= history.identities
@@ -251,11 +263,15 @@ class Client(Accounts):
 
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
-        return tables.tokens(self._transport.get("/exchange/tokens"))
+        found = tables.tokens(self._transport.get("/exchange/tokens"))
+        completion.offer("token", found.index)
+        return found
 
     @functools.cached_property
     def _markets(self) -> pd.DataFrame:
-        return tables.markets(self._transport.get("/mix/markets"), self._tokens)
+        found = tables.markets(self._transport.get("/mix/markets"), self._tokens)
+        completion.offer("market", found.index)
+        return found
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()
@@ -272,7 +288,8 @@ def _check(account_id: int | None, order_hash: str | None, fill_type: str | None
         raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
 
 
-def _utc(name: str, moment: Moment) -> pd.Timestamp | None:
+def utc(name: str, moment: Moment) -> pd.Timestamp | None:
+    """Read a moment, in UTC where no zone is given, or raise a `LabError` that names the argument."""
     if moment is None:
         return None
     stamp = pd.to_datetime(moment, errors="coerce")
@@ -301,7 +318,7 @@ def _chosen(
 
 
 @contextmanager
-def _bar(label: str, progress: bool | None) -> Iterator[Progress]:
+def bar(label: str, progress: bool | None) -> Iterator[Progress]:
     """Show a progress bar, from the first second on that a read takes."""
     quiet = any(map(os.environ.get, ("CI", "TQDM_DISABLE")))
     if progress is False or (progress is None and quiet):

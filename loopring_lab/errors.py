@@ -9,6 +9,11 @@ LabError
 │   └── NotAuthorized
 ├── UnexpectedAnswer       the answer is not what the contract says .field .expected .got
 │   └── IncompleteHistory  rows are missing
+├── ArchiveError           an archive on disk cannot be used as it is
+│   ├── NotAnArchive       the folder holds something else, or nothing
+│   ├── DamagedArchive     a log or a file is missing or unreadable
+│   ├── NewerArchive       a later loopring_lab wrote it
+│   └── DiskRefused        the disk is full, or must not be written to
 ├── AmountError            an amount cannot be held exactly (also a ValueError)
 ├── ProtocolError          a key, signature or field breaks the protocol (also a ValueError) .field
 └── KeyUpdateError         a key update did not reach its end
@@ -84,6 +89,26 @@ class UnexpectedAnswer(LabError):
 
 class IncompleteHistory(UnexpectedAnswer):
     """The relayer counts other rows than it hands out, however often it is asked."""
+
+
+class ArchiveError(LabError):
+    """An archive on disk cannot be used as it is; says what is safe."""
+
+
+class NotAnArchive(ArchiveError):
+    """The folder holds something else than an archive, or nothing."""
+
+
+class DamagedArchive(ArchiveError):
+    """A log or a file of the archive is missing or cannot be read."""
+
+
+class NewerArchive(ArchiveError):
+    """A later version of the toolkit wrote the archive."""
+
+
+class DiskRefused(ArchiveError):
+    """The disk is full, or the folder must not be written to."""
 
 
 class AmountError(LabError, ValueError):

@@ -19,7 +19,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from loopring_lab import cli
+from loopring_lab import cli, templates
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60  # seconds that a process may take to answer or to end
@@ -102,7 +102,7 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "01.ipynb").write_text("one")
     (folder / "02.ipynb").write_text("two")
-    monkeypatch.setattr(cli, "find_notebooks", lambda: (folder, False))
+    monkeypatch.setattr(templates, "find_notebooks", lambda: (folder, False))
     return folder
 
 
@@ -138,15 +138,15 @@ def test_a_changed_notebook_is_kept_and_named(
 
 
 def test_copying_twice_changes_nothing(bundled: Path, tmp_path: Path) -> None:
-    assert cli.copy_notebooks(bundled, tmp_path / "mine") == []
+    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
     before = [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())]
-    assert cli.copy_notebooks(bundled, tmp_path / "mine") == []
+    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
     assert [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())] == before
 
 
 def test_checkpoints_are_not_copied(bundled: Path, tmp_path: Path) -> None:
     (bundled / ".ipynb_checkpoints").mkdir()
-    cli.copy_notebooks(bundled, tmp_path / "mine")
+    templates.copy_notebooks(bundled, tmp_path / "mine")
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["01.ipynb", "02.ipynb"]
 
 

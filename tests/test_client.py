@@ -328,3 +328,13 @@ def test_frames_are_the_caller_s_own(client: Client) -> None:
     tokens["decimals"] = 0
     assert client.tokens()["decimals"].max() == 18
     assert tables.tokens(World().tokens()).index.tolist() == client.tokens().index.tolist()
+
+
+def test_a_notebook_shows_a_client_in_two_lines() -> None:
+    shown = lab.connect()._repr_html_()
+    assert "synthetic world, seed 1" in shown
+    assert "25 accounts, such as 11375" in shown
+    assert "Made-up data." in shown
+    odd = lab.Client(Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>")
+    assert "&lt;b&gt;odd" in odd._repr_html_()
+    assert "KEY-abc" not in odd._repr_html_()

@@ -23,28 +23,33 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left.
 STREET = [
     *("errors", "hidden", "protocol.curve", "protocol.fields", "protocol.eddsa", "protocol"),  # ground floor
+    *("completion", "templates"),
     *("sheet", "amounts.scaling", "amounts.readable", "amounts"),
     *("tables.wire", "tables.listings", "tables.lookup", "tables.rows", "tables"),
-    *(
-        "engines.periods",
-        "engines.kinds",
-        "engines.frames",
-        "engines.cube",
-        "engines.answers",
-        "engines.asof",
-        "engines",
-    ),
+    *("engines.periods", "engines.kinds", "engines.frames", "engines.cube", "engines.groups"),
+    *("engines.answers", "engines.asof", "engines"),
     *("refusals", "transport", "replies", "accounts", "paging", "client", "connection"),
-    *("archive", "keys.terms", "keys.updates", "keys.signers", "keys.receipts", "keys"),
+    *("archive.shape", "archive.trouble", "archive.mark", "archive.disk", "archive.stored", "archive.merge"),
+    *("archive.records", "archive.reading", "archive.syncing", "archive.pages", "archive.importing"),
+    *("archive.reporting", "archive.scanning", "archive.upkeep", "archive", "archive.commands"),
+    *("keys.terms", "keys.updates", "keys.signers", "keys.receipts", "keys"),
     *("fees.tiers", "fees.schedule", "fees.valuation", "fees", "fills.gaps", "fills.sizes", "fills"),
-    *("figures", "widgets"),
+    *("figures.words", "figures.canvas", "figures.spans", "figures.activity", "figures.rates"),
+    *("figures.tokens", "figures.prices", "figures.sizes", "figures"),
+    *("widgets.choices", "widgets.calls", "widgets.work", "widgets.reading", "widgets.exploring"),
+    *("widgets.explorers", "widgets.limits", "widgets.markets", "widgets.wallets", "widgets.updating"),
+    *("widgets.parts", "widgets.secret", "widgets.trades_view", "widgets.market_view", "widgets.wizard_view"),
+    *("widgets.displayed", "widgets"),
 ]
 ANYWHERE = {"__init__", "__main__", "cli"}  # the front doors
 RELAYER_MAY_IMPORT = {*STREET[: STREET.index("protocol") + 1], "relayer"}  # an independent check of the rest
 LAZY = {("connection", "relayer")}  # only when called for: connect() starts it
 
 MODULE_LINES, FUNCTION_LINES, MEDIAN_LINES = 350, 50, 8
-SLOW = {"matplotlib", "ipywidgets", "eth_account", "fastapi", "uvicorn", "tqdm.notebook"}
+SLOW = {
+    *("matplotlib", "ipywidgets", "eth_account", "fastapi", "uvicorn", "tqdm.notebook", "IPython"),
+    *("narwhals", "polars", "duckdb", "dask", "distributed", "pyspark", "deltalake"),
+}
 DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns and yields
     *("GL06", "GL07", "GL08", "GL10", "SS01", "SS03"),
     *("PR01", "PR02", "PR03", "PR04", "PR05", "PR07", "PR10", "RT01", "RT03", "YD01"),
@@ -207,6 +212,7 @@ def docstring_faults(name: str, member: object) -> list[str]:
     return [text for code, text in validate(name)["errors"] if code in wanted]
 
 
+@pytest.mark.filterwarnings("ignore:Widget.* is deprecated:DeprecationWarning")  # numpydoc touches everything
 def test_every_public_name_is_documented() -> None:
     faults = {name: docstring_faults(name, member) for name, member in public_names()}
     assert len(faults) > 20

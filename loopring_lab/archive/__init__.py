@@ -1,0 +1,345 @@
+"""Trades on disk: complete, provably so, and readable by every engine.
+
+An archive is a folder of Delta Lake tables. Rows are committed all or none, whatever others commit at the
+same time; each keeps its members verbatim beside the typed columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from html import escape
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.accounts import number
+from loopring_lab.archive import reporting, scanning, upkeep
+from loopring_lab.archive.disk import TRADES, Disk
+from loopring_lab.archive.importing import Import, Paths
+from loopring_lab.archive.merge import persistently
+from loopring_lab.archive.records import listings
+from loopring_lab.archive.stored import TYPED, framed
+from loopring_lab.archive.syncing import Sync
+from loopring_lab.archive.upkeep import Compacted
+from loopring_lab.client import Client, bar, utc
+from loopring_lab.errors import LabError
+from loopring_lab.paging import Progress
+from loopring_lab.tables.rows import FILL_TYPES
+
+__all__ = ["Archive"]
+
+Moment = Any
+Watching = bool | Progress | None
+
+
+class Archive:
+    """Trades of any number of accounts, kept in a folder.
+
+    Parameters
+    ----------
+    path : path
+        The folder. It is made when trades are first added.
+
+    Raises
+    ------
+    NotAnArchive
+        The path holds something else.
+    NewerArchive
+        A later version of the toolkit wrote the archive.
+    DamagedArchive
+        One of its tables is gone.
+    LabError
+        The package deltalake is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import loopring_lab as lab
+    >>> client = lab.connect()
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     archive = Archive(folder)
+    ...     report = archive.sync(client, account_id=10083)
+    ...     trades = archive.trades(account_id=10083)
+    >>> bool(report["complete"].all()), len(trades), report["rows"].tolist()
+    (True, 2495, [750, 1745])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._disk = Disk(path)
+
+    def __repr__(self) -> str:
+        return f"Archive({str(self._disk.path)!r}{'' if self._disk.check() else ', empty'})"
+
+    def _repr_html_(self) -> str:
+        where = f"<b>Archive</b> in {escape(str(self._disk.path))}"
+        if not self._disk.check():
+            return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
+        report = self.report()
+        missing = int(report["missing"].fillna(0).sum())
+        said = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
+        return (
+            f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
+            f"{said}.<br><small><code>archive.report()</code> tells more.</small></p>"
+        )
+
+    def sync(
+        self,
+        client: Client,
+        account_id: int | None = None,
+        accounts: Iterable[int] | None = None,
+        since: Moment = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Fetch what is missing, and only that, at the newest and the oldest end.
+
+        What was read is committed every few seconds. After any stop the next sync goes on from there; two at
+        once double nothing. Nothing is ever deleted: a row that changed at the relayer is kept as a further
+        version beside the earlier ones.
+
+        Parameters
+        ----------
+        client : Client
+            From `connect`.
+        account_id : int, optional
+            One account.
+        accounts : iterable of int, optional
+            Several, read in turn under the client's one rate limit.
+        since : str, datetime or Timestamp, optional
+            Trades from then on; UTC where no zone is given. A relayer that does not give newest first is read
+            whole.
+        progress : bool or callable, optional
+            True shows a progress bar, False none; by default one appears after a second, and not under CI. A
+            callable is told the trades held and expected.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report` on these accounts.
+
+        Raises
+        ------
+        IncompleteHistory
+            The relayer counts other rows than it hands out; the other accounts were read.
+        UnexpectedAnswer
+            An answer is not what the contract says; as above.
+        RelayerError, TransportError
+            The relayer refuses or cannot be reached; what came before is committed.
+        ArchiveError
+            The disk refuses, or the archive holds made-up trades and these are real.
+        """
+        chosen = _accounts(account_id, accounts)
+        start = utc("since", since)
+        persistently(self._disk.begin)
+        with _watched("trades", progress) as told:
+            histories = [(account, kind) for account in chosen for kind in FILL_TYPES]
+            sync = Sync(self._disk, client, histories, _milliseconds(start), told)
+            sync.run()
+        upkeep.tidy(self._disk)
+        if sync.errors:
+            raise sync.errors[0]
+        return self.report(chosen)
+
+    def import_pages(
+        self,
+        paths: Paths,
+        account_id: int | None = None,
+        fill_type: str | None = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Add saved answers of the trades endpoint, without any relayer.
+
+        A file holds one page, or one a line, packed with gzip or not. Whose trades they are is taken from
+        the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows; tokens and markets from
+        ``tokens.json`` and ``markets.json`` beside the file or in the folder above, else from the archive.
+
+        Parameters
+        ----------
+        paths : path or iterable of paths
+            Files, or folders with them.
+        account_id : int, optional
+            Whose trades.
+        fill_type : {'amm', 'dex'}, optional
+            What was asked for.
+        progress : bool or callable, optional
+            As for `sync`; a callable is told the trades read and expected, going by the size of the files.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report` on the whole archive.
+
+        Raises
+        ------
+        UnexpectedAnswer
+            A file holds something else, or does not say whose trades; files before it are imported.
+        AmountError
+            An amount does not fit.
+        LabError
+            A path is not there, or there are no tokens and markets.
+        ArchiveError
+            The disk refuses.
+        """
+        if fill_type is not None and fill_type not in FILL_TYPES:
+            raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
+        account = None if account_id is None else number("account_id", account_id)
+        persistently(self._disk.begin)
+        with _watched("trades", progress) as told:
+            Import(self._disk, account, fill_type, told).run(paths)
+        return self.report()
+
+    def trades(
+        self, account_id: int | None = None, since: Moment = None, until: Moment = None
+    ) -> pd.DataFrame:
+        """Read trades into pandas: the frame that `Client.trades` gives.
+
+        Parameters
+        ----------
+        account_id : int, optional
+            One account; all of them where it is left out.
+        since, until : str, datetime or Timestamp, optional
+            From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.trades` describes, oldest first, the current version of each trade.
+            ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come from.
+
+        Raises
+        ------
+        NotAnArchive
+            There is nothing yet.
+        DamagedArchive
+            A file is missing or cannot be read.
+        """
+        where = pc.field("current")
+        moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
+        start, end = utc("since", since), utc("until", until)
+        where = where if start is None else where & (unknown | (moment >= _scalar(start)))
+        where = where if end is None else where & (unknown | (moment < _scalar(end)))
+        accounts = None if account_id is None else [number("account_id", account_id)]
+        rows = self._disk.read(TRADES, [*TYPED, "listing"], where, accounts)
+        known = listings(self._disk)
+        used = set(pc.unique(rows["listing"]).to_pylist())
+        listed = [one for name, one in known.items() if name in used] or list(known.values())
+        if not listed:
+            raise self._disk.nothing_yet()
+        frame = framed(rows, listed[-1])
+        sources = dict.fromkeys(one.source for one in listed)
+        frame.attrs |= {
+            "fee_token": "received",
+            "source": "; ".join(sources),
+            "synthetic": any(one.synthetic for one in listed),
+        }
+        return frame
+
+    def scan(self, engine: str) -> Any:
+        """Open all trades on another engine, without reading them yet.
+
+        Parameters
+        ----------
+        engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
+            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads at once.
+
+        Returns
+        -------
+        duckdb.DuckDBPyRelation, polars.LazyFrame, dask or Spark DataFrame, or pyarrow.Table
+            The columns of `tables.trades`, the current version of each trade, in no order: amounts as
+            ``decimal128(38, 18)``, times in UTC. It stays as it is while others write to the archive.
+
+        Raises
+        ------
+        LabError
+            The engine is not known or not installed.
+        DamagedArchive
+            A file is missing.
+        """
+        return scanning.scan(self._disk, engine)
+
+    def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
+        """Say what is held and whether anything is missing.
+
+        Parameters
+        ----------
+        accounts : iterable of int, optional
+            Only these.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each ``account_id`` and ``fill_type``: ``rows`` held (trades, whatever their versions),
+            ``total`` that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last``
+            trade and ``synced_at`` (UTC), ``second_versions`` (further contents under a known identity) and
+            ``odd`` rows, which `lab.anomalies` explains. ``total`` and ``missing`` are null where no reading
+            came to an end yet. Trades that the relayer no longer lists stay and count as held.
+
+        Raises
+        ------
+        NotAnArchive
+            There is nothing yet.
+        DamagedArchive
+            A file is missing or cannot be read.
+        """
+        return reporting.report(self._disk, None if accounts is None else list(accounts))
+
+    def compact(self) -> Compacted:
+        """Write few large files for many small ones, which makes reading faster.
+
+        Files that were replaced stay for a week, for whoever reads them now; older ones are removed.
+
+        Returns
+        -------
+        Compacted
+            Numbers of files ``before`` and ``after``, and of old ones ``removed``.
+
+        Raises
+        ------
+        ArchiveError
+            The disk refuses; nothing is lost.
+        """
+        return upkeep.compact(self._disk)
+
+    def reread(self) -> pd.DataFrame:
+        """Run today's reader over the verbatim members of all rows, with the listings of their time.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each ``account_id`` and ``column`` that changed, with the number of ``rows``; empty
+            where today's reader reads everything as before.
+
+        Raises
+        ------
+        UnexpectedAnswer, AmountError
+            It refuses a row; the rows of that account stay as they are.
+        ArchiveError
+            The disk refuses.
+        """
+        return upkeep.reread(self._disk)
+
+
+def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
+    chosen = [] if account_id is None else [account_id]
+    chosen += accounts if isinstance(accounts, Iterable) else []
+    if not chosen or not isinstance(accounts, Iterable | None):
+        raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
+    return list(dict.fromkeys(number("account_id", one) for one in chosen))
+
+
+def _watched(label: str, progress: Watching) -> AbstractContextManager[Progress]:
+    if callable(progress):
+        return nullcontext(progress)
+    return bar(label, progress)
+
+
+def _milliseconds(moment: pd.Timestamp | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def _scalar(moment: pd.Timestamp) -> pa.Scalar:
+    return pa.scalar(moment.as_unit("us").to_pydatetime(), pa.timestamp("us", "UTC"))

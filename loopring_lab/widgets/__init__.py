@@ -1,0 +1,150 @@
+"""Widgets for a notebook: explorers of markets, fees and fills, and a wizard for key updates.
+
+Each is a state, checked and usable from code, and a view of it that a notebook shows. Nothing of the view
+is loaded before a widget is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loopring_lab.widgets.displayed import Displayed
+from loopring_lab.widgets.explorers import Fees, Fills
+from loopring_lab.widgets.limits import Finding, check_amount
+from loopring_lab.widgets.markets import Markets
+from loopring_lab.widgets.updating import Update
+
+if TYPE_CHECKING:
+    from loopring_lab.widgets.parts import Panel
+
+__all__ = ["FeeExplorer", "FillExplorer", "Finding", "KeyUpdateWizard", "MarketExplorer", "check_amount"]
+
+
+class MarketExplorer(Displayed, Markets):
+    """Explore markets and tokens, and hold an amount against the limits of its token.
+
+    Parameters
+    ----------
+    client : Client
+        From `connect`.
+    **choices
+        What to begin with: ``listing`` ('markets' or 'tokens'), ``search``, ``status`` ('amm', 'orderbook',
+        'both' or 'closed'), ``market``, ``of`` ('base' or 'quote') and ``amount``.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> explorer = lab.widgets.MarketExplorer(lab.connect(), market="LRC-ETH", amount="0.5")
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> explorer.read()
+    >>> explorer.wait()
+    >>> print(explorer.findings[0].words)
+    0.5 LRC is below the least that an order may hold, 2 LRC. Give 2 LRC or more.
+    """
+
+    ABOUT = "markets and tokens, and the limits of an amount"
+
+    def _make_view(self) -> Panel:
+        from loopring_lab.widgets.market_view import MarketView
+
+        return MarketView(self)
+
+
+class FeeExplorer(Displayed, Fees):
+    """Explore fees: which were charged, where, and at which rate.
+
+    Parameters
+    ----------
+    source : Client or pandas.DataFrame
+        A client, whose accounts are read one at a time; or trades.
+    **choices
+        What to begin with: ``account`` (with a client), ``market``, ``side``, ``fill_type`` ('amm' or
+        'dex'), ``since``, ``until`` (a day, which is not included), ``figure`` ('fee_rates', 'fee_tiers' or
+        'fees_by_token'), ``every`` (such as '1d') and ``by`` ('market', 'fill_type', 'side', 'role').
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> explorer = lab.widgets.FeeExplorer(trades, figure="fee_tiers", every="1d")
+    >>> print(explorer.export())
+    chosen = trades
+    table = lab.fees.summary(chosen, by=['market'])
+    display(lab.show(table[...], precision=8, rows=24))
+    lab.figures.fee_tiers(chosen, every='1d')
+    """
+
+    ABOUT = "fees by market, side, time and type of fill, as a figure and a table"
+
+    def _make_view(self) -> Panel:
+        from loopring_lab.widgets.trades_view import TradesView
+
+        return TradesView(self)
+
+
+class FillExplorer(Displayed, Fills):
+    """Explore fills: pool against order book.
+
+    Parameters
+    ----------
+    source : Client or pandas.DataFrame
+        A client, whose accounts are read one at a time; or trades.
+    **choices
+        As for `FeeExplorer`, but ``figure`` is 'fill_shares', 'price_gaps', 'size_profile' or 'cost_curve',
+        ``by`` is of 'market', 'quote', 'side', ``tolerance`` ('60s', '10min', '1h', '1d') says how far off
+        in time a price may be that another is compared with, and ``quote`` the quote token of sizes.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> explorer = lab.widgets.FillExplorer(trades)
+    >>> explorer.market = "lrc-eth"
+    Traceback (most recent call last):
+        ...
+    loopring_lab.errors.LabError: market='lrc-eth' is not known. Did you mean 'LRC-ETH'?
+    """
+
+    ABOUT = "pool against order book: shares, prices and sizes, as a figure and a table"
+
+    def _make_view(self) -> Panel:
+        from loopring_lab.widgets.trades_view import TradesView
+
+        return TradesView(self)
+
+
+class KeyUpdateWizard(Displayed, Update):
+    """Update the L2 key of an account, step by step: account, key, preview, sign, submit, follow.
+
+    What is typed as a signature, a private key or a key seed goes to the kernel as a message and is hidden
+    there; it is never part of the widget, of the notebook file, or of an error.
+
+    Parameters
+    ----------
+    client : Client
+        From `connect`.
+    counterfactual : Counterfactual or mapping, optional
+        As for `KeyUpdate.prepare`: where a wallet owns the account that is not deployed yet.
+    **choices
+        What to begin with: ``account``, ``fee_token``, ``max_fee``, ``valid_for`` (such as '30d') and
+        ``way`` ('wallet' elsewhere, or 'key' typed here).
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> wizard = lab.widgets.KeyUpdateWizard(lab.connect(), account=10083)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> wizard.next()
+    >>> wizard.wait()
+    >>> wizard.step
+    'key'
+    """
+
+    ABOUT = "an update of an account's L2 key, step by step"
+
+    def _make_view(self) -> Panel:
+        from loopring_lab.widgets.wizard_view import WizardView
+
+        return WizardView(self)

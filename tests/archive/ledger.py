@@ -1,0 +1,78 @@
+"""A relayer's history made up for archives: plain rows, of which every integer is known."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from loopring_lab.client import Client
+from loopring_lab.relayer import Relayer, World
+from loopring_lab.relayer.history import History, RowKey
+from loopring_lab.transport import Transport
+
+POOLS = ("LRC-ETH", "ETH-USDC")
+TOKENS = {"LRC-ETH": (1, 0), "ETH-USDC": (0, 6)}
+FILL_TYPES = ("amm", "dex")
+
+Identity = tuple[int, str, str, str, str]
+
+
+class Ledger:
+    """So many accounts with so many trades each; a `relayer.history.Source`."""
+
+    label = "ledger"
+
+    def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
+        self.accounts = [20_000 + number for number in range(accounts)]
+        self._rows, self._keys = [], []
+        dice = random.Random(seed)
+        for number in range(accounts * trades):
+            account, market = self.accounts[number % accounts], dice.choice(POOLS)
+            kind, side = dice.choice(FILL_TYPES), dice.choice(["BUY", "SELL"])
+            base, quote = TOKENS[market]
+            order = f"0x{dice.getrandbits(256):064x}"
+            self._keys.append(RowKey(account, market, kind, order))
+            self._rows.append((
+                str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,
+                str(dice.randrange(1, 10**12) * 10**6), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
+                str(dice.randrange(10**9)), str(number // 300), str(number % 300), str(account),
+                str(base if side == "SELL" else quote), str(dice.randrange(10**6)), order, "taker",
+            ))  # fmt: skip
+
+    @cached_property
+    def history(self) -> History:
+        return History(self._keys, self._rows.__getitem__, self.accounts)
+
+    def tokens(self) -> list[dict[str, Any]]:
+        return World().tokens()
+
+    def markets(self) -> list[dict[str, Any]]:
+        return World().markets()
+
+    def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+        """Every identity, and the sums of size and fee of each account, fill type, market and side."""
+        return told(
+            (key.account, key.fill_type, row) for key, row in zip(self._keys, self._rows, strict=True)
+        )
+
+
+def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+    """Count identities, and add up the integers of wire rows, in plain Python."""
+    identities: Counter[Identity] = Counter()
+    sums: Counter[tuple[Any, ...]] = Counter()
+    for account, kind, row in rows:
+        identities[account, kind, row[1], row[2], row[12]] += 1
+        for place in (3, 6):
+            sums[account, kind, row[5], row[2], place] += int(row[place])
+    return identities, sums
+
+
+def served(relayer: Any, accounts: Sequence[int]) -> Any:
+    """Give what a relayer shows now, as `told` takes it."""
+    return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
+
+
+def client_of(relayer: Relayer, **how: Any) -> Client:
+    settings = {"api_key": relayer.api_key, "rate": None, "proxies": False} | how
+    return Client(Transport(relayer.base_url, **settings), "ledger", synthetic=True)

@@ -1,0 +1,401 @@
+"""An archive against the relayer it was filled from: complete, exact, economical, nothing doubled."""
+
+import json
+import multiprocessing
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from archive.kills import check, kill_again_and_again
+from archive.ledger import Ledger, client_of, served, told
+from deltalake import DeltaTable
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.archive import Archive
+from loopring_lab.client import Client
+from loopring_lab.errors import ArchiveError, IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
+from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.transport import Transport
+
+PAGE = 50
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    return Ledger(accounts=3, trades=420)
+
+
+@pytest.fixture(scope="module")
+def filled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Archive, Client]]:
+    with Relayer(ledger) as relayer:
+        archive = Archive(tmp_path_factory.mktemp("archive") / "filled")
+        archive.sync(client_of(relayer), accounts=ledger.accounts)
+        yield archive, client_of(relayer)
+
+
+def table(path: Path) -> pd.DataFrame:
+    return DeltaTable(str(path / "trades")).to_pyarrow_dataset().to_table().to_pandas()
+
+
+def test_the_archive_gives_the_frame_that_the_client_gives(
+    filled: tuple[Archive, Client], ledger: Ledger
+) -> None:
+    archive, client = filled
+    for account in ledger.accounts:
+        ours, theirs = archive.trades(account), client.trades(account)
+        assert_frame_equal(ours, theirs)
+        assert ours.attrs == theirs.attrs
+        assert ours["market"].cat.categories.equals(theirs["market"].cat.categories)
+    assert len(archive.trades()) == 3 * 420
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        {"since": "2021-12-20T11:40"},
+        {"until": "2021-12-20T11:40Z"},
+        {"since": "2021-12-20T11:40", "until": "2021-12-20T11:45"},
+    ],
+)
+def test_spans_are_the_client_s(filled: tuple[Archive, Client], ledger: Ledger, span: dict[str, str]) -> None:
+    archive, client = filled
+    ours = archive.trades(ledger.accounts[0], **span)
+    assert 0 < len(ours) < 420
+    assert_frame_equal(ours, client.trades(ledger.accounts[0], **span))
+
+
+def test_every_member_of_every_row_is_kept_verbatim(filled: tuple[Archive, Client], ledger: Ledger) -> None:
+    archive, _ = filled
+    rows = table(archive._disk.path)
+    each = zip(rows["account_id"], rows["asked"], map(json.loads, rows["verbatim"]), strict=True)
+    assert told(each) == ledger.truth()
+
+
+def test_the_report_says_what_is_held(filled: tuple[Archive, Client], ledger: Ledger) -> None:
+    archive, client = filled
+    report = archive.report().set_index(["account_id", "fill_type"])
+    for account in ledger.accounts:
+        for kind in ("amm", "dex"):
+            line, trades = report.loc[account, kind], client.trades(account, fill_type=kind)
+            assert (line["rows"], line["total"], line["missing"]) == (len(trades), len(trades), 0)
+            assert (line["first"], line["last"]) == (trades["created_at"].min(), trades["created_at"].max())
+    assert report["complete"].all()
+    assert str(report["synced_at"].dtype) == "datetime64[ms, UTC]"
+
+
+# Economy
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) -> None:
+    ledger = Ledger(accounts=2, trades=420)
+    with Relayer(ledger, Settings(order=order)) as relayer:
+        archive, client = Archive(tmp_path / "a"), client_of(relayer)
+        archive.sync(client, accounts=ledger.accounts)
+        before = relayer.counts.requests["/user/trades"]
+        assert before == sum(
+            -(-len(relayer.rows(a, k)) // PAGE) for a in ledger.accounts for k in ("amm", "dex")
+        )
+        archive.sync(client, accounts=ledger.accounts)
+        assert relayer.counts.requests["/user/trades"] - before <= 2 * 2 * 2
+
+
+class Growing(Ledger):
+    """A ledger of which only the oldest rows are shown at first."""
+
+    def __init__(self, trades: int, shown: int) -> None:
+        super().__init__(1, trades)
+        self._keys = [key._replace(fill_type="dex", market="LRC-ETH") for key in self._keys]
+        sold = {"SELL": "1", "BUY": "0"}
+        self._rows = [(*row[:5], "LRC-ETH", *row[6:10], sold[row[2]], *row[11:]) for row in self._rows]
+        self._all, self._keys = self._keys, self._keys[:shown]
+
+    def show(self, shown: int) -> "Growing":
+        self._keys = self._all[:shown]
+        vars(self).pop("history", None)
+        return self
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("fresh", [1, 49, 50, 51, 120, 700])
+def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
+    tmp_path: Path, order: str, fresh: int
+) -> None:
+    ledger = Growing(1_000, 273)
+    archive = Archive(tmp_path / "a")
+    for shown in (273, 273 + fresh):
+        with Relayer(ledger.show(shown), Settings(order=order)) as relayer:
+            report = archive.sync(client_of(relayer), account_id=20_000)
+            asked = relayer.counts.requests["/user/trades"]
+            truth = told(served(relayer, [20_000]))
+    assert report["rows"].sum() == 273 + fresh
+    assert report["complete"].all()
+    assert asked - 1 <= -(-fresh // PAGE) + 2  # one for the empty history of the other fill type
+    check(tmp_path / "a", *truth)
+
+
+def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
+    ledger = Growing(3_000, 2_000)
+    archive = Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        client = client_of(relayer)
+        stop_after(client, 15)
+        with pytest.raises(KeyboardInterrupt):
+            archive.sync(client, account_id=20_000)
+        held = archive.report()["rows"].sum()
+        assert 0 < held < 2_000
+    with Relayer(ledger.show(2_030)) as relayer:
+        report = archive.sync(client_of(relayer), account_id=20_000)
+        assert relayer.counts.requests["/user/trades"] <= 1 + (2_030 - held) // PAGE + 4
+        truth = told(served(relayer, [20_000]))
+    assert report["complete"].all()
+    check(tmp_path / "a", *truth)
+
+
+def stop_after(client: Client, pages: int) -> None:
+    """Have a client's pages end as Ctrl-C would end them."""
+    get, left = client._transport.get, [pages]
+
+    def counted(path: str, *words: Any, **how: Any) -> bytes:
+        if path == "/user/trades":
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+        return get(path, *words, **how)
+
+    client._transport.get = counted  # type: ignore[method-assign]
+
+
+def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: Path) -> None:
+    ledger = Growing(2_000, 2_000)
+    archive = Archive(tmp_path / "a")
+    moment = pd.Timestamp(1_640_000_000_000 + 977 * 1_900, unit="ms", tz="UTC")
+    with Relayer(ledger) as relayer:
+        report = archive.sync(client_of(relayer), account_id=20_000, since=moment).set_index("fill_type")
+        assert relayer.counts.requests["/user/trades"] <= 1 + 4
+        assert 100 <= report.loc["dex", "rows"] <= 200
+        assert report.loc["dex", "missing"] == 2_000 - report.loc["dex", "rows"]
+        assert not report.loc["dex", "complete"]
+        assert len(archive.trades(20_000, since=moment)) == 100
+        assert archive.sync(client_of(relayer), account_id=20_000)["complete"].all()
+        check(tmp_path / "a", *told(served(relayer, [20_000])))
+
+
+# Changes, growth, two at once
+
+
+def test_a_changed_row_is_kept_as_a_second_version(tmp_path: Path) -> None:
+    ledger = Growing(120, 120)
+    archive = Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        archive.sync(client_of(relayer), account_id=20_000)
+        before = archive.trades(20_000)
+    old = ledger._rows[119]
+    ledger._rows[119] = (*old[:7], "777777", *old[8:])
+    with Relayer(ledger) as relayer:
+        client = client_of(relayer)
+        report = archive.sync(client, account_id=20_000).set_index("fill_type")
+        assert_frame_equal(archive.trades(20_000), client.trades(20_000))
+        assert archive.trades(20_000)["block_id"].tolist()[:119] == before["block_id"].tolist()[:119]
+    assert (report.loc["dex", "rows"], report.loc["dex", "second_versions"]) == (120, 1)
+    assert report["complete"].all()
+    versions = table(tmp_path / "a").query(f"trade_id == {old[1]}").sort_values("version")
+    assert versions["version"].tolist() == [1, 2]
+    assert versions["current"].tolist() == [False, True]
+    assert [json.loads(text)[7] for text in versions["verbatim"]] == [old[7], "777777"]
+
+
+def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
+    ledger = Growing(300, 300)
+    archive = Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        archive.sync(client_of(relayer), account_id=20_000)
+    ledger._all = ledger._all[60:]  # the oldest are gone
+    ledger._rows = ledger._rows[60:]
+    with Relayer(ledger.show(240)) as relayer:
+        client = client_of(relayer)
+        report = archive.sync(client, account_id=20_000).set_index("fill_type")
+        assert (report.loc["dex", "rows"], report.loc["dex", "total"]) == (300, 240)
+        assert report["complete"].all()
+        before = relayer.counts.requests["/user/trades"]
+        archive.sync(client, account_id=20_000)
+        assert relayer.counts.requests["/user/trades"] - before <= 2 * 2
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path: Path, order: str) -> None:
+    ledger = Ledger(accounts=3, trades=400, seed=4)
+    with Relayer(ledger, Settings(order=order, growth=1, growth_reserve=15)) as relayer:
+        archive, client = Archive(tmp_path / "a"), client_of(relayer)
+        for _ in range(20):
+            archive.sync(client, accounts=ledger.accounts)
+            if archive.report()["rows"].sum() == 3 * 400:
+                break
+    check(tmp_path / "a", *ledger.truth())
+
+
+def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -> None:
+    random.Random(seed).shuffle(accounts)
+    client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
+    Archive(path).sync(client, accounts=accounts, progress=False)
+
+
+def test_two_processes_at_once_both_succeed_and_double_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(accounts=3, trades=600)
+    spawn = multiprocessing.get_context("spawn")
+    with Relayer(ledger) as relayer:
+        words = (tmp_path / "a", relayer.base_url, relayer.api_key[:], ledger.accounts)
+        both = [spawn.Process(target=sync_alone, args=(*words, seed)) for seed in (1, 2)]
+        for process in both:
+            process.start()
+        for process in both:
+            process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    check(tmp_path / "a", *ledger.truth())
+
+
+def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
+    tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
+    assert tally.faults.total() > 0
+
+
+def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
+    ledger = Ledger(accounts=2, trades=1_000)
+    faults = {"429": 0.1, "500": 0.1, "503": 0.05, "reset": 0.1, "truncated": 0.1, "slow": 0.05}
+    with Relayer(ledger, Settings(faults=faults, slow_seconds=0.01)) as relayer:
+        assert Archive(tmp_path / "a").sync(client_of(relayer), accounts=ledger.accounts)["complete"].all()
+        assert relayer.counts.faults.total() > 10
+    check(tmp_path / "a", *ledger.truth())
+
+
+# Refusals
+
+
+def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path: Path, ledger: Ledger) -> None:
+    with Relayer(ledger) as relayer:
+        client = client_of(relayer)
+        get = client._transport.get
+
+        def short(path: str, params: Any = None, **how: Any) -> bytes:
+            body = get(path, params, **how)
+            if params and params.get("accountId") == ledger.accounts[0]:
+                answer = json.loads(body)
+                return json.dumps(answer | {"totalNum": answer["totalNum"] + 5}).encode()
+            return body
+
+        client._transport.get = short  # type: ignore[method-assign]
+        archive = Archive(tmp_path / "a")
+        with pytest.raises(IncompleteHistory, match=f"account {ledger.accounts[0]}, "):
+            archive.sync(client, accounts=ledger.accounts)
+    report = archive.report()
+    lacking = report[~report["complete"]]
+    assert lacking["account_id"].tolist() == [ledger.accounts[0]] * 2
+    assert lacking["missing"].tolist() == [5, 5]
+    assert report["rows"].sum() == 3 * 420
+
+
+def test_a_wrong_key_stops_at_once(tmp_path: Path, ledger: Ledger) -> None:
+    with Relayer(ledger) as relayer:
+        with pytest.raises(NotAuthorized):
+            Archive(tmp_path / "a").sync(client_of(relayer, api_key="wrong"), accounts=ledger.accounts)
+        assert relayer.counts.requests["/user/trades"] <= 12
+
+
+def changed(client: Client, change: Callable[[dict[str, Any], Any], None]) -> Client:
+    """Have a client's pages changed on the way."""
+    get = client._transport.get
+
+    def get_changed(path: str, params: Any = None, **how: Any) -> bytes:
+        answer = json.loads(get(path, params, **how))
+        if path == "/user/trades":
+            change(answer, params)
+        return json.dumps(answer).encode()
+
+    client._transport.get = get_changed  # type: ignore[method-assign]
+    return client
+
+
+def test_rows_of_another_account_are_refused(tmp_path: Path, ledger: Ledger) -> None:
+    def another(answer: dict[str, Any], params: Any) -> None:
+        answer["trades"][0][9] = "77"
+
+    with Relayer(ledger) as relayer, pytest.raises(UnexpectedAnswer, match="got account 77"):
+        Archive(tmp_path / "a").sync(changed(client_of(relayer), another), account_id=ledger.accounts[0])
+
+
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(1, 20)
+
+    def same(answer: dict[str, Any], params: Any) -> None:
+        rows = relayer.rows(ledger.accounts[0])
+        answer |= {"totalNum": len(rows), "trades": rows}
+
+    with Relayer(ledger) as relayer, pytest.raises(UnexpectedAnswer, match="20 fills as both"):
+        Archive(tmp_path / "a").sync(changed(client_of(relayer), same), account_id=ledger.accounts[0])
+
+
+def test_made_up_trades_are_not_mixed_with_others(tmp_path: Path, ledger: Ledger) -> None:
+    archive = Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        archive.sync(client_of(relayer), account_id=ledger.accounts[0])
+        real = Client(client_of(relayer)._transport, "elsewhere")
+        with pytest.raises(ArchiveError, match="Made-up trades are not mixed"):
+            archive.sync(real, account_id=ledger.accounts[1])
+    assert set(archive.report()["account_id"]) == {ledger.accounts[0]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "no account to ask for"),
+        ({"account_id": -1}, "give the account's number"),
+        ({"account_id": 1, "since": "soon"}, "is not a time"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused(
+    filled: tuple[Archive, Client], words: Any, said: str
+) -> None:
+    with pytest.raises(LabError, match=said):
+        filled[0].sync(filled[1], **words)
+
+
+def test_progress_ends_at_the_whole(tmp_path: Path, ledger: Ledger) -> None:
+    seen: list[tuple[int, int]] = []
+    with Relayer(ledger) as relayer:
+        words = {
+            "accounts": ledger.accounts,
+            "progress": lambda held, expected: seen.append((held, expected)),
+        }
+        Archive(tmp_path / "a").sync(client_of(relayer), **words)
+    assert seen[-1] == (3 * 420, 3 * 420)
+
+
+def test_what_is_shown_of_an_archive_is_short_and_says_what_is_missing(
+    tmp_path: Path, filled: tuple[Archive, Client]
+) -> None:
+    archive, _ = filled
+    assert repr(archive) == f"Archive('{archive._disk.path}')"
+    assert "1,260 trades of 3 accounts, nothing is missing" in archive._repr_html_()
+    empty = Archive(tmp_path / "<a>")
+    assert repr(empty).endswith("<a>', empty)")
+    assert "&lt;a&gt;: empty" in empty._repr_html_()
+
+
+def test_importing_the_package_does_not_load_deltalake() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, loopring_lab, loopring_lab.archive; print('deltalake' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) -> None:
+    with Relayer(ledger) as relayer:
+        Archive(tmp_path / "a").sync(client_of(relayer), account_id=ledger.accounts[0])
+        key = relayer.api_key[:].encode()
+    assert not any(key in file.read_bytes() for file in (tmp_path / "a").rglob("*") if file.is_file())
+    assert lab.__version__

@@ -1,0 +1,171 @@
+"""The archive on the command line: words, exit codes, what is printed, Ctrl-C, and where the key may be."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from archive.kills import check
+from archive.ledger import Ledger
+
+from loopring_lab.archive import Archive
+from loopring_lab.archive.commands import shown
+from loopring_lab.cli import main
+from loopring_lab.relayer import Relayer, Settings
+
+PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]
+
+
+def words(path: Path, relayer: Relayer, ledger: Ledger) -> list[str]:
+    accounts = [word for account in ledger.accounts for word in ("--account", str(account))]
+    return ["sync", str(path), *accounts, "--base-url", relayer.base_url]
+
+
+def test_sync_report_and_report_again(
+    tmp_path: Path, small: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Relayer(small) as relayer:
+        monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
+        assert main(words(tmp_path / "a", relayer, small)) == 0
+        key = relayer.api_key[:]
+    said = capsys.readouterr()
+    assert said.out.endswith("240 trades, nothing is missing\n")
+    assert len(said.out.splitlines()) == 1 + 4 + 1
+    assert key not in said.out + said.err
+    assert main(["report", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out == said.out
+    check(tmp_path / "a", *small.truth())
+
+
+def test_accounts_are_read_from_a_file(
+    tmp_path: Path, small: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "accounts.txt"
+    file.write_text(f"# mine\n{small.accounts[0]}\n\n{small.accounts[1]}  # the other\n")
+    with Relayer(small) as relayer:
+        monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
+        at = ["--base-url", relayer.base_url]
+        assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
+        file.write_text("20000\nmine\n")
+        assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
+    assert "line 2: 'mine' is not an account id. Write one number a line." in capsys.readouterr().err
+
+
+def test_a_recording_is_synced_and_imported(
+    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = recordings / "mainnet_block_a"
+    assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
+    assert "364 trades, nothing is missing" in capsys.readouterr().out
+    [account, *_] = Archive(tmp_path / "a").report()["account_id"]
+    assert main(["sync", str(tmp_path / "a"), "--account", str(account), "--recording", str(block)]) == 0
+
+
+def test_what_is_missing_is_exit_code_1(
+    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = recordings / "mainnet_block_a"
+    [file, *_] = [file for file in sorted((block / "trades").iterdir()) if file.stat().st_size > 2_000]
+    body = file.read_bytes()
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for name in ("tokens.json", "markets.json"):
+        (saved / name).write_bytes((block / name).read_bytes())
+    (saved / file.name).write_bytes(re.sub(rb'"totalNum": ?(\d+)', lambda m: b'"totalNum":9' + m[1], body))
+    assert main(["import", str(tmp_path / "a"), str(saved)]) == 1
+    assert "are missing. Run sync to fetch them." in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "a")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["report", "{none}"], "no trades here yet"),
+        (["sync", "{none}"], "no account to ask for"),
+        (["import", "{none}", "{none}/x.json"], "no such file or folder"),
+        (["sync", "{none}", "--account", "5", "--recording", "{none}"], "expected a readable file"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_exit_code_2(
+    tmp_path: Path, line: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word.format(none=tmp_path / "none") for word in line]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.startswith("loopring-lab: ")
+    assert err.count("\n") == 1
+
+
+def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Ledger) -> None:
+    [first, *_] = small.accounts
+    report = archive.report()
+    report.loc[report["account_id"] == first, ["total", "missing", "synced_at"]] = None
+    report.loc[report["account_id"] == first, "complete"] = False
+    lines = shown(report).splitlines()
+    assert lines[1].split()[3:6] == ["?", "?", "False"]
+    assert lines[-1] == (
+        "240 trades, 0 are missing; 2 histories were not read to their end yet. Run sync to fetch them."
+    )
+    assert shown(report.iloc[:0]) == "nothing yet\n0 trades, nothing is missing"
+
+
+def test_there_is_no_word_for_the_key(
+    small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["sync", str(tmp_path / "a"), "--account", "5", "--api-key", "x"])
+    assert ended.value.code == 2
+
+
+def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> None:
+    ledger = Ledger(accounts=2, trades=420)
+    with Relayer(ledger, Settings(latency=0.01)) as relayer:
+        line = words(tmp_path / "my archive", relayer, ledger)
+        env = os.environ | {"LOOPRING_API_KEY": relayer.api_key[:], "TQDM_DISABLE": "1"}
+        process = subprocess.Popen([*PROGRAM, *line], env=env, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while relayer.counts.requests["/user/trades"] < 7 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+        assert f"Go on with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000" in err
+        report = Archive(tmp_path / "my archive").report()
+        assert 0 < report["rows"].sum() < 840
+        assert not report["complete"].all()
+        assert subprocess.run([*PROGRAM, *line], env=env, timeout=60, capture_output=True).returncode == 0
+    check(tmp_path / "my archive", *ledger.truth())
+
+
+def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small: Ledger) -> None:
+    ours, theirs = pty.openpty()
+    with Relayer(small) as relayer:
+        env = {name: value for name, value in os.environ.items() if name != "LOOPRING_API_KEY"}
+        process = subprocess.Popen(
+            [*PROGRAM, *words(tmp_path / "a", relayer, small)],
+            env=env | {"TQDM_DISABLE": "1"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        seen = b""
+        while b"API key (not shown): " not in seen:
+            seen += os.read(ours, 1024)
+        os.write(ours, relayer.api_key[:].encode() + b"\n")
+        try:
+            while chunk := os.read(ours, 4096):
+                seen += chunk
+        except OSError:
+            pass  # the terminal is closed when the program ends
+        assert process.wait(60) == 0
+        assert relayer.api_key[:].encode() not in seen
+    os.close(ours)
+    assert b"240 trades, nothing is missing" in seen

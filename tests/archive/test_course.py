@@ -1,0 +1,95 @@
+"""What to read next when much is held already: only what is missing, and everything in the end."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import page, row
+
+from loopring_lab.paging import PAGE, Course, Wanted
+
+Rows = list[list[Any]]
+
+
+def fill(number: int) -> list[Any]:
+    return row(id=str(number), createdAt=str(1_000 + number), orderHash=f"0x{number:x}")
+
+
+def identities(numbers: Any) -> set[int]:
+    return {hash((number, "SELL", f"0x{number:x}")) for number in numbers}
+
+
+def read(rows: Rows, held: set[int], gone: int = 0, wanted: Wanted | None = None) -> tuple[set[int], int]:
+    """Follow a course over rows that stay as they are; give the numbers read and the requests."""
+    course = Course("trades", held, gone)
+    steps, found, asked = course.steps(*[wanted] if wanted else []), set[int](), 0
+    offsets = next(steps)
+    try:
+        while True:
+            answers = []
+            for offset in offsets:
+                asked += 1
+                body = page(rows[offset : offset + PAGE], len(rows))
+                found |= {int(one[1]) for one in json.loads(body)["trades"]}
+                answers.append(course.take(body))
+            offsets = steps.send(answers)
+    except StopIteration:
+        assert course.complete or wanted
+        return found, asked
+
+
+def arranged(count: int, order: str) -> Rows:
+    rows = [fill(number) for number in range(count)]
+    if order == "shuffled":
+        random.Random(count).shuffle(rows)
+    return rows[::-1] if order == "newest" else rows
+
+
+@settings(max_examples=120)
+@given(st.integers(0, 400), st.data(), st.sampled_from(["newest", "oldest", "shuffled"]))
+def test_whatever_is_held_the_rest_is_found(count: int, data: st.DataObject, order: str) -> None:
+    held = data.draw(st.sets(st.integers(0, max(0, count - 1)), max_size=count)) if count else set()
+    found, asked = read(arranged(count, order), identities(held))
+    assert found | held == set(range(count))
+    assert asked <= 3 * (count // PAGE + 3)
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("held", [1, 50, 333, 1_000])
+def test_new_rows_cost_their_pages_and_two_at_most(order: str, held: int) -> None:
+    for fresh in (0, 1, 49, 50, 51, 99, 100, 101, 1_234):
+        found, asked = read(arranged(held + fresh, order), identities(range(held)))
+        assert found >= set(range(held, held + fresh))
+        assert asked <= -(-fresh // PAGE) + 2
+
+
+def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends() -> None:
+    rows = arranged(5_000, "newest")
+    held = identities(range(2_000, 4_900))  # the first reading got down to 2,000, then 100 came on top
+    found, asked = read(rows, held)
+    assert found >= {*range(2_000), *range(4_900, 5_000)}
+    assert asked <= (2_000 + 100) // PAGE + 6
+
+
+def test_what_the_relayer_dropped_is_not_looked_for_again() -> None:
+    rows = arranged(500, "newest")
+    held = identities([*range(500), *range(9_000, 9_040)])
+    assert read(rows, held, gone=40) == (set(range(450, 500)), 1)
+    assert read(rows, held)[0] == set(range(500))
+
+
+def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest() -> None:
+    rows = arranged(500, "oldest")
+    held = identities([*range(499), 9_000])  # one was dropped and one came
+    assert 499 in read(rows, held)[0]
+    assert read(arranged(500, "oldest"), identities(range(500)))[1] == 2
+
+
+def test_since_is_read_down_to_and_no_further() -> None:
+    rows = arranged(3_000, "newest")
+    found, asked = read(rows, identities(range(2_900, 3_000)), wanted=Wanted(since=1_000 + 2_700))
+    assert found >= set(range(2_700, 2_900))
+    assert asked <= 12

@@ -1,0 +1,206 @@
+"""Saved responses into an archive, without a relayer: a real block, and every way to save and to name."""
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archive.kills import check
+from archive.ledger import Ledger
+from making import whole
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.archive import Archive
+from loopring_lab.errors import LabError, UnexpectedAnswer
+
+
+def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(recordings: Path, tmp_path: Path) -> None:
+    block = recordings / "mainnet_block_a"
+    archive = Archive(tmp_path / "a")
+    report = archive.import_pages(block / "trades")
+    facts = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
+    assert report["complete"].all()
+    assert report["rows"].sum() == len(facts) == 364
+    assert report["account_id"].nunique() == 51
+    expected: dict[tuple[str, str], int] = defaultdict(int)
+    for fact in facts:
+        expected["size", fact["base"]] += int(fact["size"])
+        expected["fee", fact["fee_token"]] += int(fact["fee"])
+    trades = archive.trades()
+    decimals = lab.tables.tokens((block / "tokens.json").read_bytes())["decimals"]
+    sums = {
+        (amount, token): whole(total, decimals[token])
+        for amount, key in (("size", "base"), ("fee", "fee_token"))
+        for token, total in lab.amounts.total(trades[amount], by=trades[key]).items()
+    }
+    assert sums == expected
+    client = lab.connect(recording=block)
+    for account in (client.accounts or [])[:5]:
+        assert_frame_equal(archive.trades(account), client.trades(account))
+        assert archive.trades(account).attrs == client.trades(account).attrs
+
+
+def test_the_same_files_again_double_nothing_and_the_relayer_adds_nothing(
+    recordings: Path, tmp_path: Path
+) -> None:
+    block, archive = recordings / "mainnet_block_a", Archive(tmp_path / "a")
+    first = archive.import_pages(block)
+    archive.import_pages([block / "trades"])
+    client = lab.connect(recording=block)
+    again = archive.sync(client, accounts=client.accounts).set_index(["account_id", "fill_type"])
+    first = first.set_index(["account_id", "fill_type"])
+    assert again["rows"].sum() == 364
+    assert again.loc[first.index, "rows"].equals(first["rows"])
+    assert again["second_versions"].sum() == 0
+    assert again["complete"].all()
+
+
+@pytest.fixture
+def saved(tmp_path: Path, small: Ledger) -> Path:
+    """A folder with the tokens and markets that `small` uses."""
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "tokens.json").write_text(json.dumps(small.tokens()))
+    (folder / "markets.json").write_text(json.dumps({"markets": small.markets()}))
+    return folder
+
+
+def pages(ledger: Ledger, account: int, kind: str) -> list[bytes]:
+    numbers = ledger.history.numbers(account, None, kind)
+    rows = [ledger.history.row(number) for number in reversed(numbers)]
+    return [
+        json.dumps({"totalNum": len(rows), "trades": rows[at : at + 50]}, separators=(",", ":")).encode()
+        for at in range(0, len(rows), 50)
+    ]
+
+
+def indented(some: list[bytes]) -> list[bytes]:
+    return [json.dumps(json.loads(page), indent=1).encode() for page in some]
+
+
+@pytest.mark.parametrize(
+    ("write", "change"),
+    [
+        (lambda folder, name, some: (folder / f"{name}.jsonl").write_bytes(b"\n".join(some) + b"\n"), list),
+        (lambda folder, name, some: (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n\n".join(some))), list),
+        (lambda folder, name, some: [(folder / f"{name}.{at}.json").write_bytes(one) for at, one in enumerate(some)], list),
+        (lambda folder, name, some: [(folder / f"{name}.{at}.json").write_bytes(one) for at, one in enumerate(some)], indented),
+        (lambda folder, name, some: [(folder / f"{name}.{at}.json.gz").write_bytes(gzip.compress(one)) for at, one in enumerate(some)], indented),
+    ],
+    ids=["lines", "lines, packed", "a file each", "a file each, indented", "a file each, packed"],
+)  # fmt: skip
+def test_however_pages_are_saved_the_rows_are_the_same(
+    saved: Path,
+    small: Ledger,
+    tmp_path: Path,
+    write: Callable[..., object],
+    change: Callable[..., list[bytes]],
+) -> None:
+    for account in small.accounts:
+        for kind in ("amm", "dex"):
+            write(saved, f"{account}-{kind}", change(pages(small, account, kind)))
+    Archive(tmp_path / "a").import_pages(saved)
+    check(tmp_path / "a", *small.truth())
+
+
+def test_account_and_fill_type_can_come_from_rows_and_arguments(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path / "a")
+    for number, account in enumerate(small.accounts):
+        (saved / f"pool{number}.jsonl").write_bytes(b"\n".join(pages(small, account, "amm")))
+        (saved / f"book{number}.jsonl").write_bytes(b"\n".join(pages(small, account, "dex")))
+    archive.import_pages(sorted(saved.glob("pool*")))
+    archive.import_pages(sorted(saved.glob("book*")), fill_type="dex")
+    check(tmp_path / "a", *small.truth())
+
+
+def test_a_part_of_a_history_is_reported_as_missing_the_rest(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    account = small.accounts[0]
+    first, *rest = pages(small, account, "dex")
+    (saved / f"{account}-dex.json").write_bytes(first)
+    archive = Archive(tmp_path / "a")
+    [line] = archive.import_pages(saved / f"{account}-dex.json").to_dict("records")
+    assert (line["rows"], line["complete"]) == (50, False)
+    assert line["missing"] == sum(len(json.loads(page)["trades"]) for page in rest) > 0
+    (saved / f"{account}-dex.1.json").write_bytes(rest[0])
+    assert archive.import_pages(saved)["complete"].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "said"),
+    [
+        ("1-dex.json", b'{"totalNum": 1, "trades": [[', UnexpectedAnswer, "1-dex.json: expected JSON"),
+        ("1-dex.json", b'{"markets": []}', UnexpectedAnswer, "1-dex.json: expected an object with"),
+        ("1-dex.jsonl.gz", gzip.compress(b'{"trades": []}' * 99)[:40], UnexpectedAnswer, "a whole gzip file"),
+        (
+            "x.json",
+            b'{"trades": [["1","2","BUY","3","1","LRC-ETH","0"]]}',
+            UnexpectedAnswer,
+            "Give account_id=",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    saved: Path, tmp_path: Path, name: str, content: bytes, error: type[LabError], said: str
+) -> None:
+    (saved / name).write_bytes(content)
+    with pytest.raises(error, match=said):
+        Archive(tmp_path / "a").import_pages(saved / name)
+
+
+def test_a_row_that_does_not_say_its_fill_type_is_not_guessed(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    (saved / "book.json").write_bytes(pages(small, small.accounts[0], "dex")[0])
+    with pytest.raises(UnexpectedAnswer, match="Give fill_type="):
+        Archive(tmp_path / "a").import_pages(saved / "book.json")
+
+
+def test_without_tokens_and_markets_nothing_is_scaled(small: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "saved" / f"{small.accounts[0]}-dex.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(pages(small, small.accounts[0], "dex")[0])
+    with pytest.raises(LabError, match="no tokens.json and markets.json beside it"):
+        Archive(tmp_path / "a").import_pages(file)
+
+
+@pytest.mark.parametrize("paths", ["nowhere", "empty"])
+def test_a_path_without_files_is_refused(tmp_path: Path, paths: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LabError, match=paths):
+        Archive(tmp_path / "a").import_pages(tmp_path / paths)
+
+
+def test_files_before_one_that_cannot_be_used_are_imported(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    first, second = small.accounts
+    (saved / f"{first}-amm.jsonl").write_bytes(b"\n".join(pages(small, first, "amm")))
+    (saved / f"{first}-dex.json").write_bytes(b'{"totalNum": 9, "trades": ')
+    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(UnexpectedAnswer, match=f"{first}-dex.json"):
+        archive.import_pages(saved)
+    [line] = archive.report().to_dict("records")
+    assert (line["account_id"], line["complete"]) == (first, True)
+
+
+def test_a_file_with_a_row_that_cannot_be_held_keeps_no_other_from_it(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    first, second = small.accounts
+    [page, *_] = pages(small, first, "amm")
+    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"3.5669E-4"', b'"x"'))
+    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(UnexpectedAnswer, match=rf"{first}-amm.json.trades\[\d+\]\[4\] \(price\)"):
+        archive.import_pages(saved)
+    report = archive.report().set_index("account_id")
+    assert report.loc[second, "complete"]
+    assert (report.loc[first, "rows"], bool(report.loc[first, "complete"])) == (0, False)

@@ -1,0 +1,241 @@
+"""What is new among rows, told by identity: against a plain model, and every form that rows can have."""
+
+import functools
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from archive.ledger import Ledger, client_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import NAMES, markets, page, row, tokens, wire_rows
+
+import loopring_lab as lab
+from loopring_lab import tables
+from loopring_lab.archive import Archive
+from loopring_lab.archive.merge import IDENTITY, MARKS, settle
+from loopring_lab.archive.shape import SCHEMAS, TRADES
+from loopring_lab.archive.stored import Listed, Page, framed, stored, verbatim
+from loopring_lab.errors import AmountError, UnexpectedAnswer
+from loopring_lab.relayer import Relayer
+
+KEYS = st.tuples(st.sampled_from([1, 2]), st.sampled_from([5, 6, None]), st.sampled_from(["BUY", "SELL"]))
+ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
+
+
+def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
+    """Make rows of identities, contents and moments; what else a row holds does not matter here."""
+    names = dict.fromkeys(SCHEMAS[TRADES].names)
+    every = [
+        names | {"account_id": key[0], "trade_id": key[1], "side": key[2], "asked": "dex", "verbatim": text}
+        | {"retrieved_at": moment, "version": 1, "current": True}
+        for key, text, moment in some
+    ]  # fmt: skip
+    return pa.Table.from_pylist(every, SCHEMAS[TRADES])
+
+
+def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]]) -> None:
+    """Add rows as the archive promises to, in plain Python: versions are [text, moment, current]."""
+    touched = set()
+    for key, text, moment in sorted(some, key=lambda one: one[2]):
+        versions = held[key]
+        if text not in [version[0] for version in versions]:
+            versions.append([text, moment, True])
+            touched.add(key)
+    for key in touched:
+        latest = max(version[1] for version in held[key])
+        for version in held[key]:
+            version[2] = version[1] == latest
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(ROW, max_size=8), max_size=4))
+def test_batches_settle_as_a_plain_model_does(batches: list[list[tuple[Any, str, int]]]) -> None:
+    table, model = SCHEMAS[TRADES].empty_table(), defaultdict(list)
+    for batch in batches:
+        fresh, changes = settle(rows(batch), table.select([*IDENTITY, *MARKS]))
+        turned = {
+            tuple(line[name] for name in (*IDENTITY, "version")): line["current"]
+            for line in changes.to_pylist()
+        }
+        lines = table.to_pylist()
+        for line in lines:
+            line["current"] = turned.get(
+                tuple(line[name] for name in (*IDENTITY, "version")), line["current"]
+            )
+        table = pa.Table.from_pylist(lines + fresh.to_pylist(), SCHEMAS[TRADES])
+        plain(model, batch)
+    held: dict[Any, dict[int, Any]] = defaultdict(dict)
+    for line in table.to_pylist():
+        key = (line["account_id"], line["trade_id"], line["side"])
+        held[key][line["version"]] = [line["verbatim"], line["current"]]
+    expected = {
+        key: {n: [one[0], one[2]] for n, one in enumerate(versions, 1)} for key, versions in model.items()
+    }
+    assert held == {key: versions for key, versions in expected.items() if versions}
+
+
+@functools.cache
+def listed() -> Listed:
+    records = [
+        {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
+        for symbol, i, decimals in zip(
+            tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True
+        )
+    ]
+    named = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
+    return Listed(json.dumps(records), json.dumps({"markets": named}), "made up", True, 0)
+
+
+@settings(max_examples=40)
+@given(st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans())
+def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: str, spaced: bool) -> None:
+    for one in some:
+        if len(one) > 9:
+            one[7 if len(one) == 10 else 9] = "147661"
+    body = (
+        page(some)
+        if spaced
+        else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
+    )
+    table = stored([Page(147661, kind, body, 1, "a page")], listed())
+    texts = table["verbatim"].to_pylist()
+    assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)
+    expected = tables.trades([body], tokens(), markets(), fill_type=kind, account_id=147661)
+    unique = table.take(pa.array(sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()))
+    assert_same(framed(unique, listed()), expected)
+
+
+def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(ours.assign(account_id=theirs["account_id"]), theirs)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('{"trades": [["1", 8.50e1, -0, null, true, "a],[b", {"x": [1]}]]}', '["1",8.50e1,-0,null,true,"a],[b",{"x":[1]}]'),
+        ('{"trades":[["1","\\u00e9\\"]],[["]],"totalNum":1}', '["1","é\\"]],[["]'),
+        ('{"totalNum":1,"trades":[["1","2"]]}', '["1","2"]'),
+        ('{"trades":[["1","2"]],"more":[["3"]]}', '["1","2"]'),
+    ],
+)  # fmt: skip
+def test_members_are_kept_as_they_were_sent(text: str, kept: str) -> None:
+    assert verbatim(text.encode()) == [kept]
+
+
+def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
+    odd = row(orderHash='0x1"],["2')
+    compact = json.dumps({"trades": [row(), odd]}, separators=(",", ":")).replace("\\", "").encode()
+    with pytest.raises(UnexpectedAnswer):
+        stored([Page(147661, "dex", compact, 1, "page 7")], listed())
+    bracket = json.dumps({"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")).encode()
+    table = stored([Page(147661, "dex", bracket, 1, "page 7")], listed())
+    assert table["order_hash"].to_pylist() == ["0x1],[2"]
+    assert json.loads(table["verbatim"][0].as_py())[12] == "0x1],[2"
+
+
+@pytest.mark.parametrize(
+    ("member", "error", "said"),
+    [
+        ({"size": "1.5"}, UnexpectedAnswer, r"page 7\.trades\[1\]\[3\] \(size\)"),
+        ({"size": "9" * 60}, AmountError, r"page 7\.trades\[1\]\[3\] \(size\)"),
+        ({"accountId": "5"}, UnexpectedAnswer, "account 147661, which was asked for, got account 5"),
+    ],
+)
+def test_a_row_that_cannot_be_held_is_named_with_its_page(
+    member: dict[str, str], error: Any, said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        stored([Page(147661, "dex", page([row(), row(**member)]), 1, "page 7")], listed())
+
+
+# Reading again, compacting
+
+
+def test_reading_again_changes_nothing_as_long_as_the_reader_is_the_same(archive: Archive) -> None:
+    before = archive.trades()
+    assert archive.reread().empty
+    pd.testing.assert_frame_equal(archive.trades(), before)
+
+
+def test_a_better_reader_is_run_over_old_rows(archive: Archive, small: Ledger) -> None:
+    expected = archive.trades()
+    account = small.accounts[1]
+    disk = archive._disk
+    table = disk.table(TRADES)
+    old = disk.read(TRADES, accounts=[account], table=table)
+    spoiled = old.set_column(old.schema.get_field_index("role"), "role", pa.nulls(len(old), pa.string()))
+    disk.replace(account, spoiled, table, [])
+    assert archive.trades(account)["role"].isna().all()
+    assert archive.reread().to_dict("records") == [{"account_id": account, "column": "role", "rows": 120}]
+    pd.testing.assert_frame_equal(archive.trades(), expected)
+    assert archive.reread().empty
+
+
+def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> None:
+    archive = Archive(tmp_path / "a")
+    first, second = small.accounts
+    with Relayer(small) as relayer:
+        archive.sync(client_of(relayer), account_id=first)
+        before = archive.trades(first)
+    later = Ledger(2, 120, seed=3)
+    records = [record | {"decimals": 9} if record["symbol"] == "LRC" else record for record in small.tokens()]
+    later.tokens = lambda: records  # type: ignore[method-assign]
+    with Relayer(later) as relayer:
+        archive.sync(client_of(relayer), account_id=second)
+        expected = client_of(relayer).trades(second)
+    pd.testing.assert_frame_equal(archive.trades(first), before)
+    pd.testing.assert_frame_equal(archive.trades(second), expected)
+    assert archive.reread().empty
+    assert len(disk_rows(archive, "listings")) == 2
+
+
+def disk_rows(archive: Archive, name: str) -> list[Any]:
+    return archive._disk.read(name).to_pylist()
+
+
+def test_compacting_changes_no_row_and_takes_no_file_from_a_reader(archive: Archive, small: Ledger) -> None:
+    folder = archive._disk.path / "trades"
+    with Relayer(Ledger(2, 140, seed=3)) as relayer:
+        archive.sync(client_of(relayer), accounts=small.accounts)
+    before, files = archive.trades(), set(folder.rglob("*.parquet"))
+    result = archive.compact()
+    assert result.after < result.before
+    assert result.removed == 0
+    assert files <= set(folder.rglob("*.parquet"))
+    pd.testing.assert_frame_equal(archive.trades(), before)
+    assert archive.report()["complete"].all()
+
+
+def test_old_files_that_no_commit_names_are_removed_and_new_ones_are_not(archive: Archive) -> None:
+    [file, *_] = archive._disk.files()
+    before = archive.trades()
+    fresh, old = (Path(file).with_name(f"part-{name}.parquet") for name in ("fresh", "old"))
+    for orphan in (fresh, old):  # as a writer leaves them that is under way, or was killed
+        orphan.write_bytes(Path(file).read_bytes())
+    nine_days = old.stat().st_mtime - 9 * 86_400
+    os.utime(old, (nine_days, nine_days))
+    assert archive.compact().removed == 1
+    assert fresh.exists()
+    assert not old.exists()
+    pd.testing.assert_frame_equal(archive.trades(), before)
+
+
+def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopring_lab.archive.upkeep.MANY_FILES", 1)
+    archive = Archive(tmp_path / "a")
+    ledger = Ledger(1, 60)
+    every = ledger._keys
+    for shown in range(20, 61, 10):
+        ledger._keys = every[:shown]
+        vars(ledger).pop("history", None)
+        with Relayer(ledger) as relayer:
+            archive.sync(client_of(relayer), account_id=20_000)
+    assert len(archive._disk.files()) <= 2
+    assert len(archive.trades()) == 60
+    assert lab.anomalies(archive.trades()).empty

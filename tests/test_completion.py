@@ -1,0 +1,76 @@
+"""Market and token names complete where a name is expected, through IPython's own completer."""
+
+from collections.abc import Iterator
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+import loopring_lab as lab
+from loopring_lab import completion
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[InteractiveShell]:
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture(scope="module")
+def client(shell: InteractiveShell) -> lab.Client:
+    client = lab.connect()
+    client.markets()
+    return client
+
+
+def completed(shell: InteractiveShell, code: str) -> list[str]:
+    with provisionalcompleter():
+        return [
+            code[: found.start] + found.text + code[found.end :]
+            for found in shell.Completer.completions(code, len(code))
+        ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'client.trades(market="LRC-',
+        "client.trades(10083, market = 'lrc-",
+        'trades[trades["market"] == "LRC-',
+        "x = 1\ny = client.trades(market='LRC-",
+    ],
+)
+def test_markets_complete(shell: InteractiveShell, client: lab.Client, code: str) -> None:
+    listed = sorted(name for name in client.markets().index if name.startswith("LRC-"))
+    assert len(listed) > 1
+    assert completed(shell, code) == [code[:-4] + name for name in listed]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'lab.figures.volume(trades, quote="US',
+        "lab.fees.in_token(trades, 'US",
+        'lab.fees.in_token(trades, token="us',
+        'trades[trades["fee_token"] == "US',
+    ],
+)
+def test_tokens_complete(shell: InteractiveShell, client: lab.Client, code: str) -> None:
+    listed = sorted(name for name in client.tokens().index if name.startswith("US"))
+    assert listed == ["USDC", "USDT"]
+    assert completed(shell, code) == [code[:-2] + name for name in listed]
+
+
+@pytest.mark.parametrize(
+    "code", ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="']
+)
+def test_elsewhere_nothing_is_offered(client: lab.Client, code: str) -> None:
+    assert completion.matching(code) == ("", [])
+
+
+def test_the_completer_is_hooked_in_once(shell: InteractiveShell, client: lab.Client) -> None:
+    before = len(shell.Completer.custom_matchers)
+    lab.connect().tokens()
+    assert len(shell.Completer.custom_matchers) == before

@@ -1,0 +1,205 @@
+"""`loopring-lab new`: copies of the notebooks that run as they are, with other parameters, elsewhere."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+from loopring_lab import cli, templates
+from loopring_lab.errors import LabError
+
+ROOT = Path(__file__).parents[1]
+
+
+def first_cell(path: Path) -> str:
+    cells = nbformat.read(path, as_version=4).cells
+    return next(cell.source for cell in cells if cell.cell_type == "code")
+
+
+def set_by(source: str) -> dict[str, object]:
+    return {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+    }
+
+
+def test_each_notebook_is_a_template() -> None:
+    found = templates.templates()
+    stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert [template.path.stem for template in found] == stems
+    for template in found:
+        assert template.name == template.path.stem[3:].replace("_", "-")
+        assert nbformat.read(template.path, as_version=4).cells[0].source.startswith(f"# {template.title}\n")
+        assert template.parameters == set_by(first_cell(template.path))
+
+
+@pytest.mark.parametrize("template", templates.templates(), ids=lambda template: template.name)
+def test_a_copy_has_no_outputs_and_the_same_cells(template: templates.Template, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "my.ipynb"
+    templates.new(template.name, target)
+    copy, source = (nbformat.read(path, as_version=4) for path in (target, template.path))
+    nbformat.validate(copy)
+    assert [cell.source for cell in copy.cells if cell.cell_type == "code"] == [
+        cell.source for cell in source.cells if cell.cell_type == "code"
+    ]
+    assert all(not cell.outputs and cell.execution_count is None for cell in copy.cells if "outputs" in cell)
+    assert copy.metadata == source.metadata
+    assert ".ipynb)" not in "".join(cell.source for cell in copy.cells), "a link that leads nowhere"
+
+
+def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
+    target = tmp_path / "my.ipynb"
+    templates.new("first-look", target, {"account_id": 11519, "base_url": "https://a.example"})
+    source = first_cell(target)
+    assert set_by(source) == {"account_id": 11519, "base_url": "https://a.example", "recording": None}
+    assert "# a folder of saved responses" in source
+    assert "# " in source.splitlines()[1]
+
+
+def test_a_value_over_several_lines_is_replaced_whole() -> None:
+    source = 'a = [\n  1,\n  2,\n]  # two\nb = "ä"  # text\n'
+    assert templates._filled(source, {"a": [3], "b": "ö"}) == "a = [3]  # two\nb = 'ö'  # text"
+
+
+def test_a_recording_is_named_as_seen_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "tokens.json").write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    templates.new("first-look", Path("study/my.ipynb"), {"recording": "saved"})
+    assert set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
+
+
+def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
+    target = tmp_path / "my.ipynb"
+    target.write_text("mine")
+    with pytest.raises(LabError, match=r"is there already\. Choose another name, or say --force"):
+        templates.new("first-look", target)
+    assert target.read_text() == "mine"
+    templates.new("first-look", target, force=True)
+    assert json.loads(target.read_text())["nbformat"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "parameters", "words"),
+    [
+        ("fist-look", "a.ipynb", {}, "Did you mean 'first-look'"),
+        ("zzz", "a.ipynb", {}, "There are first-look, "),
+        ("first-look", "a.txt", {}, "does not end in .ipynb"),
+        ("first-look", "a.ipynb", {"acount_id": 1}, "Did you mean 'account_id'"),
+        ("first-look", "a.ipynb", {"recording": "nowhere"}, "holds no tokens.json"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(
+    name: str, target: str, parameters: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LabError) as refused:
+        templates.new(name, tmp_path / target, parameters)
+    assert words in str(refused.value)
+    assert not (tmp_path / target).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")]
+)
+def test_values_are_literals_or_else_text(text: str, value: object) -> None:
+    assert templates.value_of(text) == value
+
+
+def test_the_command_lists_and_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["new"]) == 0
+    listed = capsys.readouterr().out
+    assert all(
+        f"{template.name} " in listed and template.title in listed for template in templates.templates()
+    )
+    words = [
+        "new",
+        "fee-analysis",
+        "my.ipynb",
+        "--account",
+        "11519",
+        "--set",
+        "every=1w",
+        "--base-url",
+        "http://a",
+    ]
+    assert cli.main(words) == 0
+    found = set_by(first_cell(Path("my.ipynb")))
+    assert (found["account_id"], found["every"], found["base_url"]) == (11519, "1w", "http://a")
+    assert cli.main(["new", "amm-versus-orderbook", "--account", "1", "--account", "2"]) == 0
+    assert set_by(first_cell(Path("amm-versus-orderbook.ipynb")))["accounts"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fee-analysis", "there.ipynb"], "is there already"),
+        (
+            ["fee-analysis", "my.ipynb", "--account", "1", "--account", "2"],
+            "looks at one account, 2 are given",
+        ),
+        (["fee-analysis", "my.ipynb", "--set", "every"], "give a name and a value"),
+        (["fee-analysis", "my.ipynb", "--set", "evry=1w"], "Did you mean 'every'"),
+        (["key-update", "my.ipynb", "--recording", "."], "has no parameter 'recording'"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.ipynb").write_text("mine")
+    assert cli.main(["new", *words]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def texts(path: Path) -> str:
+    notebook = nbformat.read(path, as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(output.get("text", output.get("data", {}).get("text/plain", "")) for output in outputs)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
+def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, recordings: Path) -> None:
+    copy, done = tmp_path / "my.ipynb", tmp_path / "done.ipynb"
+    templates.new("fee-analysis", copy, {"account_id": 40659})
+    papermill.execute_notebook(
+        copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False
+    )
+    assert "account 40659: 480 fills, fees valued in USDC" in texts(done)
+    saved = recordings / "mainnet_block_a"
+    papermill.execute_notebook(
+        copy, done, {"account_id": 58344, "recording": str(saved)}, cwd=tmp_path, progress_bar=False
+    )
+    rows = sum(
+        json.loads((saved / "trades" / f"58344-{kind}.json").read_text())["totalNum"]
+        for kind in ("amm", "dex")
+    )
+    assert f"account 58344: {rows} fills" in texts(done)
+
+
+def test_a_copy_runs_under_nbval(tmp_path: Path, recordings: Path) -> None:
+    saved = str(recordings / "mainnet_block_a")
+    templates.new(
+        "amm-versus-orderbook", tmp_path / "a.ipynb", {"accounts": [58344, 11375], "recording": saved}
+    )
+    words = ["-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--rootdir", str(tmp_path), "-q"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "a.ipynb"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout

@@ -1,0 +1,85 @@
+"""Choices: what is taken, and in which words the rest is refused."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traitlets import HasTraits
+
+from loopring_lab.errors import LabError
+from loopring_lab.widgets import choices
+from loopring_lab.widgets.choices import Choice
+
+
+class Some(HasTraits):
+    """One choice of each kind."""
+
+    account = Choice(choices.account_number)
+    side = Choice(choices.one_of("BUY", "SELL", None))
+    listing = Choice(choices.one_of("markets", "tokens"), "markets")
+    since = Choice(choices.day)
+    every = Choice(choices.period)
+    by = Choice(choices.columns("market", "side"), ("market",))
+    market = Choice(choices.text)
+
+
+@given(st.integers(0, 10**12))
+def test_an_account_is_taken_as_number_and_as_text(number: int) -> None:
+    some = Some(account=number)
+    assert some.account == number
+    some.account = f" {number} "
+    assert some.account == number
+
+
+@given(st.dates())
+def test_a_day_is_taken_as_date_time_and_text(day: dt.date) -> None:
+    for given_as in (day, day.isoformat(), dt.datetime.combine(day, dt.time(13))):
+        assert Some(since=given_as).since == day
+
+
+@pytest.mark.parametrize("name", ["account", "side", "since", "every", "market"])
+def test_nothing_is_none(name: str) -> None:
+    assert getattr(Some(**{name: ""}), name) is None
+    assert getattr(Some(**{name: None}), name) is None
+
+
+def test_columns_are_kept_in_order_and_once() -> None:
+    assert Some(by=["side", "market", "side"]).by == ("side", "market")
+    assert Some(by="side").by == ("side",)
+    assert Some(by=None).by == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("account", "1o083", "account='1o083': give the account's number, such as 10083."),
+        ("account", -1, "account=-1: give the account's number, such as 10083."),
+        ("account", "١٢", "account='١٢': give the account's number, such as 10083."),
+        ("side", "buy", "side='buy' is not known. Did you mean 'BUY'?"),
+        ("side", 3, "side=3 is not known. Give one of: BUY, SELL; or None for all."),
+        ("listing", None, "listing=None is not known. Give one of: markets, tokens."),
+        ("listing", ["markets"], "listing=['markets'] is not known."),
+        ("since", "31.3.2022", "since='31.3.2022' is not a day. Give one like '2022-03-31'."),
+        ("since", 5, "since=5 is not a day."),
+        ("every", "fortnight", "every='fortnight' is not a period."),
+        ("by", "colour", "by='colour' is not known. Give one of: market, side."),
+        ("market", 5, "market=5 is not text. Give text, or None for nothing."),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_old_choice_stays(name: str, value: Any, words: str) -> None:
+    some = Some(account=1, side="SELL", since="2022-01-02", every="1d", market="LRC-ETH")
+    before = some.trait_values()
+    with pytest.raises(LabError) as caught:
+        setattr(some, name, value)
+    assert str(caught.value).startswith(words)
+    assert some.trait_values() == before
+
+
+def test_a_choice_that_is_none_is_named_with_the_nearest() -> None:
+    with pytest.raises(LabError, match="Fees has no choice 'markt'. Did you mean 'market'?"):
+        choices.named({"markt": 1}, ["market", "side"], "Fees")
+    with pytest.raises(LabError, match="It has market, side."):
+        choices.named({"zzz": 1}, ["market", "side"], "Fees")
+    assert choices.named({"side": 1}, ["market", "side"], "Fees") == {"side": 1}

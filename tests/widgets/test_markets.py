@@ -1,0 +1,178 @@
+"""The market explorer without a view, and amounts held against limits in integers."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import loopring_lab as lab
+from loopring_lab.client import Client
+from loopring_lab.errors import AmountError, LabError
+from loopring_lab.relayer import Relayer
+from loopring_lab.widgets import MarketExplorer, check_amount
+
+SECONDS = 30
+
+
+def wire(client: Client, path: str) -> Any:
+    """Return what the relayer says, unread by the library."""
+    return json.loads(client._transport.get(path))
+
+
+def units(number: int, decimals: int) -> str:
+    """Write smallest units as units, with integers and text only."""
+    text = str(number).zfill(decimals + 1)
+    return f"{text[: len(text) - decimals]}.{text[len(text) - decimals :]}" if decimals else text
+
+
+@pytest.fixture
+def explorer(client: Client) -> MarketExplorer:
+    made = MarketExplorer(client)
+    made.read()
+    made.wait(SECONDS)
+    return made
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject) -> None:
+    tokens = {token["symbol"]: token for token in wire(client, "/exchange/tokens")}
+    open_ = [m for m in wire(client, "/mix/markets")["markets"] if m["enabled"] and m["status"]]
+    market = data.draw(st.sampled_from(open_))["market"]
+    of = data.draw(st.sampled_from(["base", "quote"]))
+    token = tokens[market.split("-")[of == "quote"]]
+    least, most = (int(token["orderAmounts"][bound]) for bound in ("minimum", "maximum"))
+    near = st.sampled_from([least - 1, least, least + 1, most - 1, most, most + 1])
+    number = data.draw(near | st.integers(1, 2 * most))
+    found = check_amount(client, market, units(number, token["decimals"]), of)
+    refused = [finding.words for finding in found if finding.kind == "refused"]
+    zero = number < 10 ** (token["decimals"] - token["precision"])
+    assert bool(refused) == (number < least or number > most or zero)
+    assert any("below the least" in words for words in refused) == (number < least)
+    assert any("above the most" in words for words in refused) == (number > most)
+    assert any("counts as zero" in words for words in refused) == zero
+    assert [finding.kind for finding in found].count("fits") == (not refused)
+    dust = number < int(token["orderAmounts"]["dust"])
+    assert any("dust" in finding.words for finding in found) == dust
+
+
+@pytest.mark.parametrize(
+    ("market", "amount", "of", "kind", "words"),
+    [
+        ("LRC-ETH", "0.5", "base", "refused", "0.5 LRC is below the least that an order may hold, 2 LRC."),
+        ("LRC-ETH", "2000000.001", "base", "refused", "Split it, or give 2,000,000 LRC or less."),
+        ("LRC-ETH", "0", "base", "refused", "An order cannot hold 0. Give more."),
+        (
+            "LRC-USDC",
+            "5.0000001",
+            "quote",
+            "refused",
+            "digits below the token's smallest unit. Give at most 6",
+        ),
+        ("LRC-ETH", "2.0001", "base", "note", "Orders of it have 3 decimals"),
+        ("LRC-ETH", "2.000", "base", "fits", "2 LRC is within the limits the relayer names."),
+        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is not open, the other is."),
+        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is not open, the other is."),
+        ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is off. Choose another market."),
+    ],
+)
+def test_what_is_found_is_said_in_words(
+    client: Client, market: str, amount: str, of: str, kind: str, words: str
+) -> None:
+    found = check_amount(client, market, amount, of)
+    assert [finding for finding in found if finding.kind == kind and words in finding.words]
+
+
+@pytest.mark.parametrize(
+    "amount", ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"]
+)
+def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -> None:
+    with pytest.raises(AmountError, match="is no amount. Give units of the token"):
+        check_amount(client, "LRC-ETH", amount)
+
+
+def test_an_unknown_market_or_side_is_named(client: Client) -> None:
+    with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
+        check_amount(client, "lrc-eth", "5")
+    with pytest.raises(LabError, match="of='sell' is not known"):
+        check_amount(client, "LRC-ETH", "5", "sell")
+
+
+@pytest.mark.parametrize("status", ["amm", "orderbook", "both", "closed", None])
+@pytest.mark.parametrize("search", ["eth", "USDC", "no such", None])
+def test_markets_are_found_by_the_bits_of_their_status(
+    explorer: MarketExplorer, client: Client, status: str | None, search: str | None
+) -> None:
+    bits = {"amm": [1, 3], "orderbook": [2, 3], "both": [3], "closed": [0], None: range(4)}[status]
+    expected = [
+        record["market"]
+        for record in wire(client, "/mix/markets")["markets"]
+        if record["status"] in bits and (search or "").lower() in record["market"].lower()
+    ]
+    explorer.status, explorer.search = status, search
+    assert explorer.markets.index.tolist() == expected
+
+
+def test_tokens_are_found_by_symbol_and_name(explorer: MarketExplorer, client: Client) -> None:
+    explorer.listing, explorer.search = "tokens", "ether"
+    expected = [
+        token["symbol"]
+        for token in wire(client, "/exchange/tokens")
+        if "ether" in token["symbol"].lower() or "ether" in token["name"].lower()
+    ]
+    assert expected
+    assert explorer.tokens.index.tolist() == expected
+
+
+def test_the_limits_are_those_of_both_tokens(explorer: MarketExplorer) -> None:
+    explorer.market = "LRC-USDC"
+    assert explorer.limits.index.tolist() == ["LRC", "USDC"]
+    assert explorer.limits_shown.loc["order_amounts_maximum"].tolist() == ["2,000,000", "5,000,000"]
+    assert explorer.limits_shown.loc["decimals"].tolist() == ["18", "6"]
+
+
+@pytest.mark.parametrize("listing", ["markets", "tokens"])
+@pytest.mark.parametrize("status", [None, "amm", "closed"])
+def test_the_code_gives_what_is_on_screen(
+    explorer: MarketExplorer, client: Client, listing: str, status: str | None
+) -> None:
+    explorer.listing, explorer.status, explorer.search = listing, status, "eth"
+    explorer.market, explorer.amount, explorer.of = "LRC-ETH", "0.0001", "quote"
+    *lines, last = explorer.export().splitlines()
+    shown: list[Any] = []
+    space = {"lab": lab, "display": shown.append, "client": client}
+    exec("\n".join(lines), space)
+    assert repr(shown[0]) == repr(explorer.shown)
+    assert shown[1].equals(explorer.limits_shown)
+    assert eval(last, space) == explorer.findings
+    assert explorer.findings[0].kind == "refused"
+
+
+def test_nothing_is_found_about_no_amount(explorer: MarketExplorer) -> None:
+    assert explorer.market == "LRC-ETH"
+    assert explorer.findings == []
+    explorer.market = None
+    with pytest.raises(LabError, match="No market is chosen"):
+        _ = explorer.limits
+
+
+def test_before_reading_it_says_what_to_do(client: Client) -> None:
+    with pytest.raises(LabError, match="Call read"):
+        _ = MarketExplorer(client).markets
+    with pytest.raises(LabError, match="expected a client"):
+        MarketExplorer("https://relayer.example")  # type: ignore[arg-type]
+
+
+def test_a_relayer_that_is_gone_is_told_in_words() -> None:
+    relayer = Relayer().start()
+    client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+    client._transport._attempts = 1
+    relayer.stop()
+    explorer = MarketExplorer(client)
+    explorer.read()
+    explorer.wait(SECONDS)
+    assert not explorer.is_read
+    assert explorer.problem
+    assert "Traceback" not in explorer.problem

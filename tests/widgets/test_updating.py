@@ -1,0 +1,292 @@
+"""The key-update wizard without a view: the whole walk, back and forth, and everything that can be wrong."""
+
+import gc
+import json
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from updating_desk import ACCOUNT, Desk, desk, personally, typed
+
+import loopring_lab as lab
+from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.widgets import KeyUpdateWizard
+
+SECONDS = 30
+STRANGER = 11375
+
+
+@pytest.fixture
+def place() -> Iterator[Desk]:
+    with desk() as made:
+        yield made
+
+
+@pytest.fixture
+def wizard(place: Desk) -> KeyUpdateWizard:
+    return KeyUpdateWizard(place.client, account=ACCOUNT)
+
+
+def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
+    """Do a step, wait for it, and tell where the wizard is."""
+    call(*words)
+    wizard.wait(SECONDS)
+    return wizard.step
+
+
+def signature(signer: Any, text: str) -> str:
+    return "0x" + personally(signer, text).hex()
+
+
+def data_signature(signer: Any, wizard: KeyUpdateWizard) -> str:
+    return "0x" + typed(signer, json.loads(wizard.to_sign)).hex()
+
+
+def signed(wizard: KeyUpdateWizard, place: Desk) -> None:
+    """Walk as far as a wallet's second signature."""
+    signer = place.relayer.signer(wizard.account)
+    assert after(wizard, wizard.next) == "key"
+    assert after(wizard, wizard.give_signature, signature(signer, wizard.to_sign)) == "preview"
+    assert after(wizard, wizard.next) == "sign"
+    assert after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
+
+
+def follow(wizard: KeyUpdateWizard, place: Desk) -> None:
+    wizard.next()
+    while wizard.receipt is None:
+        wizard._job.thread.join(0.01)
+    place.finish()
+    wizard.wait(SECONDS)
+
+
+def test_a_wallet_elsewhere_walks_through(wizard: KeyUpdateWizard, place: Desk) -> None:
+    before = place.client.account(ACCOUNT)
+    signed(wizard, place)
+    assert place.transport.sent == []
+    follow(wizard, place)
+    account = place.client.account(ACCOUNT)
+    assert (wizard.step, wizard.problem, wizard.held.finished) == ("follow", "", True)
+    assert account.nonce == before.nonce + 1
+    assert account.has_key(wizard.held.update.l2_key)
+    assert wizard.held.account == account
+    assert len(place.transport.sent) == 1
+    assert wizard.new_client().count(ACCOUNT) > 0
+
+
+def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
+    wizard: KeyUpdateWizard, place: Desk
+) -> None:
+    wizard.way = "key"
+    after(wizard, wizard.next)
+    assert after(wizard, wizard.give_key, place.relayer.signer(ACCOUNT).key.hex()) == "preview"
+    signer = weakref.ref(wizard.held.signer)
+    assert signer() is not None
+    wizard.next()
+    assert after(wizard, wizard.next) == "submit"
+    assert wizard.held.signer is None
+    gc.collect()
+    assert signer() is None
+    follow(wizard, place)
+    assert wizard.held.finished
+
+
+def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, place: Desk) -> None:
+    signed(wizard, place)
+    update = wizard.held.update
+    assert [line.field for line in wizard.preview.lines] == [line.field for line in update.preview().lines]
+    shown = {line.field: str(line.value) for line in wizard.preview.lines}
+    assert shown["ecdsaSignature"] == shown["X-API-SIG"] == "withheld"
+    assert shown["keySeed"] == update.key_seed_message()
+    assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
+
+
+def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, place: Desk) -> None:
+    wizard.way, wizard.valid_for, wizard.max_fee = "key", "12h", "0.0005"
+    after(wizard, wizard.next)
+    after(wizard, wizard.give_key, place.relayer.signer(ACCOUNT).key.hex())
+    wizard.next()
+    assert wizard.step == "sign"
+    wizard.back()
+    assert (wizard.step, wizard.held.signer is None, wizard.held.keyed is None) == ("preview", False, False)
+    wizard.back()
+    assert (wizard.step, wizard.held.signer, wizard.held.keyed) == ("key", None, None)
+    wizard.back()
+    assert (wizard.step, wizard.held.prepared) == ("account", None)
+    wizard.back()
+    assert wizard.step == "account"
+    assert (wizard.account, wizard.way, wizard.valid_for, wizard.max_fee) == (ACCOUNT, "key", "12h", "0.0005")
+
+
+def test_going_back_from_submit_asks_for_the_signature_again(wizard: KeyUpdateWizard, place: Desk) -> None:
+    signed(wizard, place)
+    key = wizard.held.update.l2_key
+    wizard.back()
+    assert (wizard.step, wizard.held.signed) == ("sign", None)
+    assert (
+        after(wizard, wizard.give_signature, data_signature(place.relayer.signer(ACCOUNT), wizard))
+        == "submit"
+    )
+    assert wizard.held.update.l2_key == key
+
+
+def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, place: Desk) -> None:
+    nonce = place.client.account(ACCOUNT).nonce
+    own = f"a sentence of my own with key nonce: {nonce}"
+    after(wizard, wizard.next)
+    usual = wizard.to_sign
+    assert after(wizard, wizard.give_seed, own) == "key"
+    assert wizard.to_sign is None
+    assert usual != own
+    assert after(wizard, wizard.give_signature, signature(place.relayer.signer(ACCOUNT), own)) == "preview"
+    assert own not in repr(wizard.preview) + wizard.preview._repr_html_() + wizard.export()
+    wizard.next()
+    after(wizard, wizard.give_signature, data_signature(place.relayer.signer(ACCOUNT), wizard))
+    follow(wizard, place)
+    assert place.client.account(ACCOUNT).key_seed == own
+
+
+def test_a_seed_that_the_protocol_does_not_allow_is_told(wizard: KeyUpdateWizard) -> None:
+    after(wizard, wizard.next)
+    assert after(wizard, wizard.give_seed, "too short") == "key"
+    assert "does not end in 'with key nonce: 1'" in wizard.problem
+    assert wizard.to_sign
+
+
+@pytest.mark.parametrize("text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63])
+def test_what_is_no_private_key_is_told_and_not_repeated(wizard: KeyUpdateWizard, text: str) -> None:
+    after(wizard, wizard.next)
+    assert after(wizard, wizard.give_key, text) == "key"
+    assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
+
+
+def test_a_strangers_signatures_are_refused_at_both_steps(wizard: KeyUpdateWizard, place: Desk) -> None:
+    owner, stranger = place.relayer.signer(ACCOUNT), place.relayer.signer(STRANGER)
+    after(wizard, wizard.next)
+    assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
+    assert f"got one by {stranger.address}" in wizard.problem
+    assert after(wizard, wizard.give_key, stranger.key.hex()) == "key"
+    assert f"got one by {stranger.address}" in wizard.problem
+    after(wizard, wizard.give_signature, signature(owner, wizard.to_sign))
+    wizard.next()
+    assert after(wizard, wizard.give_signature, data_signature(stranger, wizard)) == "sign"
+    assert "of the typed data" in wizard.problem
+    assert after(wizard, wizard.give_signature, "nonsense") == "sign"
+    assert "65 bytes" in wizard.problem
+
+
+def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: KeyUpdateWizard) -> None:
+    early = [
+        wizard.sign,
+        lambda: wizard.give_key("00"),
+        lambda: wizard.give_signature("0x"),
+        lambda: wizard.preview,
+    ]
+    for call in early:
+        with pytest.raises(KeyUpdateError, match="Choose an account, and take the next step"):
+            call()
+    with pytest.raises(KeyUpdateError, match="not submitted yet"):
+        wizard.follow()
+    with pytest.raises(KeyUpdateError, match="Follow the update to its end"):
+        wizard.new_client()
+    after(wizard, wizard.next)
+    with pytest.raises(KeyUpdateError, match="Let the wallet sign the text"):
+        wizard.next()
+
+
+def test_a_fee_token_or_account_that_does_not_work_is_told_at_the_first_step(
+    wizard: KeyUpdateWizard,
+) -> None:
+    wizard.fee_token = "LINK"
+    assert after(wizard, wizard.next) == "account"
+    assert "LINK" in wizard.problem
+    wizard.fee_token, wizard.account = "ETH", 2
+    assert after(wizard, wizard.next) == "account"
+    assert wizard.problem
+    wizard.account = None
+    with pytest.raises(KeyUpdateError, match="No account is chosen"):
+        wizard.next()
+    with pytest.raises(LabError, match="valid_for='soon'"):
+        wizard.valid_for = "soon"
+
+
+def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, place: Desk) -> None:
+    signed(wizard, place)
+    other = place.prepare()
+    other.submit()
+    place.finish()
+    assert after(wizard, wizard.next) == "submit"
+    assert "nonce" in wizard.problem
+    assert wizard.receipt is None
+
+
+def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, place: Desk) -> None:
+    signed(wizard, place)
+    wizard.next()
+    while wizard.receipt is None:
+        wizard._job.thread.join(0.01)
+    with pytest.raises(KeyUpdateError, match="cannot be taken back"):
+        wizard.back()
+    wizard.cancel()
+    assert wizard.problem.startswith("Waiting for the relayer: cancelled")
+    assert not wizard.held.finished
+    place.finish()
+    assert after(wizard, wizard.next) == "follow"
+    assert wizard.held.finished
+
+
+def test_an_update_that_fails_is_told_with_the_relayers_reason() -> None:
+    with desk(fail_updates={1: "fee too low by now"}) as place:
+        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
+        signed(wizard, place)
+        follow(wizard, place)
+        assert "fee too low by now" in wizard.problem
+        assert not wizard.held.finished
+
+
+def test_starting_over_forgets_everything_but_the_choices(wizard: KeyUpdateWizard, place: Desk) -> None:
+    signed(wizard, place)
+    wizard.start_over()
+    assert (wizard.step, wizard.account, wizard.held.update, wizard.to_sign) == (
+        "account",
+        ACCOUNT,
+        None,
+        None,
+    )
+
+
+def test_a_wallet_that_is_not_deployed_yet_walks_through(place: Desk) -> None:
+    account = max(place.relayer.accounts)
+    how = place.relayer.counterfactual(account)
+    assert how
+    wizard = KeyUpdateWizard(place.client, account=account, counterfactual=how)
+    signed(wizard, place)
+    follow(wizard, place)
+    assert wizard.held.finished
+
+
+def test_the_code_does_what_the_steps_did(
+    wizard: KeyUpdateWizard, place: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed(wizard, place)
+    signer = place.relayer.signer(ACCOUNT)
+
+    def wallet(text: str) -> str:
+        return (
+            "0x"
+            + (typed(signer, json.loads(text)) if text.startswith("{") else personally(signer, text)).hex()
+        )
+
+    monkeypatch.setattr("getpass.getpass", wallet)
+    *lines, last = wizard.export().splitlines()
+    space: dict[str, Any] = {"lab": lab, "client": place.client}
+    exec("\n".join(lines), space)
+    mine = {line.field: line.value for line in eval(last, space).lines if line.field != "validUntil"}
+    assert mine == {line.field: line.value for line in wizard.preview.lines if line.field != "validUntil"}
+    wizard.way = "key"
+    assert "signer=signer" in wizard.export()
+
+
+def test_a_wizard_needs_a_client() -> None:
+    with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
+        KeyUpdateWizard(None)  # type: ignore[arg-type]

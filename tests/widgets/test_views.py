@@ -1,0 +1,321 @@
+"""Views: every control leads its choice and follows it, results follow, and problems are said in place."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import Any
+
+import ipywidgets
+import pandas as pd
+import pytest
+from updating_desk import ACCOUNT, Desk, desk, personally, typed
+
+import loopring_lab as lab
+from loopring_lab.client import Client
+from loopring_lab.widgets import FeeExplorer, FillExplorer, KeyUpdateWizard, MarketExplorer
+from loopring_lab.widgets.secret import SecretField
+
+SECONDS = 30
+WIDGETS = {
+    "MarketExplorer": lambda client, trades: MarketExplorer(client),
+    "FeeExplorer": lambda client, trades: FeeExplorer(client, account=ACCOUNT),
+    "FillExplorer": lambda client, trades: FillExplorer(trades),
+    "KeyUpdateWizard": lambda client, trades: KeyUpdateWizard(client, account=ACCOUNT),
+}
+CHANGES: list[tuple[str, Any, Any]] = [
+    ("market", "LRC-ETH", "LRC-ETH"),
+    ("side", "SELL", "SELL"),
+    ("fill_type", "dex", "dex"),
+    ("since", dt.date(2022, 2, 1), dt.date(2022, 2, 1)),
+    ("until", dt.date(2022, 9, 1), dt.date(2022, 9, 1)),
+    ("figure", "fee_tiers", "fee_tiers"),
+    ("every", "1mo", "1mo"),
+    ("by", ("fill_type",), ("fill_type",)),
+    ("side", "", None),
+    ("every", "", None),
+    ("market", "", None),
+]
+
+
+def parts(widget: Any) -> Iterator[Any]:
+    """Give a widget and everything in it."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from parts(child)
+
+
+def displayed(widget: Any) -> bool:
+    return widget.layout.display != "none"
+
+
+def text(widget: Any) -> str:
+    return unescape(widget.value)
+
+
+def type_into(field: SecretField, secret: str) -> None:
+    """Do what the page does when somebody hands a secret over."""
+    field._handle_custom_msg({"typed": secret}, [])
+
+
+@pytest.fixture(params=WIDGETS)
+def any_widget(request: pytest.FixtureRequest, client: Client, trades: pd.DataFrame) -> Any:
+    made = WIDGETS[request.param](client, trades)
+    _ = made.view
+    made.wait(SECONDS)
+    return made
+
+
+def test_every_control_is_labelled_and_reachable(any_widget: Any) -> None:
+    inputs = ipywidgets.DOMWidget
+    found = [
+        part for part in parts(any_widget.view.box) if isinstance(part, inputs) and hasattr(part, "value")
+    ]
+    controls = [
+        part
+        for part in found
+        if not isinstance(part, (ipywidgets.HTML, ipywidgets.Image, ipywidgets.IntProgress))
+    ]
+    buttons = [part for part in parts(any_widget.view.box) if isinstance(part, ipywidgets.Button)]
+    assert controls
+    assert [one for one in controls if not one.description] == []
+    assert [one for one in buttons if displayed(one) and not one.description] == []
+    assert [one for one in [*controls, *buttons] if one.tabbable is False] == []
+
+
+def test_nothing_draws_into_an_output(any_widget: Any) -> None:
+    """Entered while a cell runs it loses what it shows in some front ends."""
+    assert [part for part in parts(any_widget.view.box) if isinstance(part, ipywidgets.Output)] == []
+
+
+def test_without_a_front_end_a_line_says_what_to_do(any_widget: Any) -> None:
+    bundle = any_widget._repr_mimebundle_()
+    name = type(any_widget).__name__
+    assert bundle["text/plain"] == repr(any_widget)
+    assert repr(any_widget).startswith(f"{name}: ")
+    assert repr(any_widget).endswith(
+        "Run this cell in JupyterLab, or open the notebook with Voila, to use it."
+    )
+    assert "\n" not in repr(any_widget)
+    model = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
+    assert model == any_widget.view.box.model_id
+    assert model not in repr(any_widget)
+
+
+def test_the_code_is_shown_on_demand_and_follows(any_widget: Any) -> None:
+    view = any_widget.view
+    assert not displayed(view.code)
+    view.show_code.value = True
+    assert displayed(view.code)
+    assert any_widget.export() in text(view.code)
+
+
+def test_each_filter_changes_table_and_figure_to_what_the_library_gives(trades: pd.DataFrame) -> None:
+    explorer = FeeExplorer(trades)
+    view = explorer.view
+    for name, shown, kept in CHANGES:
+        before = (view.table.value, view.figure.value)
+        view.controls[name].value = shown
+        assert getattr(explorer, name) == kept
+        assert view.problem.value == ""
+        assert explorer.shown._repr_html_() in view.table.value
+        assert view.figure.value == explorer.png()
+        assert explorer.summary in text(view.summary)
+        assert (view.table.value, view.figure.value) != before
+    mine = trades[trades["fill_type"] == "dex"]
+    mine = mine[(mine["created_at"] >= "2022-02-01") & (mine["created_at"] < "2022-09-01")]
+    assert explorer.table.equals(lab.fees.summary(mine, by=["fill_type"]))
+
+
+def test_controls_follow_the_state(trades: pd.DataFrame) -> None:
+    explorer = FillExplorer(trades)
+    view = explorer.view
+    explorer.market, explorer.by, explorer.every = "LRC-ETH", ("quote", "side"), "3d"
+    explorer.figure, explorer.tolerance = "price_gaps", "1d"
+    values = {name: control.value for name, control in view.controls.items()}
+    assert values["market"] == "LRC-ETH"
+    assert (values["by"], values["every"], values["tolerance"]) == (("quote", "side"), "3d", "1d")
+    assert view.figure.value == explorer.png()
+    explorer.market = None
+    assert view.controls["market"].value == ""
+
+
+def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:
+    explorer = FillExplorer(trades)
+    controls = explorer.view.controls
+    assert (displayed(controls["every"]), displayed(controls["tolerance"])) == (True, False)
+    controls["figure"].value = "price_gaps"
+    assert (displayed(controls["every"]), displayed(controls["tolerance"])) == (False, True)
+
+
+def test_a_choice_without_trades_is_said_in_place_and_mended(trades: pd.DataFrame) -> None:
+    explorer = FeeExplorer(trades)
+    view = explorer.view
+    view.controls["until"].value = dt.date(1999, 1, 1)
+    assert "No trade of" in text(view.problem)
+    assert displayed(view.problem)
+    assert not displayed(view.figure)
+    assert not displayed(view.table)
+    view.controls["until"].value = None
+    assert not displayed(view.problem)
+    assert displayed(view.figure)
+    assert displayed(view.table)
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) -> None:
+    explorer = FillExplorer(trades, figure="price_gaps", tolerance="1d")
+    view = explorer.view
+    assert displayed(view.figure)
+    view.controls["fill_type"].value = "amm"
+    assert "price_gaps" in text(view.problem)
+    assert not displayed(view.figure)
+    assert displayed(view.table)
+    assert explorer.shown._repr_html_() in view.table.value
+
+
+def test_a_wrong_account_is_said_in_place_and_stays_to_be_mended(client: Client) -> None:
+    explorer = FeeExplorer(client, account=ACCOUNT)
+    view = explorer.view
+    explorer.wait(SECONDS)
+    view.controls["account"].value = "1oo83"
+    assert "account='1oo83': give the account's number" in text(view.problem)
+    assert view.controls["account"].value == "1oo83"
+    assert explorer.account == ACCOUNT
+
+
+def test_reading_shows_progress_and_is_cancelled_by_its_button(gated: Callable[[], Any]) -> None:
+    client, transport = gated()
+    explorer = FeeExplorer(client, account=ACCOUNT)
+    view = explorer.view
+    assert transport.asked.wait(SECONDS)
+    assert displayed(view.progress)
+    assert f"Reading the trades of account {ACCOUNT}" in text(view.doing)
+    assert not displayed(view.figure)
+    view.stop.click()
+    assert not displayed(view.progress)
+    assert "cancelled" in text(view.problem)
+    transport.let.set()
+    view.read.click()
+    explorer.wait(SECONDS)
+    assert displayed(view.figure)
+    assert view.bar.value == view.bar.max == len(explorer.trades)
+    assert {value for _, value in view.controls["market"].options} == {"", *explorer.markets}
+
+
+def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -> None:
+    client, transport = gated()
+    explorer = FeeExplorer(client, account=ACCOUNT)
+    view = explorer.view
+    assert transport.asked.wait(SECONDS)
+    view.controls["account"].value = "23100"
+    transport.let.set()
+    explorer.wait(SECONDS)
+    assert explorer.trades["account_id"].unique().tolist() == [23100]
+    assert explorer.summary in text(view.summary)
+    assert view.figure.value == explorer.png()
+
+
+def test_another_account_keeps_the_filters(client: Client) -> None:
+    explorer = FeeExplorer(client, account=ACCOUNT, market="LRC-ETH")
+    view = explorer.view
+    explorer.wait(SECONDS)
+    view.controls["account"].value = "23100"
+    explorer.wait(SECONDS)
+    assert explorer.market == view.controls["market"].value == "LRC-ETH"
+
+
+def test_an_api_key_is_asked_for_where_one_is_missing(client: Client) -> None:
+    explorer = FeeExplorer(client.with_api_key("nothing"), account=ACCOUNT)
+    view = explorer.view
+    explorer.wait(SECONDS)
+    assert displayed(view.key)
+    type_into(view.key, client._transport._key[:])
+    explorer.wait(SECONDS)
+    assert not displayed(view.key)
+    assert displayed(view.figure)
+
+
+def test_markets_are_listed_searched_and_looked_at(client: Client) -> None:
+    explorer = MarketExplorer(client)
+    view = explorer.view
+    explorer.wait(SECONDS)
+    view.controls["search"].value = "usdc"
+    view.controls["status"].value = "orderbook"
+    assert explorer.markets.index.tolist() == ["ETH-USDC", "WBTC-USDC", "LRC-USDC", "USDT-USDC"]
+    assert explorer.shown._repr_html_() in view.list.value
+    view.controls["market"].value = "LRC-USDC"
+    view.controls["of"].value = "quote"
+    view.controls["amount"].value = "4.99"
+    assert "<b>Refused.</b> 4.99 USDC is below the least" in text(view.findings)
+    view.controls["amount"].value = "1,5"
+    assert "is no amount" in text(view.findings)
+    view.controls["search"].value = "nothing like this"
+    assert "No markets fit" in text(view.list)
+    view.controls["listing"].value = "tokens"
+    view.controls["search"].value = "lrc"
+    assert explorer.shown._repr_html_() in view.list.value
+    assert not displayed(view.controls["status"])
+
+
+def test_the_wizard_walks_by_its_buttons() -> None:
+    with desk() as place:
+        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
+        _walk(wizard, place)
+
+
+def _walk(wizard: KeyUpdateWizard, place: Desk) -> None:
+    view, signer = wizard.view, place.relayer.signer(ACCOUNT)
+    view.controls["valid_for"].value = "12h"
+    view.next.click()
+    wizard.wait(SECONDS)
+    assert "aria-current=step>key" in view.steps.value
+    assert wizard.to_sign in text(view.body.children[2])
+    type_into(view.signature, "0x1234")
+    wizard.wait(SECONDS)
+    assert "65 bytes" in text(view.problem)
+    type_into(view.signature, "0x" + personally(signer, wizard.to_sign).hex())
+    wizard.wait(SECONDS)
+    assert not displayed(view.problem)
+    assert wizard.preview._repr_html_() in view.body.children[0].value
+    view.next.click()
+    assert view.signature in view.body.children
+    type_into(view.signature, "0x" + typed(signer, json.loads(wizard.to_sign)).hex())
+    wizard.wait(SECONDS)
+    assert (wizard.step, view.next.description) == ("submit", "Submit the update")
+    view.next.click()
+    while wizard.receipt is None:
+        wizard._job.thread.join(0.01)
+    assert displayed(view.progress)
+    assert not displayed(view.back)
+    view.stop.click()
+    assert "cancelled" in text(view.problem)
+    assert (displayed(view.next), view.next.description) == (True, "Wait on")
+    place.finish()
+    view.next.click()
+    wizard.wait(SECONDS)
+    assert "The account carries the new key" in text(view.body.children[0])
+    assert "aria-current=step>processed" in view.body.children[0].value
+    assert not displayed(view.next)
+
+
+def test_the_wizard_signs_with_a_typed_key_and_goes_back() -> None:
+    with desk() as place:
+        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
+        view = wizard.view
+        view.next.click()
+        wizard.wait(SECONDS)
+        view.controls["way"].value = "key"
+        assert view.private_key in view.body.children
+        type_into(view.private_key, place.relayer.signer(ACCOUNT).key.hex())
+        wizard.wait(SECONDS)
+        view.next.click()
+        assert (wizard.step, view.next.description) == ("sign", "Sign")
+        view.next.click()
+        wizard.wait(SECONDS)
+        assert wizard.step == "submit"
+        view.back.click()
+        assert view.private_key in view.body.children
+        assert not displayed(view.next)
+        view.again.click()
+        assert wizard.step == "account"
+        assert view.controls["account"].value == str(ACCOUNT)

@@ -1,0 +1,199 @@
+"""Long work: taken once, given up at once, and never taken after something newer."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from loopring_lab.errors import LabError
+from loopring_lab.widgets.work import Report, Working
+
+SECONDS = 20
+
+
+class Keeping(Working):
+    """A state that keeps what work gave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[object] = []
+        self.threads: list[threading.Thread] = []
+
+    def start(self, work: Callable[[Report], object]) -> None:
+        def remembered(report: Report) -> object:
+            self.threads.append(threading.current_thread())
+            return work(report)
+
+        self.begin("Counting", remembered, self.taken.append)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive()
+
+
+def held_back(result: object) -> tuple[Callable[[Report], object], threading.Event, threading.Event]:
+    """Make work that waits for the second event after it set the first."""
+    started, let = threading.Event(), threading.Event()
+
+    def work(report: Report) -> object:
+        report(1, 4)
+        started.set()
+        assert let.wait(SECONDS)
+        report(2, 4)
+        return result
+
+    return work, started, let
+
+
+def test_a_result_is_taken_once() -> None:
+    state, (work, started, let) = Keeping(), held_back(7)
+    state.start(work)
+    assert started.wait(SECONDS)
+    job = state._job
+    let.set()
+    state.wait(SECONDS)
+    assert job
+    job.end()
+    assert (state.taken, state.doing, state.problem) == ([7], "", "")
+
+
+def test_progress_is_told_while_it_lasts() -> None:
+    state, (work, started, let) = Keeping(), held_back("done")
+    state.start(work)
+    assert started.wait(SECONDS)
+    assert (state.doing, state.done, state.whole) == ("Counting", 1, 4)
+    let.set()
+    state.wait(SECONDS)
+    assert (state.doing, state.taken) == ("", ["done"])
+
+
+def test_a_late_result_does_not_overwrite_a_newer_one() -> None:
+    state, (slow, started, let) = Keeping(), held_back("old")
+    state.start(slow)
+    assert started.wait(SECONDS)
+    state.start(lambda report: "new")
+    state.wait(SECONDS)
+    let.set()
+    state.join()
+    assert state.taken == ["new"]
+    assert (state.doing, state.problem) == ("", "")
+
+
+def test_a_late_failure_does_not_complain_about_newer_work() -> None:
+    state, started, let = Keeping(), threading.Event(), threading.Event()
+
+    def fail(report: Report) -> None:
+        started.set()
+        assert let.wait(SECONDS)
+        raise LabError("Old. Do something.")
+
+    state.start(fail)
+    assert started.wait(SECONDS)
+    state.start(lambda report: "new")
+    state.wait(SECONDS)
+    let.set()
+    state.join()
+    assert state.problem == ""
+
+
+def test_cancelling_says_so_and_stops_the_work() -> None:
+    state, (work, started, let) = Keeping(), held_back("never")
+    state.start(work)
+    assert started.wait(SECONDS)
+    state.cancel()
+    assert state.doing == ""
+    assert state.problem == "Counting: cancelled after 1 of 4. Begin again when you like."
+    let.set()
+    state.join()
+    assert state.taken == []
+
+
+def test_cancelling_nothing_says_nothing() -> None:
+    state = Keeping()
+    state.cancel()
+    assert state.problem == ""
+
+
+def test_an_error_is_told_in_its_words() -> None:
+    state = Keeping()
+
+    def fail(report: Report) -> None:
+        raise LabError("It is gone. Look elsewhere.")
+
+    state.start(fail)
+    state.wait(SECONDS)
+    assert (state.problem, state.doing) == ("It is gone. Look elsewhere.", "")
+
+
+def test_a_fault_of_ours_is_told_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", lambda found: raised.append(found.exc_type))
+    state = Keeping()
+    state.start(lambda report: 1 // 0)
+    state.wait(SECONDS)
+    assert raised == [ZeroDivisionError]
+    assert state.problem.startswith("ZeroDivisionError in the widget's own code.")
+    assert state.doing == ""
+
+
+def test_waiting_too_long_says_what_for() -> None:
+    state, (work, started, let) = Keeping(), held_back(1)
+    state.start(work)
+    assert started.wait(SECONDS)
+    with pytest.raises(LabError, match="Counting: under way still, after 0.01 s"):
+        state.wait(0.01)
+    let.set()
+    state.wait(SECONDS)
+    assert state.taken == [1]
+
+
+def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
+    """As in a notebook: cells and widgets' messages run on one thread, work on others."""
+    state, threads = Keeping(), set()
+    state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
+
+    def count(report: Report) -> int:
+        for done in range(200):
+            report(done, 200)
+        return threading.get_ident()
+
+    async def notebook() -> None:
+        state.begin("Counting", count, state.taken.append)
+        while state.doing:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(notebook(), SECONDS))
+    assert threads == {threading.get_ident()}
+    assert state.taken
+    assert state.taken[0] != threading.get_ident()
+
+
+def test_waiting_in_a_cell_does_not_lock_up() -> None:
+    """A cell that waits keeps the loop from running; the result is taken all the same, once."""
+    state = Keeping()
+
+    async def cell() -> None:
+        state.start(lambda report: "there")
+        state.wait(SECONDS)
+        assert state.taken == ["there"]
+        await asyncio.sleep(0)
+
+    asyncio.run(cell())
+    assert state.taken == ["there"]
+
+
+def test_a_loop_that_is_gone_is_no_error() -> None:
+    state, (work, started, let) = Keeping(), held_back(1)
+
+    async def cell() -> None:
+        state.start(work)
+
+    asyncio.run(cell())
+    assert started.wait(SECONDS)
+    let.set()
+    state.join()
+    assert state.taken == []
+    state.wait(SECONDS)
+    assert state.taken == [1]
