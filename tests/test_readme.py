@@ -12,11 +12,13 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_tour_runs_as_written() -> None:
-    (tour,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_the_tour_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tour, archive = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, object] = {}
-    exec(compile(tour, "README.md", "exec"), names)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(tour + archive, "README.md", "exec"), names)
     assert len(names["trades"]) > 1_000  # type: ignore[arg-type]
+    assert names["archive"].report()["complete"].all()  # type: ignore[attr-defined]
     assert len(tour.strip().splitlines()) == 10
 
 
