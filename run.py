@@ -29,6 +29,7 @@ TASKS = {
     "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: a file where the user stands is not a module
     "test": ["-m", "pytest"],
 }
+WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]  # on two cores; a part of it runs as pytest is called
 # Annotations are quoted: an old Python must get as far as being told that it is too old.
 
 
@@ -43,7 +44,8 @@ def main(words: "list[str]") -> int:
     set_up(task)
     if task == "test":
         os.chdir(str(ROOT))
-    return become([str(PYTHON), *TASKS[task], *words[1:]], environment())
+    extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
+    return become([str(PYTHON), *TASKS[task], *extra], environment())
 
 
 def set_up(extra: str) -> None:

@@ -20,6 +20,8 @@ def shell() -> Iterator[InteractiveShell]:
 
 @pytest.fixture(scope="module")
 def client(shell: InteractiveShell) -> lab.Client:
+    for names in completion._offered.values():
+        names.clear()  # other tests' markets
     client = lab.connect()
     client.markets()
     return client
