@@ -1,4 +1,7 @@
-"""Draw the pictures of the README: python tests/pictures.py"""
+"""Draw the figures of the README: python tests/pictures.py
+
+Its pictures of widgets are those that tests/browser takes in JupyterLab.
+"""
 
 from pathlib import Path
 
@@ -9,8 +12,12 @@ PICTURES = Path(__file__).parents[1] / "notebooks" / "pictures"
 
 def drawn() -> dict[str, bytes]:
     """Give each picture's name and bytes."""
-    figure = lab.figures.volume(lab.connect().trades(10083))
-    return {"volume.png": figure._repr_png_()}  # type: ignore[attr-defined]
+    client = lab.connect()
+    figures = {
+        "volume.png": lab.figures.volume(client.trades(10083)),
+        "cost_curve.png": lab.figures.cost_curve(client.trades(11519)),
+    }
+    return {name: figure._repr_png_() for name, figure in figures.items()}  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
