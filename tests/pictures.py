@@ -15,7 +15,7 @@ def drawn() -> dict[str, bytes]:
     client = lab.connect()
     figures = {
         "volume.png": lab.figures.volume(client.trades(10083)),
-        "cost_curve.png": lab.figures.cost_curve(client.trades(11519)),
+        "size_profile.png": lab.figures.size_profile(client.trades(11519)),
     }
     return {name: figure._repr_png_() for name, figure in figures.items()}  # type: ignore[attr-defined]
 
