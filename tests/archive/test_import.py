@@ -137,7 +137,12 @@ def test_a_part_of_a_history_is_reported_as_missing_the_rest(
     [
         ("1-dex.json", b'{"totalNum": 1, "trades": [[', UnexpectedAnswer, "1-dex.json: expected JSON"),
         ("1-dex.json", b'{"markets": []}', UnexpectedAnswer, "1-dex.json: expected an object with"),
-        ("1-dex.jsonl.gz", gzip.compress(b'{"trades": []}' * 99, mtime=0)[:40], UnexpectedAnswer, "a whole gzip file"),
+        (
+            "1-dex.jsonl.gz",
+            gzip.compress(b'{"trades": []}' * 99, mtime=0)[:40],
+            UnexpectedAnswer,
+            "a whole gzip file",
+        ),
         (
             "x.json",
             b'{"trades": [["1","2","BUY","3","1","LRC-ETH","0"]]}',

@@ -3,14 +3,6 @@
 A plain password field in the same notebook shows that the search would find it.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import nbformat
-import pytest
-
 API_KEY = "an-api-key-that-somebody-typed-0123456789"
 PRIVATE_KEY = "0xc0ffee11decade22c0ffee33decade44c0ffee55decade66c0ffee77decade88"
 PLAIN = "this-one-was-typed-into-a-plain-field"
