@@ -55,9 +55,11 @@ class Working(HasTraits):
             Takes the result into the state; not called where other work has begun, or this was cancelled.
         """
         self._drop()
-        job = self._job = _Job(self, work, then)
-        self.problem, self.done, self.whole, self.doing = "", 0, 0, doing
-        job.thread.start()
+        job = _Job(self, work, then)
+        with job.lock:  # whoever sees it can wait for it
+            self._job = job
+            self.problem, self.done, self.whole, self.doing = "", 0, 0, doing
+            job.thread.start()
 
     def export(self) -> str:
         """Write the code cell that gives what is on screen.
@@ -90,8 +92,10 @@ class Working(HasTraits):
             It takes longer.
         """
         while (job := self._job) is not None:
-            job.thread.join(timeout)
-            if job.thread.is_alive():
+            with job.lock:
+                thread = job.thread
+            thread.join(timeout)
+            if thread.is_alive():
                 raise LabError(f"{self.doing}: under way still, after {timeout:g} s. Wait on, or cancel().")
             job.end()
 

@@ -1,6 +1,7 @@
 """Long work: taken once, given up at once, and never taken after something newer."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 
@@ -197,3 +198,23 @@ def test_a_loop_that_is_gone_is_no_error() -> None:
     assert state.taken == []
     state.wait(SECONDS)
     assert state.taken == [1]
+
+
+def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
+    state, left = Working(), [0]
+
+    def again(_: object) -> None:
+        left[0] -= 1
+        if left[0]:
+            state.begin("Again", lambda report: None, again)
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            left[0] = 8
+            state.begin("Once", lambda report: None, again)
+            state.wait(SECONDS)
+            assert left == [0]
+    finally:
+        sys.setswitchinterval(switching)
