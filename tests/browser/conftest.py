@@ -155,8 +155,9 @@ def page(chromium: Any) -> Iterator[Any]:
 def taken(page: Any, name: str) -> Path:
     """Take a picture of a page, as tall as its notebook, into the folder of this run's pictures."""
     SHOTS.mkdir(parents=True, exist_ok=True)
-    size, tall = page.viewport_size, page.evaluate(HEIGHT)
-    page.set_viewport_size({"width": size["width"], "height": min(int(tall) + 200, 12_000)})
+    width = page.viewport_size["width"]
+    page.set_viewport_size({"width": width, "height": 1600})
+    page.set_viewport_size({"width": width, "height": min(int(page.evaluate(HEIGHT)) + 200, 12_000)})
     page.evaluate(TO_THE_TOP)
     page.screenshot(path=SHOTS / f"{name}.png")
     return SHOTS / f"{name}.png"

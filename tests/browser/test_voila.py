@@ -1,0 +1,53 @@
+"""The analysis notebooks as Voila pages, for people who do not code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from browser.driving import Driven
+
+import loopring_lab as lab
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+def of_fees(client: Any) -> tuple[str, Any, Any]:
+    trades = client.trades(10083, progress=False)
+    return "Fees by token", lab.figures.fee_rates(trades), lab.figures.fees_by_token(trades)
+
+
+def of_fills(client: Any) -> tuple[str, Any, Any]:
+    trades = pd.concat(
+        [client.trades(one, progress=False) for one in (10083, 11519, 58344)], ignore_index=True
+    )
+    taken = trades[trades["role"] != "maker"]
+    return "Price gap", lab.figures.fill_shares(taken), lab.figures.price_gaps(taken, tolerance="1h")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("02_fee_analysis", of_fees), ("03_amm_versus_orderbook", of_fills)]
+)
+def test_a_page_is_rendered_and_its_explorer_follows(
+    name: str,
+    expected: Callable[[Any], tuple[str, Any, Any]],
+    page: Any,
+    voila: Callable[[Path], str],
+    shot: Callable[[str], Path],
+) -> None:
+    voila(NOTEBOOKS / f"{name}.ipynb")
+    figure, before, after = expected(lab.connect())
+    explorer = Driven(page, page.locator(".loopring-lab"), [])
+    explorer.shows_picture(before)
+    explorer.choose("Figure", figure)
+    explorer.shows_picture(after)
+    explorer.is_content()
+    said = page.locator("#rendered_cells").inner_text()
+    assert re.findall(r"Traceback|\w*Error\b.*|There was an error.*", said) == []
+    assert page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").count() > 3
+    assert page.locator(".jp-InputArea-editor:visible").count() == 0
+    assert shot(f"{name}-voila").stat().st_size > 50_000
