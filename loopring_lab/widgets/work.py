@@ -54,10 +54,9 @@ class Working(HasTraits):
         then : callable
             Takes the result into the state; not called where other work has begun, or this was cancelled.
         """
-        self._drop()
         job = _Job(self, work, then)
         with job.lock:  # whoever sees it can wait for it
-            self._job = job
+            self._drop(job)
             self.problem, self.done, self.whole, self.doing = "", 0, 0, doing
             job.thread.start()
 
@@ -109,8 +108,8 @@ class Working(HasTraits):
         """
         self.problem = str(error)
 
-    def _drop(self) -> None:
-        job, self._job = self._job, None
+    def _drop(self, successor: _Job | None = None) -> None:
+        job, self._job = self._job, successor
         if job is not None:
             with job.lock:
                 job.wanted = False

@@ -21,6 +21,8 @@ from typing import Any
 import nbformat
 import pytest
 
+pytest.register_assert_rewrite("browser.driving")
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SHOTS = Path(os.environ.get("LOOPRING_LAB_SHOTS", HERE / "shots"))
