@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -15,7 +14,8 @@ import pandas as pd
 from loopring_lab import completion, tables
 from loopring_lab.accounts import Accounts, number
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Progress, Wanted, total
+from loopring_lab.paging import PAGE, History, Wanted, total
+from loopring_lab.progress import Watching, told
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
@@ -109,7 +109,7 @@ class Client(Accounts):
         since: Moment = None,
         until: Moment = None,
         limit: int | None = None,
-        progress: bool | None = None,
+        progress: Watching = None,
         *,
         prefixes: tuple[str, ...] = (POOL_PREFIX,),
         fee_token: str = "received",
@@ -136,8 +136,9 @@ class Client(Accounts):
         limit : int, optional
             The newest so many trades. Only as many pages are read as that takes while the relayer gives rows
             newest first; such a partial history cannot be checked against the relayer's count.
-        progress : bool, optional
-            True shows a progress bar, False none; by default one appears after a second, and not under CI.
+        progress : bool or callable, optional
+            True shows a progress bar, False none; by default one appears after a second, and not under CI. A
+            callable is told the trades held and expected, after every page; what it raises ends the read.
         prefixes : tuple of str
             A market's pool fills are also asked for under the market's name with these prefixes, because a
             relayer may keep them apart; ``()`` asks for the plain name only.
@@ -181,7 +182,8 @@ class Client(Accounts):
         bodies: dict[str, list[bytes]] = {}
         seen: set[int] = set()
         for one in types:
-            bodies[one], found = self._history(query | {"fillTypes": one}, market, prefixes, wanted, progress)
+            asked = query | {"fillTypes": one}
+            bodies[one], found = self._history(asked, market, prefixes, wanted, progress, len(seen))
             _disjoint(seen & found)
             seen |= found
         frame = tables.trades(
@@ -226,7 +228,8 @@ class Client(Accounts):
         market: str | None,
         prefixes: tuple[str, ...],
         wanted: Wanted,
-        progress: bool | None,
+        progress: Watching,
+        before: int,
     ) -> tuple[list[bytes], set[int]]:
         names = (
             [market, *(prefix + market for prefix in prefixes if query["fillTypes"] == "amm")]
@@ -243,7 +246,7 @@ class Client(Accounts):
                 page = asked | {"offset": offset, "limit": PAGE}
                 return self._transport.get("/user/trades", page, keyed=True)
 
-            with bar(label, progress) as report, self._suggesting(market):
+            with told(label, progress, before + len(found)) as report, self._suggesting(market):
                 history = History(fetch, label, report)
                 bodies += history.read(wanted)
                 found |= history.identities
@@ -315,23 +318,3 @@ def _chosen(
     inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
     chosen = frame[inside] if not inside.all() else frame
     return (chosen.tail(limit) if limit else chosen).reset_index(drop=True)
-
-
-@contextmanager
-def bar(label: str, progress: bool | None) -> Iterator[Progress]:
-    """Show a progress bar, from the first second on that a read takes."""
-    quiet = any(map(os.environ.get, ("CI", "TQDM_DISABLE")))
-    if progress is False or (progress is None and quiet):
-        yield lambda held, expected: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(
-        desc=label, unit=" trades", delay=0 if progress else 1, leave=bool(progress), disable=False
-    ) as bar:
-
-        def report(held: int, expected: int) -> None:
-            bar.total = expected
-            bar.update(held - bar.n)
-
-        yield report

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import decimal
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
+from loopring_lab.progress import Progress
 from loopring_lab.tables import wire
 
 PAGE = 50
@@ -21,7 +22,6 @@ QUICK = 0.015
 MAX_READINGS = 4
 
 Fetch = Callable[[int], bytes]
-Progress = Callable[[int, int], None]
 Steps = Generator[range, list[list[Any]], None]
 
 

@@ -286,6 +286,25 @@ def test_progress_appears_when_it_takes_longer_than_a_second(
     assert "amm trades" in capsys.readouterr().err
 
 
+def test_a_function_is_told_of_both_fill_types_together(client: Client) -> None:
+    told: list[tuple[int, int]] = []
+    trades = client.trades(ACCOUNT, progress=lambda held, expected: told.append((held, expected)))
+    held = [one for one, _ in told]
+    assert held == sorted(held)
+    pool = client.count(ACCOUNT, "amm")
+    assert told[-1] == (len(trades), len(trades))
+    assert (pool, pool) in told
+
+
+def test_what_a_function_raises_ends_the_read(client: Client) -> None:
+    def enough(held: int, _: int) -> None:
+        if held >= 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.trades(ACCOUNT, progress=enough)
+
+
 # Secrets and weight
 
 

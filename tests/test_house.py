@@ -28,7 +28,7 @@ STREET = [
     *("tables.wire", "tables.listings", "tables.lookup", "tables.rows", "tables"),
     *("engines.periods", "engines.kinds", "engines.frames", "engines.cube", "engines.groups"),
     *("engines.answers", "engines.asof", "engines"),
-    *("refusals", "transport", "replies", "accounts", "paging", "client", "connection"),
+    *("refusals", "transport", "replies", "accounts", "progress", "paging", "client", "connection"),
     *("archive.shape", "archive.trouble", "archive.mark", "archive.disk", "archive.stored", "archive.merge"),
     *("archive.records", "archive.reading", "archive.syncing", "archive.pages", "archive.importing"),
     *("archive.reporting", "archive.scanning", "archive.upkeep", "archive", "archive.commands"),

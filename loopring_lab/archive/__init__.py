@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from typing import Any
 
@@ -25,15 +24,14 @@ from loopring_lab.archive.records import listings
 from loopring_lab.archive.stored import TYPED, framed
 from loopring_lab.archive.syncing import Sync
 from loopring_lab.archive.upkeep import Compacted
-from loopring_lab.client import Client, bar, utc
+from loopring_lab.client import Client, utc
 from loopring_lab.errors import LabError
-from loopring_lab.paging import Progress
+from loopring_lab.progress import Watching, told
 from loopring_lab.tables.rows import FILL_TYPES
 
 __all__ = ["Archive"]
 
 Moment = Any
-Watching = bool | Progress | None
 
 
 class Archive:
@@ -135,9 +133,9 @@ class Archive:
         chosen = _accounts(account_id, accounts)
         start = utc("since", since)
         persistently(self._disk.begin)
-        with _watched("trades", progress) as told:
+        with told("trades", progress) as report:
             histories = [(account, kind) for account in chosen for kind in FILL_TYPES]
-            sync = Sync(self._disk, client, histories, _milliseconds(start), told)
+            sync = Sync(self._disk, client, histories, _milliseconds(start), report)
             sync.run()
         upkeep.tidy(self._disk)
         if sync.errors:
@@ -188,8 +186,8 @@ class Archive:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else number("account_id", account_id)
         persistently(self._disk.begin)
-        with _watched("trades", progress) as told:
-            Import(self._disk, account, fill_type, told).run(paths)
+        with told("trades", progress) as report:
+            Import(self._disk, account, fill_type, report).run(paths)
         return self.report()
 
     def trades(
@@ -329,12 +327,6 @@ def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[in
     if not chosen or not isinstance(accounts, Iterable | None):
         raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
     return list(dict.fromkeys(number("account_id", one) for one in chosen))
-
-
-def _watched(label: str, progress: Watching) -> AbstractContextManager[Progress]:
-    if callable(progress):
-        return nullcontext(progress)
-    return bar(label, progress)
 
 
 def _milliseconds(moment: pd.Timestamp | None) -> int | None:

@@ -15,7 +15,7 @@ from loopring_lab.archive.merge import merge
 from loopring_lab.archive.records import Count, History, held, keep_counts, keep_listing, listings
 from loopring_lab.archive.stored import Listed, Page, stored
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
-from loopring_lab.paging import Progress
+from loopring_lab.progress import Progress
 
 __all__ = ["Import"]
 

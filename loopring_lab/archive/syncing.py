@@ -23,7 +23,8 @@ from loopring_lab.errors import (
     RelayerError,
     UnexpectedAnswer,
 )
-from loopring_lab.paging import PAGE, WORKERS, Progress, Wanted
+from loopring_lab.paging import PAGE, WORKERS, Wanted
+from loopring_lab.progress import Progress
 
 __all__ = ["Sync"]
 

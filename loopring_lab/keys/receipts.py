@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import KeyUpdateError, RelayerError
+from loopring_lab.progress import bar
 from loopring_lab.replies import STATES, Account, Submission
 from loopring_lab.sheet import Line, Sheet
 
@@ -119,8 +117,8 @@ class Receipt:
             The relayer refuses, cannot be reached, or answers something else.
         """
         end, pause = time.monotonic() + timeout, FIRST_PAUSE
-        with _bar(f"key of account {self.account_id}", progress) as report:
-            report(self.poll())
+        with bar(f"key of account {self.account_id}", progress, total=2) as shown:
+            _show(shown, self.poll())
             while self.status not in (PROCESSED, FAILED):
                 if time.monotonic() >= end:
                     raise KeyUpdateError(
@@ -129,7 +127,7 @@ class Receipt:
                     )
                 time.sleep(min(pause, max(0.0, end - time.monotonic())))
                 pause = min(LONGEST_PAUSE, pause * 1.5)
-                report(self.poll())
+                _show(shown, self.poll())
         return self._end()
 
     def _end(self) -> Account:
@@ -170,19 +168,7 @@ class Receipt:
             return None
 
 
-@contextmanager
-def _bar(label: str, progress: bool | None) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar of states, from the first second on."""
-    quiet = any(map(os.environ.get, ("CI", "TQDM_DISABLE")))
-    if progress is False or (progress is None and quiet):
-        yield lambda status: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=2, desc=label, delay=0 if progress else 1, leave=bool(progress), disable=False) as bar:
-
-        def report(status: str) -> None:
-            bar.set_postfix_str(status, refresh=False)
-            bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - bar.n)
-
-        yield report
+def _show(bar: Any, status: str) -> None:
+    if bar is not None:
+        bar.set_postfix_str(status, refresh=False)
+        bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - bar.n)

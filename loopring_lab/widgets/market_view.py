@@ -11,7 +11,7 @@ from loopring_lab.amounts.readable import Shown
 from loopring_lab.errors import LabError
 from loopring_lab.widgets.limits import Finding
 from loopring_lab.widgets.markets import Markets
-from loopring_lab.widgets.parts import Panel, labelled, put, row, seen, table_html
+from loopring_lab.widgets.parts import Panel, labelled, row, seen, table_html
 
 __all__ = ["MarketView"]
 
@@ -47,7 +47,7 @@ class MarketView(Panel):
 
     def _results(self) -> None:
         state = self.state
-        self._offer_markets()
+        self.offer(self.market, ("none", ""), state.names, state.market)
         found = len(state.tokens if state.listing == "tokens" else state.markets)
         words = f"{found:,} {state.listing} fit" if found else f"No {state.listing} fit: search for less"
         self.list.value = f'<span class="ll-quiet">{words}</span>' + table_html(state.shown) * bool(found)
@@ -58,11 +58,6 @@ class MarketView(Panel):
             self.findings.value = "".join(map(_finding, state.findings))
         except LabError as error:  # beside the amount, not above the list
             self.findings.value = _finding(Finding("refused", str(error)))
-
-    def _offer_markets(self) -> None:
-        with self.quiet():
-            self.market.options = [("none", ""), *((name, name) for name in self.state.names)]
-            put(self.market, self.state.market)
 
     def _search(self) -> Any:
         listings = [("markets", "markets"), ("tokens", "tokens")]

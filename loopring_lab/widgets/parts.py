@@ -16,6 +16,7 @@ __all__ = ["Panel", "labelled", "put", "row", "seen", "table_html"]
 
 STYLE = """<style>
 .loopring-lab { max-width: 920px; color: var(--jp-ui-font-color1, inherit); }
+.loopring-lab .widget-html, .loopring-lab .widget-html-content { min-width: 0; }
 .loopring-lab .ll-scroll { overflow-x: auto; line-height: 1.4; }
 .loopring-lab table { border-collapse: collapse; font-size: 13px; margin: 4px 0;
   font-variant-numeric: tabular-nums; color: var(--jp-ui-font-color1, inherit); }
@@ -119,6 +120,27 @@ class Panel:
         control.observe(lead, "value")
         self.state.observe(follow, choice)
         return control
+
+    def offer(self, control: Any, first: tuple[str, str], names: list[str], chosen: str | None) -> None:
+        """Offer names in a dropdown; where it offers them already, whoever is choosing is left alone.
+
+        Parameters
+        ----------
+        control : ipywidgets.Dropdown
+            Tied to a choice.
+        first : tuple of str
+            Words and value that stand for none of them.
+        names : list of str
+            What there is.
+        chosen : str, optional
+            The choice.
+        """
+        named = names if chosen is None or chosen in names else [*names, chosen]
+        options = (first, *((name, name) for name in named))
+        if options != tuple(control.options):
+            with self.quiet():
+                control.options = options
+                put(control, chosen)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import threading
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 from traitlets import Bool, Int, observe
@@ -13,8 +11,6 @@ from traitlets import Bool, Int, observe
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.hidden import hide
-from loopring_lab.paging import PAGE
-from loopring_lab.transport import Transport
 from loopring_lab.widgets.choices import Choice, account_number
 from loopring_lab.widgets.work import Report, Working
 
@@ -173,7 +169,7 @@ def history(client: Client, account: int, report: Report) -> pd.DataFrame:
     account : int
         Whose trades.
     report : callable
-        Told the number of trades read and to be read, before and after every page; raises to give up.
+        Told the number of trades read and to be read, at first and after every page; raises to give up.
 
     Returns
     -------
@@ -185,31 +181,9 @@ def history(client: Client, account: int, report: Report) -> pd.DataFrame:
     LabError
         As `Client.trades`, and whatever `report` raises.
     """
-    watched = copy.copy(client)
-    watched._transport = cast("Transport", _Watched(client._transport, client.count(account), report))
-    return watched.trades(account, progress=False)
-
-
-class _Watched:
-    """A transport that tells of each page."""
-
-    def __init__(self, transport: Transport, whole: int, report: Report) -> None:
-        self._transport, self._whole, self._report = transport, whole, report
-        self._read, self._lock = 0, threading.Lock()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def get(self, path: str, params: Any = None, **how: Any) -> bytes:
-        self._tell(0)
-        body = self._transport.get(path, params, **how)
-        self._tell(PAGE if path == "/user/trades" else 0)
-        return body
-
-    def _tell(self, rows: int) -> None:
-        with self._lock:
-            self._read += rows
-            self._report(min(self._read, self._whole), self._whole)
+    whole = client.count(account)
+    report(0, whole)
+    return client.trades(account, progress=lambda held, expected: report(held, max(whole, expected)))
 
 
 def _ready_to_draw(trades: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import ipywidgets as w  # type: ignore[import-untyped]
 
 from loopring_lab.errors import LabError
 from loopring_lab.widgets.exploring import Explorer
-from loopring_lab.widgets.parts import Panel, labelled, put, row, seen, table_html
+from loopring_lab.widgets.parts import Panel, labelled, row, seen, table_html
 from loopring_lab.widgets.secret import SecretField
 
 __all__ = ["TradesView"]
@@ -34,7 +34,7 @@ class TradesView(Panel):
     def __init__(self, state: Explorer) -> None:
         super().__init__(state)
         self.summary, self.table = w.HTML(), w.HTML()
-        self.figure = w.Image(format="png", layout=w.Layout(max_width="900px", width="100%"))
+        self.figure = w.Image(format="png", layout=w.Layout(max_width="900px", width="calc(100% - 4px)"))
         self.key = SecretField("API key:", lambda key: self.guard(lambda: state.unlock(key)), "Read")
         self.arrange([self._filters(), self.key, self._scenes()], [self.summary, self.figure, self.table])
         drawn = [name for name in state.CHOICES if name != "account"]
@@ -124,14 +124,7 @@ class TradesView(Panel):
 
     def _offer_names(self) -> None:
         """List the markets and quote tokens of the trades, and the one chosen."""
-        self._offer(self.market, ("all markets", ""), self.state.markets, self.state.market)
+        self.offer(self.market, ("all markets", ""), self.state.markets, self.state.market)
         if "quote" in self.controls:
             control, chosen = self.controls["quote"], getattr(self.state, "quote", None)
-            self._offer(control, ("most fills", ""), self.state.names("quote"), chosen)
-
-    def _offer(self, control: Any, first: tuple[str, str], names: list[str], chosen: str | None) -> None:
-        options = (first, *((name, name) for name in names))
-        if options != tuple(control.options):
-            with self.quiet():
-                control.options = options
-                put(control, chosen)
+            self.offer(control, ("most fills", ""), self.state.names("quote"), chosen)

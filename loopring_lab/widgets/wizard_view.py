@@ -44,6 +44,7 @@ class WizardView(Panel):
     def __init__(self, state: Update) -> None:
         super().__init__(state)
         self.steps, self.body = w.HTML(), w.VBox()
+        self._shown: list[Any] = []
         self.signature = SecretField("Signature:", self._given(state.give_signature))
         self.private_key = SecretField("Private key:", self._given(state.give_key), "Sign")
         self.seed = SecretField("Own key seed (optional):", self._given(state.give_seed))
@@ -61,7 +62,7 @@ class WizardView(Panel):
         owner = state.held.account
         self.seed.note = f"its end: with key nonce: {owner.nonce}" if owner else ""
         self.steps.value = _list(STEPS, step, "Steps")
-        self.body.children = getattr(self, f"_at_{step}")()
+        self._show(getattr(self, f"_at_{step}")())
         self.next.description = NEXT.get(step, "")
         waiting = step == "follow" and not state.held.finished
         signing = step == "sign" and state.held.signer is not None
@@ -72,35 +73,41 @@ class WizardView(Panel):
         self.next.disabled = bool(state.doing)
         self._coded()
 
+    def _show(self, parts: list[Any]) -> None:
+        """Put widgets and HTML into the body; what is half typed there stays where nothing changes."""
+        if parts != self._shown:
+            self._shown = parts
+            self.body.children = [w.HTML(part) if isinstance(part, str) else part for part in parts]
+
     def _at_account(self) -> list[Any]:
         return [self.account]
 
     def _at_key(self) -> list[Any]:
-        sheet, to_sign = _html(self._facts()), self.state.to_sign
+        sheet, to_sign = self._facts(), self.state.to_sign
         if self.state.way == "key":
-            return [sheet, self.way, _html(f"<p>{CAREFUL}</p>"), self.private_key, self.seed]
-        words = _html(f"<p>{SEED if to_sign else OWN_SEED}</p>{_pre(to_sign, 'Text to sign')}")
+            return [sheet, self.way, f"<p>{CAREFUL}</p>", self.private_key, self.seed]
+        words = f"<p>{SEED if to_sign else OWN_SEED}</p>{_pre(to_sign, 'Text to sign')}"
         return [sheet, self.way, words, self.signature, self.seed]
 
     def _at_preview(self) -> list[Any]:
-        return [_html(_sheet(self.state.preview))]
+        return [_sheet(self.state.preview)]
 
     def _at_sign(self) -> list[Any]:
         if self.state.held.signer:
-            return [_html(f"<p>{HELD}</p>")]
+            return [f"<p>{HELD}</p>"]
         if self.state.way == "key":
-            return [self.way, _html(f"<p>{CAREFUL}</p>"), self.private_key]
-        return [self.way, _html(f"<p>{DATA}</p>{_pre(self.state.to_sign, 'Data to sign')}"), self.signature]
+            return [self.way, f"<p>{CAREFUL}</p>", self.private_key]
+        return [self.way, f"<p>{DATA}</p>{_pre(self.state.to_sign, 'Data to sign')}", self.signature]
 
     def _at_submit(self) -> list[Any]:
-        return [_html(f"<p>{SUBMIT}</p>")]
+        return [f"<p>{SUBMIT}</p>"]
 
     def _at_follow(self) -> list[Any]:
         receipt = self.state.receipt
         status = receipt.status if receipt else STATES[0]
         states = _list(STATES[:2] + (STATES[3:] if status == STATES[3] else STATES[2:3]), status, "States")
         end = f"<p>{DONE}</p>{self._facts()}" if self.state.held.finished else ""
-        return [_html(states + end)]
+        return [states + end]
 
     def _facts(self) -> str:
         """Describe the account; its key seed is left out, as it may be one that was typed."""
@@ -142,10 +149,6 @@ class WizardView(Panel):
 def _list(names: tuple[str, ...], current: str, label: str) -> str:
     items = (f"<li{' aria-current=step' if name == current else ''}>{escape(name)}</li>" for name in names)
     return f'<ol aria-label="{label}">{"".join(items)}</ol>'
-
-
-def _html(words: str) -> Any:
-    return w.HTML(words)
 
 
 def _pre(text: str | None, label: str) -> str:
