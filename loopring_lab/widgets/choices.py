@@ -33,6 +33,19 @@ class Choice(TraitType[Any, Any]):
         self._read = read
         super().__init__(default)
 
+    def set(self, obj: Any, value: Any) -> None:
+        """Keep what is read from a value, and let all who observe it act, before anything else changes.
+
+        Parameters
+        ----------
+        obj : Working
+            Whose trait.
+        value : object
+            Anything.
+        """
+        with obj.lock:
+            super().set(obj, value)
+
     def validate(self, obj: HasTraits, value: Any) -> Any:
         """Read what is given.
 

@@ -227,9 +227,10 @@ class Explorer(Reading):
 
     def _once(self, what: Any, compute: Callable[[], Any]) -> Any:
         """Compute once for the same choices."""
-        key = (what, tuple(self._conditions))
-        if key not in self._remembered:
-            if len(self._remembered) >= REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = compute()
-        return self._remembered[key]
+        with self.lock:
+            key = (what, tuple(self._conditions))
+            if key not in self._remembered:
+                if len(self._remembered) >= REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = compute()
+            return self._remembered[key]

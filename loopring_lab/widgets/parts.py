@@ -113,8 +113,9 @@ class Panel:
                 put(control, getattr(self.state, choice))
 
         def lead(change: Any) -> None:
-            if not self._quiet:
-                self.guard(lambda: setattr(self.state, choice, change["new"]))
+            with self.state.lock:
+                if not self._quiet:
+                    self.guard(lambda: setattr(self.state, choice, change["new"]))
 
         follow()
         control.observe(lead, "value")
@@ -145,11 +146,12 @@ class Panel:
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Change controls without changing the state."""
-        before, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = before
+        with self.state.lock:
+            before, self._quiet = self._quiet, True
+            try:
+                yield
+            finally:
+                self._quiet = before
 
     def guard(self, call: Callable[[], object]) -> None:
         """Do what was asked for, and say in words why where it cannot be done.
@@ -159,12 +161,13 @@ class Panel:
         call : callable
             Without arguments.
         """
-        self.state.problem = ""
-        try:
-            call()
-        except LabError as error:
-            self.state.problem = str(error)
-        self._coded()
+        with self.state.lock:
+            self.state.problem = ""
+            try:
+                call()
+            except LabError as error:
+                self.state.problem = str(error)
+            self._coded()
 
     def _coded(self) -> None:
         seen(self.code, self.show_code.value)

@@ -22,8 +22,14 @@ Report = Callable[[int, int], None]
 class Working(HasTraits):
     """A state with long work: one piece at a time, and the newest counts.
 
-    Whatever changes the state happens on the thread that runs the notebook's cells, when it is free; without
-    a running event loop, on the thread that worked.
+    A result is taken on the thread that asked for it, when that is free; without a running event loop, on the
+    thread that worked. JupyterLab lets messages of widgets run on another thread than cells, so whatever
+    changes the state or draws it holds `lock`.
+
+    Parameters
+    ----------
+    **traits
+        What they begin with.
 
     Attributes
     ----------
@@ -33,6 +39,8 @@ class Working(HasTraits):
         How much of it is done, and of how much; 0 of 0 where that is not known.
     problem : str
         What went wrong last, and what to do; empty for nothing.
+    lock : threading.RLock
+        Held while the state changes and while those who observe it act on that.
     """
 
     doing = Unicode()
@@ -41,6 +49,10 @@ class Working(HasTraits):
     problem = Unicode()
 
     _job: _Job | None = None
+
+    def __init__(self, **traits: Any) -> None:
+        self.lock = threading.RLock()
+        super().__init__(**traits)
 
     def begin(self, doing: str, work: Callable[[Report], Result], then: Callable[[Result], None]) -> None:
         """Begin a piece of work; what is under way is given up.
@@ -55,7 +67,7 @@ class Working(HasTraits):
             Takes the result into the state; not called where other work has begun, or this was cancelled.
         """
         job = _Job(self, work, then)
-        with job.lock:  # whoever sees it can wait for it
+        with self.lock:  # whoever sees the job can wait for it
             self._drop(job)
             self.problem, self.done, self.whole, self.doing = "", 0, 0, doing
             job.thread.start()
@@ -72,10 +84,11 @@ class Working(HasTraits):
 
     def cancel(self) -> None:
         """Give up what is under way, and say so; its result is never taken."""
-        if self._job is not None:
-            doing, counted = self.doing, f" after {self.done:,} of {self.whole:,}" if self.whole else ""
-            self._drop()
-            self.problem = f"{doing}: cancelled{counted}. Begin again when you like."
+        with self.lock:
+            if self._job is not None:
+                doing, counted = self.doing, f" after {self.done:,} of {self.whole:,}" if self.whole else ""
+                self._drop()
+                self.problem = f"{doing}: cancelled{counted}. Begin again when you like."
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for what is under way, and take its result.
@@ -91,7 +104,7 @@ class Working(HasTraits):
             It takes longer.
         """
         while (job := self._job) is not None:
-            with job.lock:
+            with self.lock:
                 thread = job.thread
             thread.join(timeout)
             if thread.is_alive():
@@ -111,8 +124,7 @@ class Working(HasTraits):
     def _drop(self, successor: _Job | None = None) -> None:
         job, self._job = self._job, successor
         if job is not None:
-            with job.lock:
-                job.wanted = False
+            job.wanted = False
             self.doing = ""
 
 
@@ -120,7 +132,7 @@ class _Job:
     """A piece of work, and its result until it is taken."""
 
     def __init__(self, state: Working, work: Callable[[Report], Any], then: Callable[[Any], None]) -> None:
-        self.state, self.wanted, self.lock = state, True, threading.RLock()
+        self.state, self.wanted = state, True
         self._work, self._then = work, then
         self._post, self._shown = _poster(), -1
         self._ending: Callable[[], None] = lambda: None
@@ -128,7 +140,7 @@ class _Job:
 
     def end(self) -> None:
         """Take the result into the state, once, and only while it is wanted."""
-        with self.lock:
+        with self.state.lock:
             if not self.wanted:
                 return
             self.wanted, self.state.doing = False, ""
@@ -160,7 +172,7 @@ class _Job:
             self._post(lambda: self._show(done, whole))
 
     def _show(self, done: int, whole: int) -> None:
-        with self.lock:
+        with self.state.lock:
             if self.wanted:
                 self.state.whole, self.state.done = whole, done
 

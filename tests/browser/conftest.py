@@ -29,7 +29,7 @@ SHOTS = Path(os.environ.get("LOOPRING_LAB_SHOTS", HERE / "shots"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SETTINGS: dict[str, dict[str, Any]] = {  # quiet, every cell in the page, nothing saved by itself
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "scrollPastEnd": False},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -231,7 +231,7 @@ def end_kernels(base: str) -> None:
 @pytest.fixture
 def voila(page: Any, tmp_path: Path) -> Iterator[Callable[[Path], str]]:
     """Serve a notebook as a page with Voila, open it, and wait until it is there."""
-    pytest.importorskip("voila", reason="voila is not installed: .[dashboard]")
+    pytest.importorskip("voila", reason="voila is not installed: .[lab]")
     with contextlib.ExitStack() as stack:
 
         def open_page(source: Path) -> str:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traitlets import HasTraits
 
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import choices
 from loopring_lab.widgets.choices import Choice
+from loopring_lab.widgets.work import Working
 
 
-class Some(HasTraits):
+class Some(Working):
     """One choice of each kind."""
 
     account = Choice(choices.account_number)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
@@ -138,6 +139,43 @@ def test_controls_follow_the_state(trades: pd.DataFrame) -> None:
     assert view.figure.value == explorer.png()
     explorer.market = None
     assert view.controls["market"].value == ""
+
+
+def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame) -> None:
+    """JupyterLab hands the messages of widgets to more than one thread."""
+    begun, overtaken = threading.Event(), threading.Event()
+
+    class Slow(FeeExplorer):
+        @property
+        def shown(self) -> Any:
+            found = super().shown
+            if threading.current_thread().name == "first":
+                begun.set()
+                overtaken.wait(0.5)  # longer than the second takes, where nothing holds that back
+            return found
+
+    explorer = Slow(trades)
+    view = explorer.view
+
+    def change(choice: str, value: str) -> None:
+        view.controls[choice].value = value
+
+    def overtake() -> None:
+        change("side", "SELL")
+        overtaken.set()
+
+    first = threading.Thread(target=change, args=("market", "LRC-ETH"), name="first")
+    second = threading.Thread(target=overtake)
+    first.start()
+    assert begun.wait(SECONDS)
+    second.start()
+    for thread in (first, second):
+        thread.join(SECONDS)
+    chosen = trades[(trades["market"] == "LRC-ETH") & (trades["side"] == "SELL")]
+    assert explorer.table.equals(lab.fees.summary(chosen, by=["market"]))
+    assert explorer.shown._repr_html_() in view.table.value
+    assert view.figure.value == explorer.png()
+    assert explorer.summary in text(view.summary)
 
 
 def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:

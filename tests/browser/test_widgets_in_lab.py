@@ -1,0 +1,419 @@
+"""The four widgets in JupyterLab: each control, and after it what the library computes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from browser.conftest import in_lab, opened, run_cells, taken
+from browser.driving import Driven
+from updating_desk import personally
+
+import loopring_lab as lab
+from loopring_lab.amounts.readable import Shown
+from loopring_lab.client import Client
+from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.widgets import check_amount
+
+READ, OTHER, LARGE, UPDATED, LOCKED = 10083, 71468, 11375, 11519, 23100
+SETUP = """import ipywidgets
+import loopring_lab as lab
+
+client, slow = lab.connect("{base_url}", rate=None), lab.connect("{base_url}", rate=50)
+trades = client.trades({read}, progress=False)"""
+CELLS = {
+    "market": "lab.widgets.MarketExplorer(client)",
+    "fees": "lab.widgets.FeeExplorer(slow.with_api_key('none'), account={read})",
+    "fills": "lab.widgets.FillExplorer(trades)",
+    "update": "lab.widgets.KeyUpdateWizard(client, account={updated})",
+    "plain": "ipywidgets.Password(description='Plain:')",
+}
+SAVE_STATE = {"@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True}}
+MARKETS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
+LIMITS = ["decimals", "precision", "precision_for_order"]
+LIMITS += [f"order_amounts_{bound}" for bound in ("minimum", "maximum", "dust")]
+TOKENS = ["name", "token_id", "type", *LIMITS, "enabled"]
+FEES = ["fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown"]
+SIZES = ["quote", "quantile", "smallest", "largest", "fill_type", "fills", "share", "notional", "median_bps"]
+SEED_END = " with key nonce: 1"  # the wizard itself says that a key seed ends so
+SEED = f"a sentence of my own that nobody shall read{SEED_END}"
+NOTEBOOK = "widgets.ipynb"
+PLAIN = "this-one-was-typed-into-a-plain-field"
+
+
+@pytest.fixture(scope="module")
+def relayer() -> Iterator[Relayer]:
+    """A relayer in this process, whose key updates move only when a test says so."""
+    with Relayer(World(), Settings(update_seconds=None)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(relayer: Relayer) -> Client:
+    return lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+
+
+@pytest.fixture(scope="module")
+def trades(client: Client) -> pd.DataFrame:
+    return client.trades(READ, progress=False)
+
+
+@pytest.fixture(scope="module")
+def signed(relayer: Relayer) -> dict[str, str]:
+    """What is typed as a secret, by what it is."""
+    signer = relayer.signer(UPDATED)
+    client = lab.connect(relayer.base_url, rate=None)
+    return {
+        "API key": client.api_key(relayer.l2_key(LOCKED), LOCKED),
+        "key seed": SEED,
+        "signature": "0x" + personally(signer, SEED).hex(),
+        "private key": "0x" + bytes(signer.key).hex(),
+    }
+
+
+class Lab:
+    """A notebook with the widgets, open in JupyterLab."""
+
+    def __init__(self, page: Any, home: Path) -> None:
+        self.page, self.home = page, home
+        self.typed: list[str] = []
+
+    def widget(self, name: str) -> Driven:
+        cell = self.page.locator(".jp-CodeCell").nth(1 + list(CELLS).index(name))
+        return Driven(self.page, cell.locator(".loopring-lab"), self.typed)
+
+
+@pytest.fixture(scope="module")
+def place(chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Open the notebook and run it; the widgets' state is saved with it."""
+    home = tmp_path_factory.mktemp("widgets")
+    names = {"base_url": relayer.base_url, "read": READ, "updated": UPDATED}
+    cells = [nbformat.v4.new_code_cell(one.format(**names)) for one in (SETUP, *CELLS.values())]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    (home / "notebooks").mkdir()
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / NOTEBOOK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
+        with in_lab(home, "light", **SAVE_STATE) as base, opened(chromium) as page:
+            run_cells(page, f"{base}doc/tree/{NOTEBOOK}")
+            yield Lab(page, home)
+
+
+def test_markets(place: Lab, client: Client) -> None:
+    widget, markets, tokens = place.widget("market"), client.markets(), client.tokens()
+    widget.shows_table(lab.show(markets[MARKETS], rows=12))
+    widget.choose("List", "tokens")
+    widget.shows_table(lab.show(tokens[TOKENS], rows=12))
+    assert not widget.control("Status").is_visible()
+    widget.control("Search").fill("wrapped")
+    widget.shows_table(lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=12))
+    widget.choose("List", "markets")
+    widget.shows("No markets fit: search for less")
+    widget.control("Search").fill("lrc")
+    found = markets[markets.index.str.contains("LRC")]
+    widget.shows_table(lab.show(found[MARKETS], rows=12))
+    widget.choose("Status", "order book open")
+    found = found[found["orderbook_open"].fillna(False)]
+    widget.shows_table(lab.show(found[MARKETS], rows=12))
+
+
+def test_an_amount_is_held_against_the_limits_of_its_token(place: Lab, client: Client) -> None:
+    widget, tokens = place.widget("market"), client.tokens()
+    widget.choose("Market", "LRC-ETH")
+    limits = lab.show(tokens.loc[["LRC", "ETH"], LIMITS]).frame.T.rename_axis("limit")
+    widget.shows_table(Shown(limits, []), 1)
+    for of in ("base", "quote"):
+        widget.choose("of the", f"{of} token")
+        for amount in ("0.5", "12.5", "0"):
+            widget.control("Amount").fill(amount)
+            for finding in check_amount(client, "LRC-ETH", amount, of):
+                widget.shows(finding.words)
+    widget.control("Amount").fill("1,5")
+    widget.shows("amount='1,5' is no amount. Give units of the token, such as '1250.5'.")
+    widget.control("Amount").fill("0.5")
+    widget.shows(check_amount(client, "LRC-ETH", "0.5", "quote")[0].words)
+    (markets, same), findings = widget.exported(client=client)
+    widget.shows_table(markets)
+    assert same.equals(limits)
+    assert findings == check_amount(client, "LRC-ETH", "0.5", "quote")
+
+
+def fees(chosen: pd.DataFrame, *by: str) -> Any:
+    table = lab.fees.summary(chosen, by=list(by))
+    return lab.show(table[list(dict.fromkeys([*by, *FEES]))], precision=8, rows=24)
+
+
+def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]) -> None:
+    widget = place.widget("fees")
+    widget.box.locator(".ll-problem").wait_for()
+    widget.shows_no_picture()
+    widget.hand_over("API key:", signed["API key"])
+    widget.shows_table(fees(trades, "market"))
+    widget.shows_picture(lab.figures.fee_rates(trades))
+    assert not widget.control("API key:").is_visible()
+    chosen = trades[trades["market"] == "LRC-ETH"]
+    widget.choose("Market", "LRC-ETH")
+    widget.shows_table(fees(chosen, "market"))
+    widget.shows_picture(lab.figures.fee_rates(chosen))
+    widget.choose("per", "month")
+    widget.shows_picture(lab.figures.fee_rates(chosen, every="1mo"))
+    chosen = chosen[chosen["side"] == "SELL"]
+    widget.choose("Side", "sell")
+    widget.shows_table(fees(chosen, "market"))
+    widget.shows_picture(lab.figures.fee_rates(chosen, every="1mo"))
+    widget.choose("Figure", "Fee tiers over time")
+    widget.shows_picture(lab.figures.fee_tiers(chosen, every="1mo"))
+    chosen = trades[(trades["market"] == "LRC-ETH") & (trades["fill_type"] == "dex")]
+    widget.choose("Side", "buy and sell")
+    widget.choose("Fills", "order book")
+    widget.shows_table(fees(chosen, "market"))
+    widget.shows_picture(lab.figures.fee_tiers(chosen, every="1mo"))
+    widget.choose("Table by", "side")
+    widget.shows_table(fees(chosen, "side"))
+    widget.choose("Market", "all markets")
+    chosen = trades[(trades["fill_type"] == "dex") & (trades["created_at"] >= "2022-03-01")]
+    widget.enter("From", "2022-03-01")
+    widget.shows_table(fees(chosen, "side"))
+    chosen = chosen[chosen["created_at"] < "2022-06-01"]
+    widget.enter("Before", "2022-06-01")
+    widget.shows_table(fees(chosen, "side"))
+    widget.choose("Figure", "Fees by token")
+    widget.shows_picture(lab.figures.fees_by_token(chosen))
+    assert not widget.control("per").is_visible()
+    (table,), figure = widget.exported(client=client)
+    widget.shows_table(table)
+    widget.shows_picture(figure)
+
+
+def test_a_history_is_read_again_cancelled_and_another_one_read(place: Lab, client: Client) -> None:
+    widget = place.widget("fees")
+    widget.enter("Before", "1999-01-01")
+    widget.complains(
+        "No trade of 2,495 fits (type dex, from 2022-03-01, before 1999-01-01). Choose less narrowly."
+    )
+    widget.shows_no_picture()
+    for label in ("From", "Before"):
+        widget.enter(label, "")
+    widget.is_content()
+    widget.enter("Account", "1oo83")
+    widget.complains(error_of(lambda: lab.widgets.FeeExplorer(client, account="1oo83")))
+    widget.enter("Account", str(LARGE))
+    reading = re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of 20,000$")
+    widget.shows(reading)
+    widget.press("Cancel")
+    widget.shows(re.compile(f"account {LARGE}: cancelled.* Begin again when you like"))
+    widget.shows_no_picture()
+    widget.press("Read again")
+    widget.shows(reading)
+    widget.enter("Account", str(OTHER))
+    other = client.trades(OTHER, progress=False)
+    chosen = other[other["fill_type"] == "dex"]
+    widget.shows_table(fees(chosen, "side"))
+    widget.shows_picture(lab.figures.fees_by_token(chosen))
+    widget.is_content()
+
+
+def test_fills(place: Lab, trades: pd.DataFrame) -> None:
+    widget = place.widget("fills")
+    shown = partial(lab.show, precision=8, rows=24)
+    widget.shows_table(shown(lab.fills.breakdown(trades, by=[])))
+    widget.shows_picture(lab.figures.fill_shares(trades))
+    widget.choose("Table by", "quote")
+    widget.shows_table(shown(lab.fills.breakdown(trades, by=["quote"])))
+    widget.choose("per", "week")
+    widget.shows_picture(lab.figures.fill_shares(trades, every="1w"))
+    widget.choose("Side", "buy")
+    chosen = trades[trades["side"] == "BUY"]
+    widget.shows_table(shown(lab.fills.breakdown(chosen, by=["quote"])))
+    widget.shows_picture(lab.figures.fill_shares(chosen, every="1w"))
+    widget.choose("Figure", "Price gap")
+    widget.choose("Prices within", "a day")
+    widget.shows_table(shown(lab.fills.price_gap(chosen, "1d", by=["quote"])))
+    widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
+    widget.choose("Fills", "AMM pool")
+    widget.complains(error_of(lambda: lab.figures.price_gaps(pool(chosen), tolerance="1d")))
+    widget.shows_no_picture()
+    widget.choose("Fills", "both")
+    widget.is_content()
+    widget.choose("Market", "LRC-ETH")
+    chosen = chosen[chosen["market"] == "LRC-ETH"]
+    widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
+    widget.choose("Figure", "Cost by size")
+    widget.shows_table(shown(lab.fills.all_in_cost(chosen, tolerance="1d", by=["quote"])))
+    widget.shows_picture(lab.figures.cost_curve(chosen, tolerance="1d", quote="ETH"))
+    widget.choose("Market", "all markets")
+    widget.choose("Figure", "Size profile")
+    widget.choose("Quoted in", "USDC")
+    chosen = trades[trades["side"] == "BUY"]
+    widget.shows_picture(lab.figures.size_profile(chosen, quote="USDC"))
+    sizes = lab.fills.size_profile(chosen, by=["quote"])
+    widget.shows_table(shown(sizes.loc[sizes["quote"] == "USDC", SIZES]))
+    chosen = chosen[(chosen["created_at"] >= "2022-02-01") & (chosen["created_at"] < "2022-09-01")]
+    widget.enter("From", "2022-02-01")
+    widget.enter("Before", "2022-09-01")
+    widget.shows_picture(lab.figures.size_profile(chosen, quote="USDC"))
+    (table,), figure = widget.exported(trades=trades)
+    widget.shows_table(table)
+    widget.shows_picture(figure)
+    taken(place.page, "widgets-light")
+
+
+def pool(trades: pd.DataFrame) -> pd.DataFrame:
+    return trades[trades["fill_type"] == "amm"]
+
+
+def error_of(call: Callable[[], object]) -> str:
+    """Return the words in which the library refuses."""
+    with pytest.raises(lab.LabError) as refused:
+        call()
+    return str(refused.value)
+
+
+def test_the_tab_key_reaches_every_control_in_order(place: Lab) -> None:
+    widget = place.widget("fills")
+    widget.control("Market").focus()
+    reached = []
+    while (label := widget.focused()) is not None and len(reached) < 20:
+        reached += [label] * (reached[-1:] != [label])  # a field for a date is several stops
+        place.page.keyboard.press("Tab")
+    assert reached == [
+        *("Market", "Side", "Fills", "From", "Before", "Figure", "Table by", "Quoted in"),
+        *("a table", "Code"),
+    ]
+
+
+def test_a_key_is_updated_step_by_step(
+    place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]
+) -> None:
+    widget, account = place.widget("update"), client.account(UPDATED)
+    widget.enter("Account", "nobody")
+    widget.complains(error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody")))
+    widget.enter("Account", str(UPDATED))
+    widget.is_content()
+    widget.enter("Valid for", "soon")
+    widget.complains(error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon")))
+    widget.enter("Valid for", "12h")
+    widget.enter("Fee in", "XYZ")
+    widget.press("Ask the relayer")
+    widget.complains(error_of(lambda: prepared(client, fee_token="XYZ")))
+    widget.enter("Fee in", "LRC")
+    widget.enter("at most", "2.5")
+    widget.press("Ask the relayer")
+    widget.shows(f"Account {UPDATED}")
+    assert {name: value for name, value, _ in widget.rows()} == {
+        "owner": account.owner, "publicKey.x": account.x, "nonce": str(account.nonce), "frozen": "no"
+    }  # fmt: skip
+    widget.press("Back")
+    widget.shows("Valid for")
+    assert widget.control("at most").input_value() == "2.5"
+    widget.press("Ask the relayer")
+    widget.shows(prepared(client).key_seed_message())
+    widget.hand_over("Own key seed (optional):", "without an end")
+    widget.complains(error_of(lambda: prepared(client, key_seed="without an end")))
+    widget.hand_over("Own key seed (optional):", signed["key seed"])
+    widget.shows("The wallet signs the text you typed")
+    widget.hand_over("Signature:", "0x1234")
+    widget.complains(error_of(lambda: prepared(client).attach("0x1234")))
+    widget.hand_over("Signature:", signed["signature"])
+    signed_in_the_page(place, client, signed)
+    followed_to_its_end(widget, relayer, client, signed)
+
+
+def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> None:
+    """Compare the preview, and sign with a typed private key."""
+    widget = place.widget("update")
+    update = prepared(client, key_seed=signed["key seed"]).attach(signed["signature"])
+    wanted = {line.field: str(line.value) for line in update.preview().lines}
+    widget.shows("POST /api/v3/account")
+    shown = {name: value for name, value, _ in widget.rows()}
+    until = int(shown.pop("validUntil"))
+    assert time.time() + 11 * 3600 < until < time.time() + 13 * 3600
+    assert wanted.pop("keySeed") == signed["key seed"]
+    assert shown.pop("keySeed") == "the text you typed; sent, but not shown here"
+    assert shown == {name: value for name, value in wanted.items() if name != "validUntil"}
+    taken(place.page, "widgets-preview-light")
+    widget.press("Go on to signing")
+    widget.shows('"validUntil": ' + str(until))
+    widget.choose("Signatures by", "a private key, typed here")
+    widget.hand_over("Private key:", "12")
+    widget.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    widget.hand_over("Private key:", signed["private key"])
+
+
+def followed_to_its_end(widget: Driven, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
+    """Submit, stop waiting, wait on, and find the new key."""
+    key = lab.protocol.l2_key(bytes.fromhex(signed["signature"][2:]))
+    widget.press("Submit the update")
+    widget.shows("Waiting for the relayer")
+    assert client.account(UPDATED).frozen
+    widget.press("Cancel")
+    widget.complains("Waiting for the relayer: cancelled after 0 of 2. Begin again when you like.")
+    widget.press("Wait on")
+    relayer.step()
+    widget.shows("Waiting for the relayer: 1 of 2")
+    relayer.step()
+    widget.shows("The account carries the new key.")
+    assert client.account(UPDATED).has_key(key)
+    assert dict(row[:2] for row in widget.rows())["publicKey.x"] == client.account(UPDATED).x
+    widget.is_content()
+    widget.press("Code")
+    code = widget.control("Code").last.inner_text()
+    assert code.endswith("update.submit().wait()")
+
+
+def prepared(client: Client, **terms: Any) -> lab.KeyUpdate:
+    return lab.KeyUpdate.prepare(client, account_id=UPDATED, **{"fee_token": "LRC", "max_fee": "2.5"} | terms)
+
+
+def test_widgets_fit_a_narrow_dark_window(place: Lab) -> None:
+    page = place.page
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    for entry in ("Theme", "JupyterLab Dark"):
+        page.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
+    page.locator("body[data-jp-theme-light=false]").wait_for(state="attached")
+    page.set_viewport_size({"width": 700, "height": 1600})
+    wizard = place.widget("update")
+    wizard.press("Start over")
+    wizard.press("Ask the relayer")
+    wizard.hand_over("Private key:", "12")
+    wizard.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    wizard.choose("Signatures by", "a wallet elsewhere, which signs")
+    wizard.shows("personal_sign")
+    for widget in map(place.widget, ("market", "fees", "fills", "update")):
+        assert widget.box.bounding_box()["width"] <= 700
+        assert widget.too_wide() == []
+        assert widget.too_faint() == []
+    taken(page, "widgets-dark-700")
+
+
+def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) -> None:
+    """The control is a plain password field, which JupyterLab does save."""
+    assert set(signed.values()) <= set(place.typed), "run this file as a whole: the tests above type them"
+    page = place.page
+    page.get_by_label("Plain:").fill(PLAIN)
+    page.get_by_label("Plain:").press("Tab")
+    with page.expect_response(lambda answer: f"{NOTEBOOK}/checkpoints" in answer.url and answer.ok):
+        page.keyboard.press("Control+s")
+    files = {
+        path.relative_to(place.home): path.read_bytes() for path in place.home.rglob("*") if path.is_file()
+    }
+    holding = [path.name for path, content in files.items() if found([PLAIN], content)]
+    assert sorted(holding) == ["widgets-checkpoint.ipynb", "widgets.ipynb"]
+    secrets = [one.removesuffix(SEED_END) for one in signed.values()]
+    leaks = [(path, one) for path, content in files.items() for one in found(secrets, content)]
+    assert leaks == []
+    assert found(secrets, page.content().encode()) == []
+
+
+def found(secrets: list[str], content: bytes) -> list[str]:
+    """Return the secrets whose beginning, middle or end stands in a file, in upper or lower case."""
+    text = content.decode(errors="replace").lower()
+    parts = {one: (one[2:18], one[20:36], one[-16:]) for one in secrets}
+    return [one for one, some in parts.items() if any(part.lower() in text for part in some)]
