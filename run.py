@@ -37,6 +37,8 @@ def main(words: "list[str]") -> int:
     """Do the task that the first word names; return its exit code."""
     if not words or words[0] not in TASKS:
         print(__doc__, file=sys.stderr)
+        if words and words[0] not in ("-h", "--help"):
+            say(f"{words[0]!r} is none of {', '.join(TASKS)}")
         return 0 if words and words[0] in ("-h", "--help") else 2
     if not OLDEST <= sys.version_info < TOO_NEW:
         stop(wrong_python(words))

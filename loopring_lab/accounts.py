@@ -89,6 +89,13 @@ class Accounts:
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect().exchange().chain_id
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        1
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
@@ -110,6 +117,15 @@ class Accounts:
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.show(lab.connect().update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        fee_token           fee
+        ETH        0.000019 ETH
+        USDC          0.07 USDC
         """
         asked: Params = {"accountId": number("account_id", account_id), "requestType": UPDATE_REQUEST}
         fees = read_fees(self._transport.get("/user/offchainFee", asked, keyed=True)).set_index("fee_token")
@@ -147,6 +163,14 @@ class Accounts:
             The relayer cannot be reached, or answers something else.
         LabError
             `l2_key` is no key, or the account is not known.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     lab.connect(relayer.base_url).api_key(relayer.l2_key(10083), 10083)
+        <hidden>
         """
         key = _key(l2_key)
         del l2_key
@@ -173,6 +197,12 @@ class Accounts:
         -------
         Client
             Another one, with the same connections and pacing; this one keeps its key.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect("https://relayer.example").with_api_key("not shown again")
+        Client(https://relayer.example)
         """
         twin = copy.copy(self)
         twin._transport = self._transport.with_key(hide(api_key))
@@ -197,6 +227,16 @@ class Accounts:
             The relayer refuses.
         TransportError, UnexpectedAnswer
             No usable answer arrived: the update may have been taken all the same.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+        ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
+        ...     client.update_account(update.body()).status
+        'received'
         """
         outcome = self._send_update(body)
         if outcome.error:
@@ -224,6 +264,13 @@ class Accounts:
             The relayer does not tell; `NotAuthorized` where the API key is missing or no longer accepted.
         TransportError, UnexpectedAnswer
             The relayer cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> print(lab.connect().update_status(10083, "0x" + 64 * "0"))
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        None
         """
         asked: Params = {"accountId": number("account_id", account_id)}
         return read_progress(self._transport.get("/user/updateInfo", asked, keyed=True), update_hash)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
@@ -121,7 +122,9 @@ def _add_new(new: argparse.ArgumentParser) -> None:
     )
     new.add_argument("template", nargs="?", help="such as fee-analysis")
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
-    new.add_argument("--account", type=int, action="append", default=[], help="account id (may be repeated)")
+    new.add_argument(
+        "--account", type=archive.account_id, action="append", default=[], help="account id (may be repeated)"
+    )
     new.add_argument("--recording", metavar="FOLDER", help="saved responses")
     new.add_argument("--base-url", metavar="URL", help="a live relayer")
     new.add_argument(
@@ -198,7 +201,8 @@ def open_lab(
         kept = templates.copy_notebooks(bundled, folder)
         print(f"notebooks are in {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    launch([str(folder), *([] if browser else ["--no-browser"]), *root, *extra])
+    first = min(folder.glob("*.ipynb"), default=folder)
+    launch([str(first), *([] if browser else ["--no-browser"]), *root, *extra])
     return 0
 
 
@@ -225,12 +229,18 @@ def new(arguments: argparse.Namespace) -> int:
             print(f"{template.name:22} {template.title}\n{'':22} {', '.join(template.parameters)}")
         return 0
     values = dict(map(_named_value, arguments.parameters))
-    values |= templates.accounts_for(arguments.template, arguments.account)
+    accounts = templates.accounts_for(arguments.template, arguments.account)
     given = {"recording": arguments.recording, "base_url": arguments.base_url}
-    values |= {name: value for name, value in given.items() if value is not None}
+    values |= accounts | {name: value for name, value in given.items() if value is not None}
+    if not {"account_id", "accounts"} & set(values):
+        found = templates.accounts_in(arguments.template, values.get("recording"))
+        for name, value in found.items():
+            print(f"{name} = {value}: most trades in {values['recording']}")
+        values |= found
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)
-    print(f"{target} is written. Open it with: jupyter lab {target}")
+    jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")
+    print(f"{target} is written. Open it with: {jupyter} lab {target}")
     return 0
 
 

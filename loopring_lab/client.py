@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any
 
 import pandas as pd
 
 from loopring_lab import completion, tables
 from loopring_lab.accounts import Accounts, number
+from loopring_lab.asked import Moment, checked, chosen, near_market, utc
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import PAGE, History, Wanted, total
 from loopring_lab.progress import Watching, told
@@ -22,7 +21,7 @@ from loopring_lab.transport import Transport
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
-Moment = str | pd.Timestamp | Any
+NO_MARKET, NO_ACCOUNT = 100001, 104003
 
 
 class Client(Accounts):
@@ -38,6 +37,13 @@ class Client(Accounts):
         Whether the data is made up.
     accounts : list of int, optional
         Accounts known to have trades; the embedded relayer tells, a live one does not.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> lab.connect()
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    Client(synthetic world, seed 1, 25 accounts)
     """
 
     def __init__(
@@ -67,7 +73,13 @@ class Client(Accounts):
         )
 
     def close(self) -> None:
-        """Close the connections that are kept open."""
+        """Close the connections that are kept open.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect("https://relayer.example").close()
+        """
         self._transport.close()
 
     def tokens(self) -> pd.DataFrame:
@@ -82,6 +94,16 @@ class Client(Accounts):
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect().tokens().loc[["ETH", "USDC"], ["token_id", "decimals"]]
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+                token_id  decimals
+        symbol
+        ETH            0        18
+        USDC           6         6
         """
         return self._labelled(self._tokens)
 
@@ -97,6 +119,15 @@ class Client(Accounts):
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect().markets().loc[["LRC-ETH"], ["base", "quote", "amm_open", "orderbook_open"]]
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+                base quote  amm_open  orderbook_open
+        market
+        LRC-ETH  LRC   ETH      True            True
         """
         return self._labelled(self._markets)
 
@@ -172,8 +203,9 @@ class Client(Accounts):
         >>> len(trades), trades["fee"].dtype
         (100, decimal256(37, 18)[pyarrow])
         """
-        _check(account_id, order_hash, fill_type, limit)
+        checked(account_id, order_hash, fill_type, limit)
         account_id = None if account_id is None else number("account_id", account_id)
+        self._without_prefix(market, prefixes)
         start, end = utc("since", since), utc("until", until)
         query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
         query |= {"orderHash": order_hash} if order_hash else {}
@@ -196,7 +228,7 @@ class Client(Accounts):
             ten_members=ten_members,
         )
         frame.attrs["fee_token"] = fee_token
-        return self._labelled(_chosen(frame, start, end, limit))
+        return self._labelled(chosen(frame, start, end, limit))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Ask how many trades the relayer counts, without reading them.
@@ -217,6 +249,14 @@ class Client(Accounts):
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> client = lab.connect()
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.count(10083), client.count(10083, "amm")
+        (2495, 750)
         """
         query: dict[str, str | int] = {"accountId": number("account_id", account_id), "offset": 0, "limit": 1}
         query |= {"fillTypes": fill_type} if fill_type else {}
@@ -252,16 +292,27 @@ class Client(Accounts):
                 found |= history.identities
         return bodies, found
 
+    def _without_prefix(self, market: str | None, prefixes: tuple[str, ...]) -> None:
+        """Refuse a pool's own name, which would be asked for with the prefix twice."""
+        prefix = next((one for one in prefixes if market and market.startswith(one)), None)
+        if market and prefix and market not in self._markets.index:
+            plain = market.removeprefix(prefix)
+            raise LabError(f"market={market!r}: name the market, market={plain!r}, and say fill_type='amm'.")
+
     @contextmanager
     def _suggesting(self, market: str | None) -> Iterator[None]:
-        """Add the nearest market's name to a refusal of a market that is not listed."""
+        """Add to a refusal what to ask for instead: the nearest market, or accounts that are known."""
         try:
             yield
         except RelayerError as error:
-            if error.code != 100001 or market is None or market in self._markets.index:
+            if error.code == NO_ACCOUNT and self.accounts:
+                some = ", ".join(map(str, self.accounts[:3]))
+                hint = f"There are {len(self.accounts)} here, such as {some}: client.accounts lists them."
+                raise RelayerError(error.message, status=error.status, code=error.code, hint=hint) from None
+            if error.code != NO_MARKET or market is None or market in self._markets.index:
                 raise
-            near = difflib.get_close_matches(market.upper(), self._markets.index, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else "client.markets() lists the markets."
+            near = near_market(market, self._markets.index)
+            hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
             raise RelayerError(error.message, status=error.status, code=error.code, hint=hint) from None
 
     @functools.cached_property
@@ -282,25 +333,6 @@ class Client(Accounts):
         return labelled
 
 
-def _check(account_id: int | None, order_hash: str | None, fill_type: str | None, limit: int | None) -> None:
-    if account_id is None and not order_hash:
-        raise LabError("trades: nothing to ask for. Give account_id=, or order_hash=.")
-    if fill_type is not None and fill_type not in FILL_TYPES:
-        raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
-    if limit is not None and limit < 1:
-        raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
-
-
-def utc(name: str, moment: Moment) -> pd.Timestamp | None:
-    """Read a moment, in UTC where no zone is given, or raise a `LabError` that names the argument."""
-    if moment is None:
-        return None
-    stamp = pd.to_datetime(moment, errors="coerce")
-    if not isinstance(stamp, pd.Timestamp):
-        raise LabError(f"{name}={moment!r} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
-    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
-
-
 def _disjoint(both: set[int]) -> None:
     if both:
         raise UnexpectedAnswer(
@@ -309,12 +341,3 @@ def _disjoint(both: set[int]) -> None:
             got=f"{len(both)} fills as both",
             hint="This relayer does not tell fill types apart: read one of them, with fill_type=.",
         )
-
-
-def _chosen(
-    frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
-) -> pd.DataFrame:
-    moment = frame["created_at"]
-    inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
-    chosen = frame[inside] if not inside.all() else frame
-    return (chosen.tail(limit) if limit else chosen).reset_index(drop=True)

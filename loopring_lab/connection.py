@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.hidden import hide
+from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
 if TYPE_CHECKING:
@@ -71,17 +72,42 @@ def connect(
     if base_url:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         return Client(Transport(base_url, api_key=key, rate=rate, timeout=timeout))
-    relayer = _embedded(Path(recording).resolve() if recording else None)
-    if not recording:
+    folder = Path(recording).resolve() if recording else None
+    relayer = _embedded(folder, _contents(folder) if folder else ())
+    if folder is None:
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
+    elif halves := _halves(folder):
+        print(f"{relayer.source}: {halves}")  # noqa: T201
     transport = Transport(
         relayer.base_url, api_key=relayer.api_key, rate=None, timeout=timeout, proxies=False
     )
     return Client(transport, relayer.source, synthetic=not recording, accounts=list(relayer.accounts))
 
 
+def _contents(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Tell files of a folder apart from those that stand there later under the same names."""
+    paths = sorted([*folder.glob("*.json"), *(folder / "trades").glob("*.json")])
+    seen = ((str(path), path.stat()) for path in paths)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in seen)
+
+
+def _halves(folder: Path) -> str:
+    """Say that accounts have a file for one fill type only: what is in no file counts as no trade."""
+    saved = {tuple(path.stem.split("-")) for path in (folder / "trades").glob("*.json")}
+    accounts = {account for account, _ in saved}
+    lacking = sorted(
+        f"{one}-{kind}.json" for one in accounts for kind in FILL_TYPES if (one, kind) not in saved
+    )
+    if not lacking:
+        return ""
+    return (
+        f"{len(lacking)} accounts are saved with one fill type only, which counts as all they have. If there "
+        f"may be more, save the other too, such as trades/{lacking[0]}."
+    )
+
+
 @functools.cache
-def _embedded(recording: Path | None) -> Relayer:
+def _embedded(recording: Path | None, contents: tuple[tuple[str, int, int], ...]) -> Relayer:
     from loopring_lab.relayer import Relayer
 
     relayer = Relayer(recording=recording) if recording else Relayer()

@@ -25,7 +25,17 @@ from __future__ import annotations
 
 
 class LabError(Exception):
-    """Root of the tree: catch it to catch everything the toolkit raises on purpose."""
+    """Root of the tree: catch it to catch everything the toolkit raises on purpose.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> try:
+    ...     lab.connect(recording="no-such-folder")
+    ... except lab.LabError as error:
+    ...     print(error)
+    recording ...no-such-folder: expected a folder of saved responses, got no such folder. Name the folder...
+    """
 
 
 class TransportError(LabError):

@@ -183,6 +183,21 @@ def accounts_for(template: str, accounts: Sequence[int]) -> dict[str, Any]:
     return {"account_id": accounts[0]}
 
 
+def accounts_in(template: str, recording: str | None) -> dict[str, Any]:
+    """Choose the accounts with most saved trades, under the name the template has for them."""
+    files = (Path(recording) / "trades").glob("*-*.json") if recording else ()
+    sizes: dict[int, int] = {}
+    for path in files:
+        account = path.stem.partition("-")[0]
+        if account.isdigit():
+            sizes[int(account)] = sizes.get(int(account), 0) + path.stat().st_size
+    most = sorted(sizes, key=lambda one: (-sizes[one], one))
+    known = _find(template).parameters
+    if not most or not {"account_id", "accounts"} & set(known):
+        return {}
+    return {"accounts": most[:3]} if "accounts" in known else {"account_id": most[0]}
+
+
 def _read(path: Path) -> Template:
     cells = _load(path)["cells"]
     title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
@@ -216,6 +231,8 @@ def _checked(template: Template, values: dict[str, Any], target: Path) -> dict[s
             )
     folder = values.get("recording")
     if folder is not None:
+        if not Path(folder).is_dir():
+            raise LabError(f"there is no folder {folder}. Name the folder of saved responses.")
         if not (Path(folder) / "tokens.json").is_file():
             raise LabError(f"{folder} holds no tokens.json. Name the folder of saved responses.")
         if not Path(folder).is_absolute():

@@ -251,8 +251,8 @@ def _address(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise LabError(
-            f"base_url: {parts.scheme or '?'}://{parts.hostname or '?'} is not a relayer's address. "
-            "Give one like https://host, without user, password or query."
+            "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
+            "without user, password or query; a folder of saved responses is recording=."
         )
     return base_url.rstrip("/").removesuffix("/api/v3")
 

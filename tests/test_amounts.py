@@ -123,3 +123,15 @@ def test_only_exact_columns_become_floats() -> None:
     assert floats["size"].isna().tolist() == [False, True]
     assert floats["market"].equals(frame["market"])
     assert to_float(frame["market"]).equals(frame["market"])
+
+
+@pytest.mark.parametrize(
+    ("amounts", "words"),
+    [
+        (["1,5", "2"], "expected a series, got list. Give trades['fee']."),
+        (pd.Series(["1,5", "2"]), "This series is str, not an exact amount."),
+    ],
+)
+def test_what_has_no_exact_total_is_named(amounts: Any, words: str) -> None:
+    with pytest.raises(AmountError, match=words.replace("[", r"\[")):
+        total(amounts)

@@ -108,7 +108,7 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_in_the_source_tree_its_own_notebooks_open(launches: Launches) -> None:
     assert cli.open_lab(None, launch=launches) == 0
-    assert launches[0][0] == str(ROOT / "notebooks")
+    assert launches[0][0] == str(ROOT / "notebooks" / "01_first_look.ipynb")
 
 
 def test_an_installed_package_copies_its_notebooks(
@@ -116,8 +116,8 @@ def test_an_installed_package_copies_its_notebooks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cli.open_lab(None, launch=launches)
-    assert launches[0][0] == "loopring-lab-notebooks"
-    assert {p.name: p.read_text() for p in (tmp_path / launches[0][0]).iterdir()} == {
+    assert launches[0][0] == "loopring-lab-notebooks/01.ipynb"
+    assert {p.name: p.read_text() for p in (tmp_path / "loopring-lab-notebooks").iterdir()} == {
         "01.ipynb": "one",
         "02.ipynb": "two",
     }

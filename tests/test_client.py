@@ -2,6 +2,7 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -244,12 +245,68 @@ def test_two_sources_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_recording_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="tokens.json"):
+    with pytest.raises(LabError, match="tokens.json: expected a readable file"):
         lab.connect(recording=tmp_path)
 
 
 def test_the_embedded_relayer_is_started_once(client: Client) -> None:
     assert lab.connect()._transport.base_url == client._transport.base_url
+
+
+def saved(folder: Path, trades: dict[str, list[list[str]]]) -> Path:
+    """Save what the embedded relayer tells of tokens and markets, and some trades."""
+    ask = lab.connect()._transport.get
+    (folder / "trades").mkdir(parents=True, exist_ok=True)
+    (folder / "tokens.json").write_bytes(ask("/exchange/tokens"))
+    (folder / "markets.json").write_bytes(ask("/mix/markets"))
+    for name, rows in trades.items():
+        page = {"totalNum": len(rows), "trades": rows}
+        (folder / "trades" / f"{name}.json").write_text(json.dumps(page))
+    return folder
+
+
+ROW = ["1648752226000", "7", "SELL", "12" + 20 * "0", "0.00042", "LRC-ETH", "504" + 12 * "0"]
+
+
+def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "saved", {"5-amm": [ROW], "5-dex": []})
+    assert len(lab.connect(recording=folder).trades(5)) == 1
+    again = [*ROW[:1], "8", *ROW[2:]]
+    saved(folder, {"5-dex": [again], "6-amm": [ROW], "6-dex": []})
+    client = lab.connect(recording=folder)
+    assert client.accounts == [5, 6]
+    assert client.trades(5)["fill_type"].tolist() == ["amm", "dex"]
+
+
+def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(tmp_path / "halves", {"5-amm": [ROW], "5-dex": [], "6-amm": [ROW], "7-amm": [ROW]})
+    capsys.readouterr()
+    lab.connect(recording=folder)
+    assert capsys.readouterr().out == (
+        "recording halves: 2 accounts are saved with one fill type only, which counts as all they have. If "
+        "there may be more, save the other too, such as trades/6-dex.json.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'?"),
+        ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
+        ({"market": "AMM-LRC-ETH"}, "name the market, market='LRC-ETH', and say fill_type='amm'."),
+        ({"account_id": 7}, "There are 25 here, such as 11375, 11519, 58344: client.accounts lists them."),
+    ],
+)
+def test_what_was_probably_meant_is_said(client: Client, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(LabError, match=re.escape(words) + "$"):
+        client.trades(**{"account_id": ACCOUNT} | asked)
+
+
+@pytest.mark.parametrize("address", ["/home/folder", "localhost:1234", "ftp://host"])
+def test_what_is_no_address_is_refused_without_repeating_it(address: str) -> None:
+    with pytest.raises(LabError, match="a folder of saved responses is recording=") as refused:
+        lab.connect(address)
+    assert address not in str(refused.value)
 
 
 # Progress

@@ -16,23 +16,27 @@ from types import FunctionType, ModuleType
 import pytest
 from numpydoc.validate import validate
 
+import loopring_lab as lab
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "loopring_lab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # A module imports only from its left.
 STREET = [
-    *("errors", "hidden", "protocol.curve", "protocol.fields", "protocol.eddsa", "protocol"),  # ground floor
+    *("errors", "hidden", "protocol.curve", "protocol.fields"),  # ground floor
+    *("protocol.eddsa", "protocol.wallets", "protocol"),
     *("completion", "templates"),
     *("sheet", "amounts.scaling", "amounts.readable", "amounts"),
     *("tables.wire", "tables.listings", "tables.lookup", "tables.rows", "tables"),
     *("engines.periods", "engines.kinds", "engines.frames", "engines.cube", "engines.groups"),
     *("engines.answers", "engines.asof", "engines"),
-    *("refusals", "transport", "replies", "accounts", "progress", "paging", "client", "connection"),
+    *("refusals", "transport", "replies", "accounts", "asked", "progress", "paging", "client", "connection"),
     *("archive.shape", "archive.trouble", "archive.mark", "archive.disk", "archive.stored", "archive.merge"),
     *("archive.records", "archive.reading", "archive.syncing", "archive.pages", "archive.importing"),
-    *("archive.reporting", "archive.scanning", "archive.upkeep", "archive", "archive.commands"),
-    *("keys.terms", "keys.updates", "keys.signers", "keys.receipts", "keys"),
+    *("archive.reporting", "archive.scanning", "archive.holdings", "archive.upkeep"),
+    *("archive", "archive.commands"),
+    *("keys.terms", "keys.updates", "keys.signers", "keys.receipts", "keys.sending", "keys"),
     *("fees.tiers", "fees.schedule", "fees.valuation", "fees", "fills.gaps", "fills.sizes", "fills"),
     *("figures.words", "figures.canvas", "figures.spans", "figures.activity", "figures.rates"),
     *("figures.tokens", "figures.prices", "figures.sizes", "figures"),
@@ -217,6 +221,31 @@ def test_every_public_name_is_documented() -> None:
     faults = {name: docstring_faults(name, member) for name, member in public_names()}
     assert len(faults) > 20
     assert {name: found for name, found in faults.items() if found} == {}
+
+
+def in_reach() -> Iterator[tuple[str, object]]:
+    """Give what `lab.` completes to and can be called: what people look up with Shift+Tab."""
+    for name in lab.__all__:
+        member = getattr(lab, name)
+        names = {n: getattr(member, n) for n in getattr(member, "__all__", [])} or {"": member}
+        for inner, one in names.items():
+            named = ".".join(filter(None, (name, inner)))
+            if not callable(one) or (inspect.isclass(one) and issubclass(one, Exception)):
+                continue
+            yield named, one
+            if inspect.isclass(one) and not getattr(one, "_is_protocol", False) and name != "widgets":
+                own = [m for m in inspect.getmembers(one, inspect.isroutine) if not m[0].startswith("_")]
+                yield from (
+                    (f"{named}.{n}", m) for n, m in own if "loopring_lab" in str(getattr(m, "__module__", ""))
+                )
+
+
+@pytest.mark.filterwarnings("ignore:Widget.* is deprecated:DeprecationWarning")
+def test_whatever_is_in_reach_shows_an_example() -> None:
+    """The doctests run them."""
+    names = dict(in_reach())
+    assert {"connect", "Client.trades", "fees.summary", "Archive.sync", "keys.KeyUpdate.attach"} <= set(names)
+    assert [n for n, one in names.items() if ">>> " not in (inspect.getdoc(one) or "")] == []
 
 
 def test_importing_the_package_loads_nothing_slow() -> None:

@@ -13,6 +13,7 @@ MACHINE_PATH = re.compile(
     r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users"
 )
 LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
+LINK = re.compile(r"\]\(([0-9a-z_]+\.ipynb)\)")
 BYTES, LINES = 400_000, 6
 
 
@@ -91,6 +92,24 @@ def test_notebook_is_clean(path: Path) -> None:
     nbformat.validate(notebook)
     assert faults(notebook) == []
     assert path.stat().st_size < BYTES
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_the_first_screen_says_how_long_it_takes(path: Path) -> None:
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.startswith("# ")
+    assert re.search(r"about (five|ten|fifteen) minutes", first.source)
+
+
+def test_every_notebook_leads_to_every_other() -> None:
+    links = {path.name: set(LINK.findall(path.read_text())) for path in NOTEBOOKS}
+    reached = {path.name: {path.name} for path in NOTEBOOKS}
+    for _ in NOTEBOOKS:
+        reached = {
+            name: {*found, *(one for n in found for one in links[n])} for name, found in reached.items()
+        }
+    assert [name for name, found in reached.items() if found != set(links)] == []
 
 
 def good() -> nbformat.NotebookNode:

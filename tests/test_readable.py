@@ -122,3 +122,9 @@ def test_summaries_carry_tokens_and_percentages() -> None:
 def test_an_unknown_amount_does_not_keep_a_symbol_out_of_the_heading() -> None:
     frame = pd.DataFrame({"vwap": to_units(["15", None], 1), "quote": ["ETH", None]})
     assert show(frame).frame.to_dict("list") == {"vwap (ETH)": ["1.5", "-"]}
+
+
+def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
+    assert "No rows." in repr(show(pd.DataFrame({"a": []})))
+    with pytest.raises(lab.LabError, match="show: expected a pandas frame or series, got dict"):
+        show({"a": 1})

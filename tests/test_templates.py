@@ -75,6 +75,15 @@ def test_a_recording_is_named_as_seen_from_the_copy(tmp_path: Path, monkeypatch:
     assert set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
 
 
+def test_the_accounts_with_most_saved_trades_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "trades").mkdir()
+    for name, size in {"5-amm": 10, "5-dex": 90, "6-amm": 95, "7-dex": 50, "8-dex": 7, "none": 999}.items():
+        (tmp_path / "trades" / f"{name}.json").write_text("x" * size)
+    assert templates.accounts_in("fee-analysis", str(tmp_path)) == {"account_id": 5}
+    assert templates.accounts_in("amm-versus-orderbook", str(tmp_path)) == {"accounts": [5, 6, 7]}
+    assert templates.accounts_in("fee-analysis", None) == {}
+
+
 def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
     target = tmp_path / "my.ipynb"
     target.write_text("mine")
@@ -92,7 +101,7 @@ def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
         ("zzz", "a.ipynb", {}, "There are first-look, "),
         ("first-look", "a.txt", {}, "does not end in .ipynb"),
         ("first-look", "a.ipynb", {"acount_id": 1}, "Did you mean 'account_id'"),
-        ("first-look", "a.ipynb", {"recording": "nowhere"}, "holds no tokens.json"),
+        ("first-look", "a.ipynb", {"recording": "nowhere"}, "there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(

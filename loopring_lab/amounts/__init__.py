@@ -151,6 +151,8 @@ def total(amounts: pd.Series, by: Any = None) -> Any:
     >>> total(to_units(["1500000", "2500000"], 6))
     Decimal('4.000000000000000000')
     """
+    if not isinstance(amounts, pd.Series):
+        raise AmountError(f"amounts: expected a series, got {type(amounts).__name__}. Give trades['fee'].")
     missing = int(amounts.isna().sum())
     if missing:
         raise AmountError(

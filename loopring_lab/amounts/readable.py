@@ -101,11 +101,14 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
         raise LabError(f"rows={rows}: give a number above 0.")
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
+    if not isinstance(frame, pd.DataFrame):
+        raise LabError(f"show: expected a pandas frame or series, got {type(frame).__name__}. Give one.")
     places = _places(precision)
     notes = [f"{len(frame):,} rows: the first {rows - rows // 2} and the last {rows // 2}."] * (
         len(frame) > rows
     )
     empty = [name for name in frame.columns if len(frame) and frame[name].isna().all()]
+    notes += ["No rows."] * (not len(frame))
     notes += [f"Without a value, left out: {', '.join(map(str, empty))}."] * bool(empty)
     part = frame.drop(columns=empty)
     if len(part) > rows:

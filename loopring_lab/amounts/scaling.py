@@ -240,8 +240,9 @@ def is_exact(column: pd.Series) -> bool:
 def as_array(amounts: pd.Series) -> pa.Array:
     """Take the Arrow array out of a series of exact amounts, or raise an `AmountError`."""
     if not is_exact(amounts):
+        named = "This series" if amounts.name is None else repr(amounts.name)
         raise AmountError(
-            f"{amounts.name!r} is {amounts.dtype}, not an exact amount. "
+            f"{named} is {amounts.dtype}, not an exact amount. "
             "Make one from integers in smallest units with lab.amounts.to_units."
         )
     array = pa.array(amounts.array)

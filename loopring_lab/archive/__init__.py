@@ -12,19 +12,17 @@ from html import escape
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.accounts import number
-from loopring_lab.archive import reporting, scanning, upkeep
-from loopring_lab.archive.disk import TRADES, Disk
+from loopring_lab.archive import upkeep
+from loopring_lab.archive.disk import Disk
+from loopring_lab.archive.holdings import Holdings
 from loopring_lab.archive.importing import Import, Paths
 from loopring_lab.archive.merge import persistently
-from loopring_lab.archive.records import listings
-from loopring_lab.archive.stored import TYPED, framed
 from loopring_lab.archive.syncing import Sync
 from loopring_lab.archive.upkeep import Compacted
-from loopring_lab.client import Client, utc
+from loopring_lab.asked import utc
+from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.progress import Watching, told
 from loopring_lab.tables.rows import FILL_TYPES
@@ -34,7 +32,7 @@ __all__ = ["Archive"]
 Moment = Any
 
 
-class Archive:
+class Archive(Holdings):
     """Trades of any number of accounts, kept in a folder.
 
     Parameters
@@ -60,7 +58,7 @@ class Archive:
     >>> client = lab.connect()
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     archive = Archive(folder)
+    ...     archive = lab.Archive(folder)
     ...     report = archive.sync(client, account_id=10083)
     ...     trades = archive.trades(account_id=10083)
     >>> bool(report["complete"].all()), len(trades), report["rows"].tolist()
@@ -129,6 +127,17 @@ class Archive:
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
             The disk refuses, or the archive holds made-up trades and these are real.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> archive.sync(lab.connect(), account_id=71468)[["fill_type", "rows", "missing"]]
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+          fill_type  rows  missing
+        0       amm    63        0
+        1       dex    87        0
         """
         chosen = _accounts(account_id, accounts)
         start = utc("since", since)
@@ -181,6 +190,21 @@ class Archive:
             A path is not there, or there are no tokens and markets.
         ArchiveError
             The disk refuses.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> report = archive.sync(lab.connect(), account_id=71468)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
+        >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
+        >>> size = file.write_text(f'{{"totalNum": 2, "trades": [{row}]}}')
+        >>> archive.import_pages(file).head(1)[["account_id", "fill_type", "rows", "missing"]]
+           account_id fill_type  rows  missing
+        0       10083       dex     1        1
         """
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
@@ -189,101 +213,6 @@ class Archive:
         with told("trades", progress) as report:
             Import(self._disk, account, fill_type, report).run(paths)
         return self.report()
-
-    def trades(
-        self, account_id: int | None = None, since: Moment = None, until: Moment = None
-    ) -> pd.DataFrame:
-        """Read trades into pandas: the frame that `Client.trades` gives.
-
-        Parameters
-        ----------
-        account_id : int, optional
-            One account; all of them where it is left out.
-        since, until : str, datetime or Timestamp, optional
-            From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As `tables.trades` describes, oldest first, the current version of each trade.
-            ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come from.
-
-        Raises
-        ------
-        NotAnArchive
-            There is nothing yet.
-        DamagedArchive
-            A file is missing or cannot be read.
-        """
-        where = pc.field("current")
-        moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
-        start, end = utc("since", since), utc("until", until)
-        where = where if start is None else where & (unknown | (moment >= _scalar(start)))
-        where = where if end is None else where & (unknown | (moment < _scalar(end)))
-        accounts = None if account_id is None else [number("account_id", account_id)]
-        rows = self._disk.read(TRADES, [*TYPED, "listing"], where, accounts)
-        known = listings(self._disk)
-        used = set(pc.unique(rows["listing"]).to_pylist())
-        listed = [one for name, one in known.items() if name in used] or list(known.values())
-        if not listed:
-            raise self._disk.nothing_yet()
-        frame = framed(rows, listed[-1])
-        sources = dict.fromkeys(one.source for one in listed)
-        frame.attrs |= {
-            "fee_token": "received",
-            "source": "; ".join(sources),
-            "synthetic": any(one.synthetic for one in listed),
-        }
-        return frame
-
-    def scan(self, engine: str) -> Any:
-        """Open all trades on another engine, without reading them yet.
-
-        Parameters
-        ----------
-        engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
-            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads at once.
-
-        Returns
-        -------
-        duckdb.DuckDBPyRelation, polars.LazyFrame, dask or Spark DataFrame, or pyarrow.Table
-            The columns of `tables.trades`, the current version of each trade, in no order: amounts as
-            ``decimal128(38, 18)``, times in UTC. It stays as it is while others write to the archive.
-
-        Raises
-        ------
-        LabError
-            The engine is not known or not installed.
-        DamagedArchive
-            A file is missing.
-        """
-        return scanning.scan(self._disk, engine)
-
-    def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
-        """Say what is held and whether anything is missing.
-
-        Parameters
-        ----------
-        accounts : iterable of int, optional
-            Only these.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A line for each ``account_id`` and ``fill_type``: ``rows`` held (trades, whatever their versions),
-            ``total`` that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last``
-            trade and ``synced_at`` (UTC), ``second_versions`` (further contents under a known identity) and
-            ``odd`` rows, which `lab.anomalies` explains. ``total`` and ``missing`` are null where no reading
-            came to an end yet. Trades that the relayer no longer lists stay and count as held.
-
-        Raises
-        ------
-        NotAnArchive
-            There is nothing yet.
-        DamagedArchive
-            A file is missing or cannot be read.
-        """
-        return reporting.report(self._disk, None if accounts is None else list(accounts))
 
     def compact(self) -> Compacted:
         """Write few large files for many small ones, which makes reading faster.
@@ -299,6 +228,18 @@ class Archive:
         ------
         ArchiveError
             The disk refuses; nothing is lost.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> client = lab.connect()
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> for account in (71468, 79927):
+        ...     report = archive.sync(client, account)
+        >>> archive.compact().removed
+        0
         """
         return upkeep.compact(self._disk)
 
@@ -317,11 +258,23 @@ class Archive:
             It refuses a row; the rows of that account stay as they are.
         ArchiveError
             The disk refuses.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> report = archive.sync(lab.connect(), account_id=71468)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> archive.reread().empty
+        True
         """
         return upkeep.reread(self._disk)
 
 
 def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
+    if isinstance(accounts, int | str):
+        raise LabError(f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}.")
     chosen = [] if account_id is None else [account_id]
     chosen += accounts if isinstance(accounts, Iterable) else []
     if not chosen or not isinstance(accounts, Iterable | None):
@@ -331,7 +284,3 @@ def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[in
 
 def _milliseconds(moment: pd.Timestamp | None) -> int | None:
     return None if moment is None else int(moment.timestamp() * 1000)
-
-
-def _scalar(moment: pd.Timestamp) -> pa.Scalar:
-    return pa.scalar(moment.as_unit("us").to_pydatetime(), pa.timestamp("us", "UTC"))

@@ -17,7 +17,7 @@ from loopring_lab.client import Client
 from loopring_lab.connection import connect
 from loopring_lab.errors import IncompleteHistory, LabError
 
-__all__ = ["NAMES", "add_commands", "run", "shown"]
+__all__ = ["NAMES", "account_id", "add_commands", "run", "shown"]
 
 NAMES = ("sync", "report", "import")
 KEY = "LOOPRING_API_KEY"
@@ -38,7 +38,9 @@ def add_commands(commands: Any) -> None:
         f"is read from {KEY}, or asked for on a terminal."
     )
     sync.add_argument("path", type=Path, help="folder of the archive; made if need be")
-    sync.add_argument("--account", type=int, action="append", default=[], help="account id (may be repeated)")
+    sync.add_argument(
+        "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
+    )
     sync.add_argument(
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one a line; # begins a note"
     )
@@ -51,10 +53,38 @@ def add_commands(commands: Any) -> None:
     imports = commands.add_parser("import", help="add saved answers to an archive, without a relayer")
     imports.add_argument("path", type=Path, help="folder of the archive; made if need be")
     imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved answers")
-    imports.add_argument("--account", type=int, help="whose trades, where files and rows do not say")
+    imports.add_argument("--account", type=account_id, help="whose trades, where files and rows do not say")
     imports.add_argument(
         "--fill-type", choices=("amm", "dex"), help="what was asked for, where names do not say"
     )
+
+
+def account_id(text: str) -> int:
+    """Read an account id of the command line.
+
+    Parameters
+    ----------
+    text : str
+        A word.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        It is none.
+
+    Examples
+    --------
+    >>> account_id("10083")
+    10083
+    """
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an account's number; repeat --account for several")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,7 +135,7 @@ def shown(report: pd.DataFrame) -> str:
     table = frame.astype(object).fillna("?").to_string(index=False) if len(frame) else "nothing yet"
     lacking = report.loc[~report["complete"]]
     if lacking.empty:
-        return f"{table}\n{report['rows'].sum():,} trades, nothing is missing"
+        return f"{table}\n{report['rows'].sum():,} trades, nothing is missing of what their source counts"
     missing, uncounted = int(lacking["missing"].fillna(0).sum()), int(lacking["missing"].isna().sum())
     unknown = f"; {uncounted} histories were not read to their end yet" if uncounted else ""
     return (
@@ -118,6 +148,8 @@ _TIMES = ("first", "last", "synced_at")
 
 def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
     accounts = arguments.account + _listed(arguments.accounts_file)
+    if not accounts:
+        raise LabError("no account to ask for. Give --account NUMBER, again for each, or --accounts-file.")
     client = _client(arguments)
     try:
         return _report(archive.sync(client, accounts=accounts, since=arguments.since))

@@ -286,7 +286,10 @@ class Disk:
         NotAnArchive
             To be raised.
         """
-        return NotAnArchive(f"{self.path}: no trades here yet. Fill it with sync or import_pages first.")
+        return NotAnArchive(
+            f"{self.path}: no trades here yet. Fill it first: archive.sync(client, account_id=...), "
+            "or loopring-lab sync."
+        )
 
     def _claiming(self, table: DeltaTable, claims: Any) -> Any:
         number = table.version() + 1

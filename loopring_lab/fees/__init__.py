@@ -50,7 +50,10 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     >>> import loopring_lab as lab
     >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
-    >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]  # doctest: +SKIP
+    >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
+       side fee_token  fills                   fee
+    0   BUY       LRC     48  4.593454480000000000
+    1  SELL       ETH     52  0.003691724640000000
     """
     return _summed("fees.summary", trades, keys_of(by, "fees.summary"))
 
@@ -80,6 +83,18 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
         The frame is not one of trades, `every` is no period, or `by` names no column.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=20)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]]
+                         period fee_token                   fee
+    0 2022-12-19 00:00:00+00:00       ETH  0.000572635400000000
+    1 2022-12-19 00:00:00+00:00       LRC  0.360000000000000000
+    2 2022-12-26 00:00:00+00:00       ETH  0.000499075160000000
+    3 2022-12-26 00:00:00+00:00       LRC  0.152822080000000000
     """
     return _summed("fees.over_time", trades, keys_of(by, "fees.over_time"), str(every))
 

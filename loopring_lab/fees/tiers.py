@@ -68,6 +68,16 @@ def tiers(
         The frame is not one of trades, `every` is no period, or `by` names no column.
     AmountError
         An amount is not an exact decimal.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=71468)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fees.tiers(trades, by="fill_type")[["fill_type", "tier_bps", "certainty"]]
+      fill_type  tier_bps certainty
+    0       amm        10     exact
+    1       dex        30     exact
     """
     what = "fees.tiers"
     names = keys_of(by, what, "tier_bps", "certainty", "low", "high")
@@ -116,6 +126,16 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
         The frame is not one of trades, or its engine does not hold it in memory.
     AmountError
         An amount is not an exact decimal.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
+         fee_bps  tier_bps certainty
+    40  7.962602         8     exact
+    50  7.997097         8     exact
     """
     what = "fees.with_tiers"
     frames.in_memory(trades, what)

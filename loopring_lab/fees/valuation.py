@@ -58,6 +58,16 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
         The frame is not one of trades, its engine does not hold it in memory, or no price leads to `token`.
     AmountError
         An amount is not an exact decimal, or a value does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].head(2)
+      fee_token                   fee             fee_value
+    0       DAI  1.579216000000000000  1.569800138645561512
+    1       ENJ  1.787064000000000000  4.813791536722362352
     """
     names = None if by is None else keys_of(by, WHAT, "fee_value", "value_token")
     fills = frames.local(trades, WHAT, ["created_at", "fee_token", "fee", *(names or [])])

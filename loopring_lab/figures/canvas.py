@@ -87,7 +87,16 @@ FILL_TYPES: Mapping[str, Look] = {
 
 
 class Figure(_Figure):
-    """A matplotlib figure that a notebook shows without pyplot, the same bytes every time."""
+    """A matplotlib figure that a notebook shows without pyplot, the same bytes every time.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> figure = lab.figures.volume(lab.connect().trades(account_id=10083, limit=100))
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> figure.axes[0].get_ylabel()
+    'notional (ETH)'
+    """
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()

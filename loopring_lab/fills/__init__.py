@@ -51,6 +51,16 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
         The frame is not one of trades, `every` is no period, or `by` names no column.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fills.breakdown(trades)[["fill_type", "fills", "share"]]
+      fill_type  fills  share
+    0       amm     26   0.26
+    1       dex     74   0.74
     """
     names = keys_of(by, "fills.breakdown")
     table = cube(trades, [*names, "fill_type"], "fills.breakdown", every)
@@ -88,6 +98,16 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         The frame is not one of trades, `every` is no period, or `by` names no column.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
+       side  fills                  vwap
+    0   BUY     48  0.000566517496144499
+    1  SELL     52  0.000570852074727801
     """
     names = keys_of(by, "fills.vwap")
     table = cube(trades, names, "fills.vwap", every)
@@ -126,6 +146,16 @@ def orders(trades: Any) -> Any:
         The frame is not one of trades.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.fills.orders(trades).nlargest(2, "fills")[["market", "fills", "average_price"]]
+           market  fills             average_price
+    25  WBTC-USDC      5  44414.519999996301040000
+    57    LRC-ETH      5      0.000601582913456305
     """
     keys = ["order_hash", "account_id", "market", "side"]
     table = cube(trades, [*keys, "fill_type", "role"], "fills.orders")

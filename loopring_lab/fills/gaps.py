@@ -52,6 +52,17 @@ def price_gap(
         The frame is not one of trades, its engine does not hold it in memory, or `tolerance` is no time.
     AmountError
         A price is not an exact decimal.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=71468)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
+    >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
+         side                 price           other_price  worse_bps
+    147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
+    149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     what = "fills.price_gap"
     names, within = None if by is None else keys_of(by, what), window(tolerance, what)
@@ -116,6 +127,17 @@ def all_in_cost(
         The frame is not one of trades, its engine does not hold it in memory, or an argument is not usable.
     AmountError
         A price is not an exact decimal.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
+    >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
+      fill_type  median_fee_bps  median_all_in_bps
+    0       amm             8.0           7.380183
+    1       dex            20.0          26.620762
     """
     what = "fills.all_in_cost"
     names, within = None if by is None else keys_of(by, what), window(tolerance, what)

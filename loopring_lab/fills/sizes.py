@@ -48,6 +48,17 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         The frame is not one of trades, `by` names no column, or `quantiles` is no such number.
     AmountError
         An amount is not an exact decimal.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> halves = lab.fills.size_profile(trades, quantiles=2)
+    >>> halves.loc[halves["fill_type"] == "amm", ["quantile", "fill_type", "share"]]
+       quantile fill_type  share
+    0         1       amm   0.02
+    2         2       amm   0.26
     """
     what = "fills.size_profile"
     if type(quantiles) is not int or not 1 <= quantiles <= MOST:

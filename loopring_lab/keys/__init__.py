@@ -1,19 +1,4 @@
-"""Update the L2 key of an account: prepare, preview, sign, submit, wait.
-
-With a signer at hand::
-
-    update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
-    update.preview()
-    account = update.submit().wait()
-    client = client.with_api_key(client.api_key(update.l2_key))
-
-With a wallet elsewhere, which signs twice::
-
-    update = lab.KeyUpdate.prepare(client, account_id=10083)
-    update.attach(signature_of(update.key_seed_message()))      # personal_sign
-    update.attach(signature_of(update.typed_data()))            # eth_signTypedData_v4
-    account = update.submit().wait()
-"""
+"""Update the L2 key of an account: prepare, preview, sign, submit, wait."""
 
 from __future__ import annotations
 
@@ -22,15 +7,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
-from loopring_lab.errors import KeyUpdateError, LabError, RelayerError
+from loopring_lab.errors import KeyUpdateError
 from loopring_lab.hidden import SecretBytes, SecretText, hide
-from loopring_lab.keys.receipts import PROCESSED, Receipt
-from loopring_lab.keys.signers import Signer, as_signer, checked, message_digest, sign_data, sign_text
+from loopring_lab.keys.receipts import Receipt
+from loopring_lab.keys.sending import sent
+from loopring_lab.keys.signers import Signer, as_signer, attached_key, derived, header, sign_data
 from loopring_lab.keys.terms import Counterfactual, Lifetime, agreed_fee, read_counterfactual, seconds_until
 from loopring_lab.keys.updates import Update
-from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key
+from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import address
-from loopring_lab.replies import Submission, read_submission
 from loopring_lab.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -38,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
-TRIES = 3
-"""How often a request is sent whose answer is lost."""
-STALE_NONCE = 102021
 SEED, DATA, SUBMIT = "key seed", "typed data", "submit"
 _TO_DO = {
     SEED: "Sign key_seed_message() with personal_sign, and attach(signature).",
@@ -62,6 +44,17 @@ class KeyUpdate:
         What the relayer asks for and what is offered, in words.
     signer : Signer, optional
         Signs; without one a wallet's signatures are attached.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> from loopring_lab.relayer import Relayer, World
+    >>> with Relayer(World(size=0.01)) as relayer:
+    ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+    ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
+    ...     account = update.submit().wait()
+    >>> account.nonce, account.has_key(update.l2_key)
+    (2, True)
     """
 
     def __init__(self, client: Client, update: Update, fee: str, signer: Signer | None = None) -> None:
@@ -129,6 +122,13 @@ class KeyUpdate:
             A field is out of range.
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.KeyUpdate.prepare(lab.connect(), account_id=10083, valid_for="12h")
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        KeyUpdate(account 10083, nonce 1, next: key seed)
         """
         given, signer = signer is not None, as_signer(signer)
         if given and signer is None:
@@ -154,7 +154,7 @@ class KeyUpdate:
             counterfactual=read_counterfactual(counterfactual),
         )
         prepared = cls(client, update, fee.words, signer)
-        prepared._derive()
+        prepared._key = None if signer is None else derived(signer, update)
         return prepared
 
     @property
@@ -177,6 +177,14 @@ class KeyUpdate:
         -------
         str
             For personal_sign. Never sign such a text for a site you do not trust: the signature is the key.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update.key_seed_message()[-32:]
+        'a129Bf948f1eA4 with key nonce: 1'
         """
         return self._update.key_seed
 
@@ -192,6 +200,16 @@ class KeyUpdate:
         ------
         KeyUpdateError
             The new key is not known yet.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update.typed_data()
+        Traceback (most recent call last):
+            ...
+        loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.typed_data(self.l2_key)
 
@@ -213,14 +231,23 @@ class KeyUpdate:
         ------
         KeyUpdateError
             The signature is malformed, another wallet's or over another text, or none is missing.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update.attach("0x1234")
+        Traceback (most recent call last):
+            ...
+        loopring_lab.errors.KeyUpdateError: attach: expected r, s, v: 65 bytes, v 27 or 28...
         """
         hidden: SecretBytes | SecretText = hide(signature)
         del signature
         if self._key is None:
-            self._check_seed_signature(hidden)
-            self._key = protocol.l2_key(hidden)
+            self._key = attached_key(self._update, hidden, _TO_DO[SEED])
         elif self._signature is None:
-            self._signature = self._header(hidden)
+            self._signature = header(self._update, self._key, hidden, _TO_DO[DATA])
         else:
             raise KeyUpdateError("attach: both signatures are there. Call preview(), then submit().")
         return self
@@ -237,6 +264,16 @@ class KeyUpdate:
         ------
         KeyUpdateError
             A signature is missing.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update.body()
+        Traceback (most recent call last):
+            ...
+        loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.body(self.l2_key, self._signed())
 
@@ -247,6 +284,14 @@ class KeyUpdate:
         -------
         Sheet
             Renders in a notebook and as text. Secrets are withheld.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> print(str(update.preview())[-72:])
+        Next: Sign key_seed_message() with personal_sign, and attach(signature).
         """
         pending = "made by the signer in submit()" if self._signer else "not signed yet"
         fields = self._update.lines(self._key, "withheld" if self._signature else pending, self._fee)
@@ -272,19 +317,19 @@ class KeyUpdate:
             The relayer refuses.
         TransportError
             The relayer cannot be reached; nothing was sent.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update.submit()
+        Traceback (most recent call last):
+            ...
+        loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
-        body = self.body()
-        for _ in range(TRIES):
-            outcome = self._client._send_update(body)
-            if not outcome.error:
-                return self._receipt(read_submission(outcome.body))
-            if not outcome.lost:
-                return self._refused(outcome.error)
-            self._lost.append(str(outcome.error))
-        raise KeyUpdateError(
-            f"Update of account {self._update.account_id}: sent {TRIES} times without an answer, so whether "
-            f"it was taken is not known. Last: {self._lost[-1]} Call submit() again: it acts once at most."
-        )
+        submission = sent(self._client, self._update, self.l2_key, self.body(), self._lost)
+        return Receipt(self._client, self._update, self.l2_key, submission, tuple(self._lost))
 
     @property
     def _next(self) -> str:
@@ -292,42 +337,12 @@ class KeyUpdate:
             return SEED
         return SUBMIT if self._signer or self._signature else DATA
 
-    def _derive(self) -> None:
-        """Let the signer sign the key seed."""
-        if self._signer is None:
-            return
-        if self._signer.address.lower() != self._update.signer.lower():
-            raise KeyUpdateError(
-                f"signer: {self._signer.address} does not sign for this account, {self._update.signer} does. "
-                "Pass that one's signer, or name the wallet that owns the account: counterfactual=."
-            )
-        self._key = protocol.l2_key(sign_text(self._signer, self._update.key_seed))
-
     def _signed(self) -> SecretText:
         """Return the header's signature, made by the signer where it is still missing."""
         key = self.l2_key
         if self._signature is None and self._signer is not None:
-            self._signature = self._header(sign_data(self._signer, self._update.typed_data(key)))
+            signed = sign_data(self._signer, self._update.typed_data(key))
+            self._signature = header(self._update, key, signed, _TO_DO[DATA])
         if self._signature is None:
             raise KeyUpdateError(f"The update is not signed. {_TO_DO[DATA]}")
         return self._signature
-
-    def _header(self, signature: SecretBytes | SecretText) -> SecretText:
-        """Return the wallet's signature of the update in the form of the header."""
-        digest = self._update.digest(self.l2_key)
-        kinds = {KIND_EIP712: digest, KIND_PERSONAL: digest}
-        return checked(self._update.signer, signature, kinds, f"of the typed data. {_TO_DO[DATA]}")
-
-    def _check_seed_signature(self, signature: SecretBytes | SecretText) -> None:
-        kinds = {KIND_EIP712: message_digest(self._update.key_seed)}
-        checked(self._update.signer, signature, kinds, f"of the key seed. {_TO_DO[SEED]}")
-
-    def _refused(self, error: LabError) -> Receipt:
-        """Raise a refusal, unless it says that the request did its work when its answer was lost."""
-        stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
-        if self._lost and stale and self._client.account(self._update.account_id).has_key(self.l2_key):
-            return self._receipt(Submission(PROCESSED))
-        raise error
-
-    def _receipt(self, submission: Submission) -> Receipt:
-        return Receipt(self._client, self._update, self.l2_key, submission, tuple(self._lost))

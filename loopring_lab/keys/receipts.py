@@ -51,6 +51,16 @@ class Receipt:
         Whether the relayer had the same request already.
     reason : str or None
         Why it failed.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> from loopring_lab.relayer import Relayer, World
+    >>> with Relayer(World(size=0.01)) as relayer:
+    ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+    ...     receipt = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer).submit()
+    >>> receipt.account_id, receipt.is_idempotent, receipt.lost
+    (10083, False, ())
     """
 
     def __init__(
@@ -89,6 +99,16 @@ class Receipt:
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+        ...     receipt = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer).submit()
+        ...     receipt.poll() in ("received", "processing", "processed")
+        True
         """
         if self.status not in (PROCESSED, FAILED):
             self._look()
@@ -115,6 +135,16 @@ class Receipt:
             The update failed, with the relayer's reason; or it has not ended in time.
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+        ...     receipt = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer).submit()
+        ...     receipt.wait().nonce
+        2
         """
         end, pause = time.monotonic() + timeout, FIRST_PAUSE
         with bar(f"key of account {self.account_id}", progress, total=2) as shown:

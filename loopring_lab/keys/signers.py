@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from loopring_lab.errors import KeyUpdateError, ProtocolError
 from loopring_lab.hidden import SecretBytes, SecretText
-from loopring_lab.protocol import recover_signer, x_api_sig
+from loopring_lab.keys.updates import Update
+from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key, l2_key, recover_signer, x_api_sig
 
 if TYPE_CHECKING:
     from eth_account.datastructures import SignedMessage
@@ -17,7 +18,15 @@ _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
 
 class Signer(Protocol):
-    """What signs for a wallet: eth-account's LocalAccount, or anything with these three."""
+    """What signs for a wallet: eth-account's LocalAccount, or anything with these three.
+
+    Examples
+    --------
+    >>> from eth_account import Account
+    >>> throwaway = Account.from_key(32 * b"7")
+    >>> [hasattr(throwaway, name) for name in ("address", "sign_message", "sign_typed_data")]
+    [True, True, True]
+    """
 
     @property
     def address(self) -> str:
@@ -106,24 +115,87 @@ def sign_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
 
-def message_digest(text: str) -> bytes:
-    """Hash a text as personal_sign does.
+def derived(signer: Signer, update: Update) -> L2Key:
+    """Let a signer sign the key seed of an update, and make the new key.
 
     Parameters
     ----------
-    text : str
-        Such as a key seed.
+    signer : Signer
+        Signs.
+    update : Update
+        Names the key seed, and the wallet that must sign.
 
     Returns
     -------
-    bytes
-        32 bytes.
-    """
-    from eth_account.messages import encode_defunct
-    from eth_utils.crypto import keccak
+    L2Key
+        The new key.
 
-    message = encode_defunct(text=text)
-    return keccak(b"\x19" + message.version + message.header + message.body)
+    Raises
+    ------
+    KeyUpdateError
+        It is another wallet's signer.
+    """
+    if signer.address.lower() != update.signer.lower():
+        raise KeyUpdateError(
+            f"signer: {signer.address} does not sign for this account, {update.signer} does. "
+            "Pass that one's signer, or name the wallet that owns the account: counterfactual=."
+        )
+    return l2_key(sign_text(signer, update.key_seed))
+
+
+def attached_key(update: Update, signature: SecretBytes | SecretText, to_do: str) -> L2Key:
+    """Make the new key from a wallet's signature of the key seed.
+
+    Parameters
+    ----------
+    update : Update
+        Names the key seed, and the wallet that must sign.
+    signature : SecretBytes or SecretText
+        r, s, v.
+    to_do : str
+        For the error.
+
+    Returns
+    -------
+    L2Key
+        The new key.
+
+    Raises
+    ------
+    KeyUpdateError
+        It is malformed, another wallet's, or of something else.
+    """
+    checked(update.signer, signature, {KIND_EIP712: _digest(update.key_seed)}, f"of the key seed. {to_do}")
+    return l2_key(signature)
+
+
+def header(update: Update, key: L2Key, signature: SecretBytes | SecretText, to_do: str) -> SecretText:
+    """Bring a wallet's signature of an update into the form of the header.
+
+    Parameters
+    ----------
+    update : Update
+        What is signed.
+    key : L2Key
+        The new key.
+    signature : SecretBytes or SecretText
+        r, s, v: of the typed data, or of its digest with personal_sign.
+    to_do : str
+        For the error.
+
+    Returns
+    -------
+    SecretText
+        X-API-SIG.
+
+    Raises
+    ------
+    KeyUpdateError
+        It is malformed, another wallet's, or of something else.
+    """
+    digest = update.digest(key)
+    kinds = {KIND_EIP712: digest, KIND_PERSONAL: digest}
+    return checked(update.signer, signature, kinds, f"of the typed data. {to_do}")
 
 
 def checked(
@@ -171,3 +243,12 @@ def _recovered(digest: bytes, signature: SecretBytes | SecretText, kind: int) ->
         return header, recover_signer(digest, header)
     except ProtocolError:
         return SecretText(), ""
+
+
+def _digest(text: str) -> bytes:
+    """Hash a text as personal_sign does."""
+    from eth_account.messages import encode_defunct
+    from eth_utils.crypto import keccak
+
+    message = encode_defunct(text=text)
+    return keccak(b"\x19" + message.version + message.header + message.body)

@@ -39,6 +39,11 @@ class Counterfactual:
     init_code_hash : str, optional
         32 bytes in hex, that belong to the factory; known for the factories of
         `protocol.FACTORY_INIT_CODE_HASHES`.
+
+    Examples
+    --------
+    >>> Counterfactual("0x8c3d4E1728f77ABCD220323260da4A9306FB6433", "0x" + 20 * "cd", 7).salt
+    7
     """
 
     factory: str
@@ -83,6 +88,11 @@ class Counterfactual:
         -------
         dict
             The members of ``counterFactualInfo``.
+
+        Examples
+        --------
+        >>> Counterfactual("0x" + 20 * "ab", "0x" + 20 * "cd", 7, "0x" + 32 * "ef").wire()["walletSalt"]
+        '7'
         """
         return {wire: str(getattr(self, name)) for wire, name in _WIRE.items()}
 

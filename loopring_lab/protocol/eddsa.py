@@ -29,6 +29,11 @@ class L2Key:
         L2 secret; kept as a hidden integer, ``int(key.secret)`` is the number.
     x, y : int
         Public key.
+
+    Examples
+    --------
+    >>> l2_key(bytes(65)).secret
+    <hidden>
     """
 
     secret: int
@@ -247,6 +252,11 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     -------
     bool
         False for a wrong signature, a malformed one, and a key or an R that is no sound point.
+
+    Examples
+    --------
+    >>> verify_request(*public_key(7), "GET&a&c", sign_request(7, "GET&a&b"))
+    False
     """
     try:
         key = check_public_key(x, y)

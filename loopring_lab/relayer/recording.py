@@ -37,6 +37,13 @@ class Recording:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
+        if not self._folder.is_dir():
+            raise UnexpectedAnswer(
+                f"recording {folder}",
+                expected="a folder of saved responses",
+                got="no such folder",
+                hint=f"Name the folder that holds {FILES}.",
+            )
         self._tokens = self._load_list(self._folder / "tokens.json", None)
         self._markets = self._load_list(self._folder / "markets.json", "markets")
         files = self._trade_files()

@@ -71,7 +71,7 @@ class Store:
         self._lock = threading.RLock()
         try:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
-            self._close = weakref.finalize(self, self._db.close)
+            weakref.finalize(self, _close, self._db, self._lock)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT")
@@ -292,3 +292,9 @@ class Store:
     def _one(self, query: str, value: object) -> Any:
         with self._lock:
             return self._db.execute(query, (value,)).fetchone()
+
+
+def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
+    """Close a database when nobody is in the midst of using it: at the end of a program somebody may be."""
+    with lock:
+        db.close()

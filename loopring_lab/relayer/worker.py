@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -31,10 +32,12 @@ class Worker:
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
             self._thread.start()
+            atexit.register(self.stop)  # a thread that is cut off within SQLite takes the program down
 
     def stop(self) -> None:
         """End after the present step."""
         self._stop.set()
+        atexit.unregister(self.stop)
         if self._thread is not None:
             self._thread.join()
             self._thread = None

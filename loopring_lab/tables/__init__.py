@@ -77,6 +77,18 @@ def trades(
     See Also
     --------
     anomalies : the odd rows with their reasons.
+
+    Examples
+    --------
+    >>> import loopring_lab as lab
+    >>> client = lab.connect()
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> row = ["1648752226000", "7", "SELL", "12" + 20 * "0", "0.00042", "LRC-ETH", "504" + 12 * "0"]
+    >>> page = {"totalNum": 1, "trades": [row]}
+    >>> trades = lab.tables.trades(page, client.tokens(), client.markets(), fill_type="dex")
+    >>> lab.show(trades[["market", "size", "base", "fee", "fee_token", "fee_bps"]])
+     market size (LRC) fee (ETH) fee_bps
+    LRC-ETH      1,200  0.000504   10.00
     """
     _choice("fee_token", fee_token, rows.FEE_TOKENS)
     _choice("ten_members", ten_members, tuple(wire.TEN_MEMBERS))

@@ -30,6 +30,11 @@ class Finding(NamedTuple):
         Refused by what the relayer says; worth knowing; or in order.
     words : str
         What, and what to do.
+
+    Examples
+    --------
+    >>> Finding("fits", "0.5 ETH is within the limits the relayer names.").kind
+    'fits'
     """
 
     kind: str

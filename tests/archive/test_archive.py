@@ -18,7 +18,7 @@ import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
-from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
 PAGE = 50
@@ -399,3 +399,9 @@ def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) ->
         key = relayer.api_key[:].encode()
     assert not any(key in file.read_bytes() for file in (tmp_path / "a").rglob("*") if file.is_file())
     assert lab.__version__
+
+
+@pytest.mark.parametrize("accounts", [10083, "10083"])
+def test_one_account_where_several_go_is_refused_with_both_ways(tmp_path: Path, accounts: Any) -> None:
+    with Relayer(World(size=0.01)) as relayer, pytest.raises(LabError, match="or one as account_id=10083"):
+        Archive(tmp_path / "a").sync(client_of(relayer), accounts=accounts)

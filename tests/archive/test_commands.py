@@ -34,7 +34,7 @@ def test_sync_report_and_report_again(
         assert main(words(tmp_path / "a", relayer, small)) == 0
         key = relayer.api_key[:]
     said = capsys.readouterr()
-    assert said.out.endswith("240 trades, nothing is missing\n")
+    assert said.out.endswith("240 trades, nothing is missing of what their source counts\n")
     assert len(said.out.splitlines()) == 1 + 4 + 1
     assert key not in said.out + said.err
     assert main(["report", str(tmp_path / "a")]) == 0
@@ -88,7 +88,10 @@ def test_what_is_missing_is_exit_code_1(
         (["report", "{none}"], "no trades here yet"),
         (["sync", "{none}"], "no account to ask for"),
         (["import", "{none}", "{none}/x.json"], "no such file or folder"),
-        (["sync", "{none}", "--account", "5", "--recording", "{none}"], "expected a readable file"),
+        (
+            ["sync", "{none}", "--account", "5", "--recording", "{none}"],
+            "expected a folder of saved responses",
+        ),
     ],
 )
 def test_what_is_refused_is_one_line_and_exit_code_2(
@@ -111,7 +114,7 @@ def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Led
     assert lines[-1] == (
         "240 trades, 0 are missing; 2 histories were not read to their end yet. Run sync to fetch them."
     )
-    assert shown(report.iloc[:0]) == "nothing yet\n0 trades, nothing is missing"
+    assert shown(report.iloc[:0]) == "nothing yet\n0 trades, nothing is missing of what their source counts"
 
 
 def test_there_is_no_word_for_the_key(
@@ -168,4 +171,4 @@ def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small:
         assert process.wait(60) == 0
         assert relayer.api_key[:].encode() not in seen
     os.close(ours)
-    assert b"240 trades, nothing is missing" in seen
+    assert b"240 trades, nothing is missing of what their source counts" in seen

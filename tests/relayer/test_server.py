@@ -116,3 +116,41 @@ def test_run_forever_ends_at_ctrl_c():
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+STEPPING = """
+import threading, time
+from loopring_lab.relayer.worker import Worker
+
+begun = threading.Event()
+
+def step():
+    begun.set()
+    time.sleep(0.3)
+    print("the step ended")
+
+Worker(step, 0).start()
+begun.wait()
+"""
+STORING = """
+import threading, time
+from loopring_lab.relayer.store import Store
+
+store, begun = Store(None, {}), threading.Event()
+
+def use():
+    with store.transaction():
+        begun.set()
+        time.sleep(0.3)
+        print(store.fact("a", "kept"))
+
+threading.Thread(target=use, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize(("code", "printed"), [(STEPPING, "the step ended\n"), (STORING, "kept\n")])
+def test_a_program_that_ends_lets_the_work_under_way_end_first(code, printed):
+    """Closing the database under a thread that is in the midst of using it took the whole program down."""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")

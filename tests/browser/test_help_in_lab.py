@@ -1,0 +1,101 @@
+"""Help where people look, in JupyterLab: tooltips, Tab completion, the last line of an error, what objects show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import nbformat
+import pytest
+from browser.conftest import in_lab, opened, run_cells, taken
+
+import loopring_lab as lab
+
+CELLS = [
+    "import loopring_lab as lab\n\nclient = lab.connect()\nclient",
+    'lab.Archive("trades")',
+    "tokens, markets = client.tokens(), client.markets()",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Open a notebook whose last cell is empty; the tests type into that."""
+    home = tmp_path_factory.mktemp("help")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(one) for one in CELLS]
+    (home / "notebooks").mkdir()
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells[:-1], metadata=kernel), home / "notebooks" / "a.ipynb"
+    )
+    with in_lab(home, "light") as base, opened(chromium) as page:
+        run_cells(page, f"{base}doc/tree/a.ipynb")
+        yield page
+
+
+def typed(page: Any, text: str) -> Any:
+    """Type into the last cell, in place of what is there."""
+    cell = page.locator(".jp-CodeCell").last
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    page.keyboard.type(text)
+    return cell
+
+
+@pytest.mark.parametrize("name", ["fees.summary", "fills.all_in_cost", "figures.cost_curve", "Archive.sync"])
+def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) -> None:
+    typed(page, f"lab.{name}(")
+    page.keyboard.press("Shift+Tab")
+    tooltip = page.locator(".jp-Tooltip")
+    tooltip.wait_for()
+    words = tooltip.inner_text()
+    taken(page, f"tooltip-{name}")
+    page.keyboard.press("Escape")
+    assert words.index("Parameters") < words.index("Returns") < words.index(">>> import loopring_lab as lab")
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [('client.trades(10083, market="LR', "markets"), ('lab.fees.in_token(trades, "US', "tokens")],
+)
+def test_names_complete_with_tab(page: Any, text: str, offered: str) -> None:
+    begun = text.rpartition('"')[2]
+    names = [name for name in getattr(lab.connect(), offered)().index if name.startswith(begun)]
+    assert len(names) > 1
+    typed(page, text)
+    page.keyboard.press("Tab")
+    box = page.locator(".jp-Completer")
+    box.wait_for()
+    found = [one.strip() for one in box.locator(".jp-Completer-match").all_inner_texts()]
+    page.keyboard.press("Escape")
+    assert [name for name in names if name not in found] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ('client.trades(10083, market="LRC-ETHH")', "Did you mean 'LRC-ETH'?"),
+        ('client.trades(10083, fill_type="pool")', "give 'amm', 'dex', or nothing for both."),
+        ('lab.connect(recording="nowhere")', "Name the folder that holds tokens.json"),
+        ('lab.Archive("nothing").trades()', "Fill it first: archive.sync(client"),
+    ],
+)
+def test_the_last_line_of_an_error_says_what_to_do(page: Any, code: str, hint: str) -> None:
+    cell = typed(page, code)
+    page.keyboard.press("Control+Enter")
+    last = cell.locator(".jp-OutputArea-output").get_by_text(hint)
+    last.wait_for()
+    lines = [
+        line for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n") if line.strip()
+    ]
+    assert hint in lines[-1]
+
+
+def test_client_and_archive_show_themselves_in_a_few_lines(page: Any) -> None:
+    shown = page.locator(".jp-CodeCell .jp-RenderedHTMLCommon").all_inner_texts()
+    assert len(shown) == 2
+    assert shown[0].startswith("Client of synthetic world, seed 1: 25 accounts")
+    assert shown[1].startswith("Archive")
+    assert all(len(words.strip().split("\n")) <= 3 for words in shown)
