@@ -1,6 +1,7 @@
 """What is drawn is what the trades say: bars and lines against sums in integers, counts, and the chain's facts."""
 
 import json
+import re
 import statistics
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,13 @@ def monday(moment: Any) -> float:
     """Give the start of a moment's week in days since 1970."""
     day = datetime.fromtimestamp(moment.timestamp(), UTC).date()
     return (day - timedelta(days=day.weekday())).toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
+
+
+def prefix(units: int, text: str) -> bool:
+    """Tell whether a text is an amount of 1e-18 units, cut: what it leaves out is less than its last digit."""
+    written = text.replace(",", "")
+    last = 10 ** (18 - len(written.partition(".")[2]))
+    return 0 <= units - whole(Decimal(written), 18) < last
 
 
 def known(values: list[float]) -> list[float]:
@@ -148,7 +156,9 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.Dat
     for token, fees in trades.groupby("fee_token", observed=True)["fee"]:
         total = sum(whole(fee, 18) for fee in fees)
         (beside,) = [text for text in texts if text.endswith(f" {token}")]
-        assert whole(Decimal(beside.split()[0].replace(",", "")), 18) == pytest.approx(total, rel=5e-5)
+        digits = str(total // 10 ** (len(str(total)) - 5))  # the first five, the others cut
+        assert prefix(total, beside.split()[0])
+        assert beside.split()[0].replace(",", "").replace(".", "").lstrip("0") == digits
         zero = sum(1 for fee in fees if not fee)
         assert f"{100 * zero / len(fees):.0f} %" in texts
 
@@ -166,8 +176,51 @@ def test_fees_valued_in_their_own_token_stay_what_they_are(trades: pd.DataFrame)
     assert bars["USDC"].get_width() == pytest.approx(own / 10**18, rel=1e-12)  # type: ignore[attr-defined]
     table = lab.fees.in_token(trades, "USDC")
     known_values = [whole(value, 18) for value in table["fee_value"].dropna()]
-    assert title(figure) == f"Fees by token, valued in USDC: {sum(known_values) / 10**18:,.2f} USDC in all"
+    cents = sum(known_values) // 10**16
+    amount = f"{cents // 100:,}.{cents % 100:02} USDC"
+    assert len(known_values) == 2_494
+    assert title(figure) == f"Fees by token, valued in USDC: {amount} in all, 1 fill without a price"
     assert note(figure) == f"{len(known_values):,} of 2,495 trades valued"
+
+
+def test_values_beside_bars_are_cut_where_the_table_cuts_them(trades: pd.DataFrame) -> None:
+    sums: dict[str, int] = defaultdict(int)
+    for fill in lab.fees.in_token(trades, "ETH").itertuples():
+        sums[fill.fee_token] += 0 if pd.isna(fill.fee_value) else whole(fill.fee_value, 18)
+    figure = figures.fees_by_token(trades, token="ETH")
+    axes, texts = figure.axes[0], words(figure)
+    labels = [text for text in texts if re.fullmatch(r"0\.\d{5}", text)]
+    in_order = [sums[label.get_text()] for label in axes.get_yticklabels()]
+    assert labels == [f"0.{units // 10**13:05}" for units in in_order]
+    assert f" 0.{sum(in_order) // 10**13:05} ETH in all" in title(figure)
+
+
+@pytest.mark.parametrize(
+    ("fee", "beside"),
+    [
+        (2_758_999_999_999_999_999, "2.7589 ETH"),
+        (999_999_999_999_999_999, "0.99999 ETH"),
+        (2_759_000_000_000_000_000, "2.759 ETH"),
+        (101_004_628_560_000_000_000, "101.00 ETH"),
+        (101_000_000_000_000_000_000, "101 ETH"),
+        (1_234_567_999_999_999_999_999_999, "1,234,567 ETH"),
+        (999_999, "0.00000000000099999 ETH"),
+        (0, "0 ETH"),
+    ],
+)
+def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
+    figure = figures.fees_by_token(read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex"))
+    assert beside in words(figure)
+
+
+def test_one_fill_without_a_price_is_said_in_the_title(trades: pd.DataFrame) -> None:
+    first = trades.iloc[[0]].assign(market="UNI-ETH", base="UNI", quote="ETH", fee_token="UNI")
+    prices = trades[trades["market"] == "ETH-USDC"]
+    frame = pd.concat([first, prices.tail(3)], ignore_index=True)
+    figure = figures.fees_by_token(frame, token="USDC", prices=prices)
+    assert title(figure).endswith(" USDC in all, 1 fill without a price")
+    assert note(figure) == "3 of 4 trades valued"
+    assert title(figures.fees_by_token(prices.tail(3), token="USDC", prices=prices)).endswith("USDC in all")
 
 
 def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
@@ -178,6 +231,9 @@ def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
         for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
     ]  # type: ignore[attr-defined]
     assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
+    unknown = many.assign(fee_token=[None if token == "T01" else token for token in many["fee_token"]])
+    texts = words(figures.fees_by_token(unknown))
+    assert ("2 others" in texts, "unknown" in texts) == (True, False)
 
 
 # fill_shares
@@ -262,14 +318,14 @@ def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
         "AMM pool:\n1 matched,\n0 not",
         "order book:\n1 matched,\n2 not",
     ]
-    assert {"median 100", "median -100"} <= set(words(figure))
+    assert {"median 100.00", "median -100.00"} <= set(words(figure))
 
 
 def test_equal_prices_stand_at_zero() -> None:
     figure = figures.price_gaps(frame_of(pair(1, "100.0", "dex", 0), pair(2, "100.0", "amm", 30)))
     (bars,) = figure.axes[0].containers
     assert [(bar.get_x(), bar.get_height()) for bar in bars] == [(0, 100)]
-    assert "median 0" in words(figure)
+    assert "median 0.00" in words(figure)
 
 
 def test_one_half_does_not_push_the_other_out_of_sight() -> None:
@@ -289,7 +345,7 @@ def test_halves_add_up_but_for_what_lies_outside(trades: pd.DataFrame) -> None:
         left, right = bars[0].get_x(), bars[-1].get_x() + bars[-1].get_width()
         beyond = int(((worse < left) | (worse > right)).sum())
         assert abs(sum(bar.get_height() for bar in bars)) == pytest.approx(100 - 100 * beyond / len(worse))
-        assert any(text.startswith(f"median {worse.median():.2g}") for text in words(figure))
+        assert f"median {worse.median():.2f}" in words(figure)
         outside += beyond
     assert outside > 0
     assert note(figure).endswith(f"matched; {outside} lie outside this range")
@@ -326,7 +382,12 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     edges = [parts[0][0].notional, *(part[-1].notional for part in parts)]
     assert list(axes.get_xticks()) == [place - 0.5 for place in range(11)]
     for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
-        assert float(label.get_text()) == pytest.approx(float(edge), rel=0.05)
+        assert prefix(whole(edge, 18), label.get_text())
+        assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
+    sizes = [part[-1].notional for part in by_size(trades[trades["quote"] == "ETH"], 4)]
+    wide = figures.size_profile(trades, quote="ETH", quantiles=4).axes[0].get_xticklabels()[1:]
+    assert all(prefix(whole(one, 18), text.get_text()) for one, text in zip(sizes, wide, strict=True))
+    assert max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3  # there is room
 
 
 def test_many_parts_have_fewer_labels_that_do_not_touch(trades: pd.DataFrame) -> None:
@@ -353,6 +414,16 @@ def test_costs_are_medians_and_quartiles_of_each_part(trades: pd.DataFrame) -> N
     groups = [[costs[fill.trade_id, fill.side] for fill in part if fill.fill_type == "amm"] for part in parts]
     for whisker, group in zip(whiskers, groups, strict=True):
         assert list(whisker[:, 1]) == pytest.approx(list(np.percentile(known(group), [25, 75])))
+
+
+@pytest.mark.parametrize(("tolerance", "parts"), [("5min", 3), ("1h", 5), (None, 10)])
+def test_few_costs_make_few_and_wide_parts(tolerance: Any, parts: int, trades: pd.DataFrame) -> None:
+    figure = figures.cost_curve(trades, tolerance=tolerance)
+    costs = lab.fills.all_in_cost(trades[trades["quote"] == "ETH"], tolerance=tolerance)["all_in_bps"]
+    assert min(10, max(3, costs.notna().sum() // 40)) == parts
+    assert {len(points) for _, points in lines(figure).values()} == {parts}
+    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=8)
+    assert {len(points) for _, points in lines(asked).values()} == {8}
 
 
 def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:

@@ -121,7 +121,7 @@ def _histogram(axes: Axes, edges: np.ndarray, values: np.ndarray, look: Look, di
     axes.plot([middle, middle], [0, top], color="black", linewidth=1.2, linestyle=look.dash)
     right = middle < (edges[0] + edges[-1]) / 2
     axes.annotate(
-        f"median {number(middle, 3)}",
+        f"median {round(middle, 2) + 0.0:,.2f}",
         (middle, top),
         (4 if right else -4, 0),
         textcoords="offset points",

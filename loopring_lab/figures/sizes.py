@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +25,7 @@ from loopring_lab.figures.canvas import (
     picture,
     with_types,
 )
-from loopring_lab.figures.words import number, of_all
+from loopring_lab.figures.words import cut, of_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_curve", "size_profile"]
 
-LEAST_COLUMNS = 5
+LEAST_COLUMNS, ROOMY = 5, 3
 ROOM, DIGIT, POINTS = 0.93, 7.0, 72
 """Part of the width that a legend leaves; points that a digit takes; points of an inch."""
 QUARTILES = (0.25, 0.5, 0.75)
+MOST_PARTS, LEAST_PARTS, PART = 10, 3, 40
+"""Parts by size, and the fills with a cost that each of them should have."""
 
 
 def size_profile(
@@ -57,7 +60,8 @@ def size_profile(
     Returns
     -------
     matplotlib.figure.Figure
-        Stacked ``share`` of `fills.size_profile` in percent; between the bars the sizes that part them.
+        Stacked ``share`` of `fills.size_profile` in percent; between the bars the sizes that part
+        them, cut and never rounded up.
 
     Raises
     ------
@@ -90,7 +94,7 @@ def cost_curve(
     *,
     reference: Any = "next",
     tolerance: Any = "1h",
-    quantiles: int = 10,
+    quantiles: int | None = None,
     quote: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -105,8 +109,9 @@ def cost_curve(
         or given prices.
     tolerance : str or pandas.Timedelta, optional
         How far off in time the reference may be; None for any distance.
-    quantiles : int
-        Number of parts of equally many fills, as for `fills.size_profile`.
+    quantiles : int, optional
+        Number of parts of equally many fills, as for `fills.size_profile`; by default ten, or down
+        to three wider ones where few fills have a cost, some forty for each part.
     quote : str, optional
         The quote token that sizes are in; by default the one with the most fills. The title says which.
     ax : matplotlib.axes.Axes, optional
@@ -132,14 +137,15 @@ def cost_curve(
     'all-in cost (basis points)'
     """
     what = "cost_curve"
-    table, chosen, total = _sized(trades, quantiles, quote, what)
-    bounds = _bounds(table)
+    _, chosen, total = _sized(trades, MOST_PARTS if quantiles is None else quantiles, quote, what)
     costs = to_float(local(fills.all_in_cost(trades, reference, tolerance)))
     costs = with_types(costs[costs["quote"] == chosen].dropna(subset=["all_in_bps", "notional"]))
     if costs.empty:
         hint = "Allow more with tolerance=, or give prices with reference=."
         raise LabError(f"{what}: no fill quoted in {chosen} has a reference price within {tolerance}. {hint}")
-    part = np.searchsorted(bounds["largest"].to_numpy(), costs["notional"].to_numpy())
+    parts = min(MOST_PARTS, max(LEAST_PARTS, len(costs) // PART)) if quantiles is None else quantiles
+    bounds = _bounds(_sized(trades, parts, chosen, what)[0])
+    part = np.searchsorted(to_float(bounds)["largest"].to_numpy(), costs["notional"].to_numpy())
     quartiles = costs.groupby(["fill_type", part])["all_in_bps"].quantile(np.array(QUARTILES)).unstack()
     against = f"the market's {reference} trade" if isinstance(reference, str) else "the reference"
     notes = f"fee plus price difference to {against}; line: median, band: middle half of the fills"
@@ -156,7 +162,7 @@ def cost_curve(
 
 def _sized(trades: Any, quantiles: int, quote: str | None, what: str) -> tuple[pd.DataFrame, str, int]:
     """Take the parts by size of one quote token, and tell how many fills there are in all."""
-    table = to_float(local(fills.size_profile(trades, quantiles)))
+    table = local(fills.size_profile(trades, quantiles))
     total = int(table["fills"].sum())
     mine, chosen = by_quote(table.dropna(subset=["quantile"]), quote, what)
     return mine.astype({"quantile": int}), chosen, total
@@ -169,10 +175,11 @@ def _bounds(table: pd.DataFrame) -> pd.DataFrame:
 def _size_axis(axes: Axes, bounds: pd.DataFrame, quote: str) -> None:
     """Write the sizes that part the columns between them; a size that is the only one, below its column."""
     sizes = [bounds["smallest"].iloc[0], *bounds["largest"]]
-    digits = next(n for n in range(2, 18) if n == 17 or _distinct(sizes, n))
-    labels = [number(size, digits) for size in sizes]
+    least = next(n for n in range(2, 18) if n == 17 or _distinct(sizes, n))
+    short, long = ([cut(size, digits) for size in sizes] for digits in (least, max(least, ROOMY)))
     room = max(0.1, (LEAST_COLUMNS - len(bounds)) / 2)
     column = ROOM * axes.bbox.width * POINTS / axes.figure.dpi / (len(bounds) + 2 * room)
+    labels = long if _apart(long, column) else short
     step = next(n for n in range(1, len(sizes) + 1) if _apart(labels[::n], n * column))
     axes.set_xticks(np.arange(0, len(sizes), step) - 0.5, labels[::step])
     if len(set(sizes)) == 1:
@@ -187,8 +194,8 @@ def _apart(labels: list[str], distance: float) -> bool:
     return all((one + other) / 2 + DIGIT / 2 <= distance for one, other in pairwise(widths))
 
 
-def _distinct(sizes: list[float], digits: int) -> bool:
-    return len({number(size, digits) for size in sizes}) == len(set(sizes))
+def _distinct(sizes: list[Decimal], digits: int) -> bool:
+    return len({cut(size, digits) for size in sizes}) == len(set(sizes))
 
 
 def _band(axes: Axes, quartiles: pd.DataFrame, look: Look) -> None:

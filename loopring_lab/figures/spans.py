@@ -183,11 +183,11 @@ def dates(axes: Axes, periods: Timeline) -> None:
     axes : matplotlib.axes.Axes
         Drawn in matplotlib's days.
     periods : Timeline
-        Drawn along it; few of them get room around them.
+        Drawn along it; few of them get room around them, at most one period on either side.
     """
     if len(periods.left) < LEAST:
         start, end = periods.left[0], periods.left[-1] + periods.width[-1]
-        room = (LEAST - len(periods.left)) / 2 * periods.width[0]
+        room = min(1, (LEAST - len(periods.left)) / 2) * periods.width[0]
         axes.set_xlim(start - room, end + room)
     locator = mdates.AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -10,11 +9,11 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
-from loopring_lab.amounts import to_float
+from loopring_lab.amounts import to_float, total
 from loopring_lab.amounts.readable import NOTHING
 from loopring_lab.errors import LabError
 from loopring_lab.figures.canvas import BAR, COLOURS, QUIET, in_words, local, picture
-from loopring_lab.figures.words import named, number, of_all
+from loopring_lab.figures.words import cut, down, named, of_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +49,8 @@ def fees_by_token(
     Returns
     -------
     matplotlib.figure.Figure
-        The twelve longest bars, and one for all other tokens. Amounts in words have five digits;
-        `fees.summary` has them all.
+        The twelve longest bars, and one for all other tokens. Amounts in words are cut after five digits,
+        never rounded up; `fees.summary` has them all.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def fees_by_token(
 
 
 def _counted(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
-    table = to_float(local(fees.summary(trades)))
+    table = local(fees.summary(trades))
     shown, unknown = _longest(table.assign(length=table["fills"])), int(table["unknown"].sum())
     shown["label"] = [f"{count:,.0f}" for count in shown["length"]]
     shown["rate in bps"] = [NOTHING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
@@ -99,18 +98,19 @@ def _counted(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
 
 
 def _valued(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
-    table = to_float(local(fees.in_token(trades, token, prices, by=[])))
+    table = local(fees.in_token(trades, token, prices, by=[]))
     if table["fee_value"].isna().all():
         hint = "Give trades to take prices from with prices=."
         raise LabError(f"fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _longest(table.assign(length=table["fee_value"].fillna(0)))
-    total = math.fsum(shown["length"])
-    places = max(0, DIGITS - 1 - math.floor(math.log10(total))) if total else 0
+    shown = _longest(table.assign(length=to_float(table["fee_value"]).fillna(0)))
+    whole = total(table["fee_value"].dropna())
+    places = max(0, DIGITS - 1 - whole.adjusted()) if whole else 0
     values = shown["fee_value"]
-    shown["label"] = ["no price" if pd.isna(value) else f"{value:,.{places}f}" for value in values]
-    title = f"Fees by token, valued in {token}: {total:,.{places}f} {token} in all"
-    valued = of_all((table["fills"] - table["unpriced"]).sum(), table["fills"].sum())
-    return shown, f"value ({token})", title, f"{valued} valued"
+    shown["label"] = ["no price" if pd.isna(value) else f"{down(value, places):,f}" for value in values]
+    count, lost = int(table["fills"].sum()), int(table["unpriced"].sum())
+    title = f"Fees by token, valued in {token}: {down(whole, places):,f} {token} in all"
+    title += f", {lost:,} fill{'s' * (lost > 1)} without a price" if lost else ""
+    return shown, f"value ({token})", title, f"{of_all(count - lost, count)} valued"
 
 
 def _longest(table: pd.DataFrame) -> pd.DataFrame:
@@ -120,16 +120,19 @@ def _longest(table: pd.DataFrame) -> pd.DataFrame:
     table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
     known = table["fee"].notna() & table["fee_token"].notna()
     names = [named(token) for token in table["fee_token"]]
-    amounts = [
-        f"{number(fee, DIGITS)} {name}" for fee, name in zip(table["fee"].fillna(0), names, strict=True)
+    fees_in_words = [
+        f"{cut(fee, DIGITS)} {name}" if sure else NOTHING
+        for fee, name, sure in zip(table["fee"], names, known, strict=True)
     ]
-    table = table.assign(name=names, fee=np.where(known, amounts, NOTHING))
+    table = table.assign(name=names, fee=fees_in_words)
     rest = table.iloc[MOST_TOKENS:]
     if len(rest) < 2:
         return table.copy()
-    one_unit = table.columns.intersection(["fills", "length", "fee_value"])
-    last = pd.DataFrame([rest[one_unit].sum()]).assign(name=f"{len(rest)} others", fee=NOTHING)
-    return pd.concat([table.iloc[:MOST_TOKENS], last], ignore_index=True)
+    sums: dict[str, Any] = {name: rest[name].sum() for name in ("fills", "length")}
+    if "fee_value" in rest:
+        sums["fee_value"] = total(rest["fee_value"].dropna())
+    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": NOTHING}], dtype=object)
+    return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
 
 
 def _columns(axes: Axes, texts: pd.DataFrame) -> None:

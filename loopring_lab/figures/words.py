@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
 import pandas as pd
 
 from loopring_lab.amounts.readable import number as exact
 
-__all__ = ["named", "number", "of_all"]
+__all__ = ["cut", "down", "named", "number", "of_all"]
 
 UNKNOWN = "unknown"
 LONGEST_NAME = 20
+_EXACT = Context(prec=160)
 
 
 def number(value: float, digits: int = 10) -> str:
@@ -37,6 +38,53 @@ def number(value: float, digits: int = 10) -> str:
     """
     whole = len(f"{abs(value):.0f}")
     return exact(Decimal(f"{value:.{max(digits, whole)}g}"))
+
+
+def down(amount: Decimal, places: int) -> Decimal:
+    """Cut an amount toward zero, as `amounts.show` does, so that it never says more than there is.
+
+    Parameters
+    ----------
+    amount : decimal.Decimal
+        Exact, finite.
+    places : int
+        Decimals to keep.
+
+    Returns
+    -------
+    decimal.Decimal
+        With exactly so many decimals.
+
+    Examples
+    --------
+    >>> down(Decimal("2.7589648"), 3)
+    Decimal('2.758')
+    """
+    return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, _EXACT)
+
+
+def cut(amount: Decimal, digits: int) -> str:
+    """Write an exact amount with so many digits; the others are cut, never rounded.
+
+    Parameters
+    ----------
+    amount : decimal.Decimal
+        Exact, finite.
+    digits : int
+        Significant digits; those before the point are never dropped.
+
+    Returns
+    -------
+    str
+        Such as ``1,234.5``; zeros at its end only where other digits follow.
+
+    Examples
+    --------
+    >>> cut(Decimal("1.66259"), 4), cut(Decimal("101.0046"), 5), cut(Decimal("10260.9"), 2)
+    ('1.662', '101.00', '10,260')
+    """
+    kept = down(amount, max(0, digits - 1 - amount.adjusted()))
+    return exact(amount) if kept == amount else f"{kept:,f}"
 
 
 def named(value: Any) -> str:
