@@ -138,7 +138,7 @@ def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
         archive.compact,
         archive.reread,
     ):
-        with pytest.raises(NotAnArchive, match="Fill it with sync or import_pages first"):
+        with pytest.raises(NotAnArchive, match="Fill it first"):
             look()
     assert not (tmp_path / "none").exists()
 

@@ -113,8 +113,9 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
         return
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """Open a browser for one file of tests: while it is there, this thread has a running event loop."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: .[browser]")
     found = next(filter(None, map(shutil.which, (os.environ.get("CHROME", ""), *BROWSERS))), None)
     if not found:
@@ -170,12 +171,12 @@ def shot(page: Any, request: pytest.FixtureRequest) -> Callable[[str], Path]:
     return lambda name: taken(page, name)
 
 
-@pytest.fixture(scope="session", params=list(THEMES))
+@pytest.fixture(scope="module", params=list(THEMES))
 def theme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jupyterlab(
     theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:
