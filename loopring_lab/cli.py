@@ -229,13 +229,13 @@ def new(arguments: argparse.Namespace) -> int:
             print(f"{template.name:22} {template.title}\n{'':22} {', '.join(template.parameters)}")
         return 0
     values = dict(map(_named_value, arguments.parameters))
-    accounts = templates.accounts_for(arguments.template, arguments.account)
+    values |= templates.accounts_for(arguments.template, arguments.account)
     given = {"recording": arguments.recording, "base_url": arguments.base_url}
-    values |= accounts | {name: value for name, value in given.items() if value is not None}
+    values |= {name: value for name, value in given.items() if value is not None}
     if not {"account_id", "accounts"} & set(values):
         found = templates.accounts_in(arguments.template, values.get("recording"))
         for name, value in found.items():
-            print(f"{name} = {value}: most trades in {values['recording']}")
+            print(f"{name} = {value}, chosen from {values['recording']}")
         values |= found
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)

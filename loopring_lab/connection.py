@@ -100,9 +100,10 @@ def _halves(folder: Path) -> str:
     )
     if not lacking:
         return ""
+    count = "1 account is" if len(lacking) == 1 else f"{len(lacking)} accounts are"
     return (
-        f"{len(lacking)} accounts are saved with one fill type only, which counts as all they have. If there "
-        f"may be more, save the other too, such as trades/{lacking[0]}."
+        f"{count} saved with one fill type only; no file counts as no trades. If there may be some, save "
+        f"them too: trades/{lacking[0]}."
     )
 
 

@@ -184,16 +184,16 @@ def accounts_for(template: str, accounts: Sequence[int]) -> dict[str, Any]:
 
 
 def accounts_in(template: str, recording: str | None) -> dict[str, Any]:
-    """Choose the accounts with most saved trades, under the name the template has for them."""
+    """Choose accounts of a recording: those with both fill types first, then those with most trades."""
     files = (Path(recording) / "trades").glob("*-*.json") if recording else ()
-    sizes: dict[int, int] = {}
+    sizes: dict[int, list[int]] = {}
     for path in files:
         account = path.stem.partition("-")[0]
         if account.isdigit():
-            sizes[int(account)] = sizes.get(int(account), 0) + path.stat().st_size
-    most = sorted(sizes, key=lambda one: (-sizes[one], one))
+            sizes.setdefault(int(account), []).append(path.stat().st_size)
+    most = sorted(sizes, key=lambda one: (-len(sizes[one]), -sum(sizes[one]), one))
     known = _find(template).parameters
-    if not most or not {"account_id", "accounts"} & set(known):
+    if not most or "recording" not in known:
         return {}
     return {"accounts": most[:3]} if "accounts" in known else {"account_id": most[0]}
 

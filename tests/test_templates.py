@@ -75,9 +75,9 @@ def test_a_recording_is_named_as_seen_from_the_copy(tmp_path: Path, monkeypatch:
     assert set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
 
 
-def test_the_accounts_with_most_saved_trades_are_taken(tmp_path: Path) -> None:
+def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path: Path) -> None:
     (tmp_path / "trades").mkdir()
-    for name, size in {"5-amm": 10, "5-dex": 90, "6-amm": 95, "7-dex": 50, "8-dex": 7, "none": 999}.items():
+    for name, size in {"5-amm": 10, "5-dex": 20, "6-amm": 95, "7-dex": 50, "8-dex": 7, "none": 999}.items():
         (tmp_path / "trades" / f"{name}.json").write_text("x" * size)
     assert templates.accounts_in("fee-analysis", str(tmp_path)) == {"account_id": 5}
     assert templates.accounts_in("amm-versus-orderbook", str(tmp_path)) == {"accounts": [5, 6, 7]}
