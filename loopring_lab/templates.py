@@ -193,9 +193,9 @@ def accounts_in(template: str, recording: str | None) -> dict[str, Any]:
             sizes.setdefault(int(account), []).append(path.stat().st_size)
     most = sorted(sizes, key=lambda one: (-len(sizes[one]), -sum(sizes[one]), one))
     known = _find(template).parameters
-    if not most or "recording" not in known:
+    if "recording" not in known:
         return {}
-    return {"accounts": most[:3]} if "accounts" in known else {"account_id": most[0]}
+    return accounts_for(template, most[: 3 if "accounts" in known else 1])
 
 
 def _read(path: Path) -> Template:

@@ -1,6 +1,5 @@
 """Fees: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from chain import Settled, client_of, settled_of, trades_of
 from engines_at_hand import QUICK, collected, from_arrow, on
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,6 @@ from loopring_lab.errors import AmountError, LabError
 from loopring_lab.relayer import World
 
 UNIT = 10**18
-Settled = dict[tuple[int, str], dict[str, Any]]
 
 
 def answer(frame: Any) -> by_hand.Answer:
@@ -36,18 +35,17 @@ def answer(frame: Any) -> by_hand.Answer:
 
 @pytest.fixture(scope="module")
 def client(recordings: Path) -> lab.Client:
-    return lab.connect(recording=recordings / "mainnet_block_a")
+    return client_of(recordings)
 
 
 @pytest.fixture(scope="module")
 def block(client: lab.Client) -> pd.DataFrame:
-    return pd.concat([client.trades(account) for account in client.accounts or []], ignore_index=True)
+    return trades_of(client)
 
 
 @pytest.fixture(scope="module")
 def settled(recordings: Path) -> Settled:
-    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
-    return {(int(fact["id"]), fact["side"]): fact for fact in map(json.loads, lines)}
+    return settled_of(recordings)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Fills: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -11,6 +10,7 @@ import by_hand
 import numpy as np
 import pandas as pd
 import pytest
+from chain import Settled, client_of, settled_of, trades_of
 from engines_at_hand import QUICK, collected, on
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,6 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 UNIT = 10**18
-Settled = dict[tuple[int, str], dict[str, Any]]
 
 
 def answer(frame: Any) -> by_hand.Answer:
@@ -31,14 +30,12 @@ def answer(frame: Any) -> by_hand.Answer:
 
 @pytest.fixture(scope="module")
 def block(recordings: Path) -> pd.DataFrame:
-    client = lab.connect(recording=recordings / "mainnet_block_a")
-    return pd.concat([client.trades(account) for account in client.accounts or []], ignore_index=True)
+    return trades_of(client_of(recordings))
 
 
 @pytest.fixture(scope="module")
 def settled(recordings: Path) -> Settled:
-    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
-    return {(int(fact["id"]), fact["side"]): fact for fact in map(json.loads, lines)}
+    return settled_of(recordings)
 
 
 @pytest.fixture(scope="module")

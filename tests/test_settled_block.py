@@ -1,6 +1,5 @@
 """A real block, served over HTTP and read by the client, against what the chain says of each fill."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,29 +7,25 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from chain import Settled, client_of, settled_of, trades_of
 from making import whole
 
 import loopring_lab as lab
 
-Settled = dict[tuple[int, str], dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
 def client(recordings: Path) -> lab.Client:
-    return lab.connect(recording=recordings / "mainnet_block_a")
+    return client_of(recordings)
 
 
 @pytest.fixture(scope="module")
 def settled(recordings: Path) -> Settled:
-    lines = (recordings / "mainnet_block_a" / "settled.jsonl").read_text().splitlines()
-    facts = [json.loads(line) for line in lines]
-    return {(int(fact["id"]), fact["side"]): fact for fact in facts}
+    return settled_of(recordings)
 
 
 @pytest.fixture(scope="module")
 def trades(client: lab.Client) -> pd.DataFrame:
-    assert client.accounts is not None
-    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+    return trades_of(client)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from html import escape
-from typing import Any
 
 import pandas as pd
 
@@ -21,15 +20,13 @@ from loopring_lab.archive.importing import Import, Paths
 from loopring_lab.archive.merge import persistently
 from loopring_lab.archive.syncing import Sync
 from loopring_lab.archive.upkeep import Compacted
-from loopring_lab.asked import utc
+from loopring_lab.asked import Moment, utc
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.progress import Watching, told
 from loopring_lab.tables.rows import FILL_TYPES
 
 __all__ = ["Archive"]
-
-Moment = Any
 
 
 class Archive(Holdings):

@@ -14,11 +14,9 @@ from loopring_lab.archive import reporting, scanning
 from loopring_lab.archive.disk import TRADES, Disk
 from loopring_lab.archive.records import listings
 from loopring_lab.archive.stored import TYPED, framed
-from loopring_lab.asked import utc
+from loopring_lab.asked import Moment, utc
 
 __all__ = ["Holdings"]
-
-Moment = Any
 
 
 class Holdings:
