@@ -1,9 +1,11 @@
-"""The command line: the notebooks in JupyterLab, the embedded relayer, and archives of trades."""
+"""The command line: notebooks in JupyterLab, the embedded relayer, and archives of trades."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -11,37 +13,23 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from loopring_lab import templates
-from loopring_lab.archive import commands as archive
-from loopring_lab.errors import LabError
+from loopring_lab.archive import Archive
+from loopring_lab.client import Client
+from loopring_lab.connection import connect
+from loopring_lab.errors import IncompleteHistory, LabError
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+
 
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    words : sequence of str, optional
-        The words after the program's name; those of this process by default.
-
-    Returns
-    -------
-    int
-        Exit code: 0 done, 1 done but an archive lacks trades, 2 refused with one line on stderr that says
-        why, 130 ended by Ctrl-C.
-
-    Examples
-    --------
-    >>> main(["lab", "--recording", "folder"])
-    Traceback (most recent call last):
-    ...
-    SystemExit: 2
-    """
+    """Run the command line."""
     ours, extra = split_words(sys.argv[1:] if words is None else words)
     parser = build_parser()
     arguments = parser.parse_args(ours)
@@ -52,8 +40,8 @@ def main(words: Sequence[str] | None = None) -> int:
             return open_lab(arguments.folder, extra, browser=arguments.browser)
         if arguments.command == "new":
             return new(arguments)
-        if arguments.command in archive.NAMES:
-            return archive.run(arguments)
+        if arguments.command in NAMES:
+            return run(arguments)
         return serve(build_relayer(arguments), show_key=arguments.show_key)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
@@ -63,35 +51,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words at the first ``--``: ours before it, JupyterLab's after it.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Words of a command line.
-
-    Returns
-    -------
-    tuple of two lists of str
-        Ours, and what is passed on.
-
-    Examples
-    --------
-    >>> split_words(["lab", "here", "--", "--port=9000"])
-    (['lab', 'here'], ['--port=9000'])
-    """
+    """Split words at the first ``--``: ours before it, JupyterLab's after it."""
     place = list(words).index("--") if "--" in words else len(words)
     return list(words[:place]), list(words[place + 1 :])
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line.
-
-    Returns
-    -------
-    argparse.ArgumentParser
-        Parser for the words before a ``--``.
-    """
+    """Describe the command line."""
     parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
     parser.add_argument(
         "--version", action="version", version=f"loopring-lab {metadata.version('loopring-lab')}"
@@ -112,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
     _add_new(commands.add_parser("new", help="copy a notebook as a template, or list the templates"))
     _add_serve(commands.add_parser("serve", help="run the embedded relayer until Ctrl-C"))
-    archive.add_commands(commands)
+    add_commands(commands)
     return parser
 
 
@@ -123,7 +89,7 @@ def _add_new(new: argparse.ArgumentParser) -> None:
     new.add_argument("template", nargs="?", help="such as fee-analysis")
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
     new.add_argument(
-        "--account", type=archive.account_id, action="append", default=[], help="account id (may be repeated)"
+        "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
     )
     new.add_argument("--recording", metavar="FOLDER", help="saved responses")
     new.add_argument("--base-url", metavar="URL", help="a live relayer")
@@ -168,30 +134,7 @@ def open_lab(
     browser: bool = True,
     launch: Callable[[list[str]], object] | None = None,
 ) -> int:
-    """Open the notebooks in JupyterLab, and return when it ends.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Working folder. The notebooks are copied into it; files already there are kept. None is the
-        source tree's own notebooks, or `DEFAULT_FOLDER` where the package is installed.
-    extra : sequence of str
-        Words for JupyterLab.
-    browser : bool
-        Whether to open a browser.
-    launch : callable, optional
-        Takes JupyterLab's words and runs it until it ends.
-
-    Returns
-    -------
-    int
-        Exit code, 0.
-
-    Raises
-    ------
-    LabError
-        JupyterLab is not installed, or `folder` is a file.
-    """
+    """Open the notebooks in JupyterLab, and return when it ends."""
     launch = _launcher() if launch is None else launch
     bundled, in_source_tree = templates.find_notebooks()
     if folder is None and in_source_tree:
@@ -207,23 +150,7 @@ def open_lab(
 
 
 def new(arguments: argparse.Namespace) -> int:
-    """Copy a template, or list them all.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        With `template`, `target`, `account`, `recording`, `base_url`, `parameters` and `force`.
-
-    Returns
-    -------
-    int
-        Exit code, 0.
-
-    Raises
-    ------
-    LabError
-        There is no such template or parameter, or a file is in the way.
-    """
+    """Copy a template, or list them all."""
     if arguments.template is None:
         for template in templates.templates():
             print(f"{template.name:22} {template.title}\n{'':22} {', '.join(template.parameters)}")
@@ -260,23 +187,7 @@ def _launcher() -> Callable[[list[str]], object]:
 
 
 def build_relayer(arguments: argparse.Namespace) -> Relayer:
-    """Make the relayer that the words of ``serve`` describe; it is not started.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        With `seed`, `recording`, `settings`, `port` and `store`.
-
-    Returns
-    -------
-    Relayer
-        The embedded relayer.
-
-    Raises
-    ------
-    LabError
-        A setting or the recording is not usable.
-    """
+    """Make the relayer that the words of ``serve`` describe; it is not started."""
     from loopring_lab.relayer import Relayer, Settings, World
 
     settings, folder = Settings.from_text(arguments.settings), arguments.recording
@@ -287,20 +198,7 @@ def build_relayer(arguments: argparse.Namespace) -> Relayer:
 
 
 def serve(relayer: Relayer, *, show_key: bool = False) -> int:
-    """Run a relayer until Ctrl-C, telling on stdout how to reach it.
-
-    Parameters
-    ----------
-    relayer : Relayer
-        Not started yet.
-    show_key : bool
-        Whether to print its API key.
-
-    Returns
-    -------
-    int
-        Exit code, 0.
-    """
+    """Run a relayer until Ctrl-C, telling on stdout how to reach it."""
     with relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
@@ -308,20 +206,7 @@ def serve(relayer: Relayer, *, show_key: bool = False) -> int:
 
 
 def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
-    """Say where a running relayer is and how to ask it.
-
-    Parameters
-    ----------
-    relayer : Relayer
-        A started relayer.
-    show_key : bool
-        Whether to tell its API key.
-
-    Returns
-    -------
-    str
-        A few lines for a terminal.
-    """
+    """Say where a running relayer is and how to ask it."""
     api = f"{relayer.base_url}/api/v3"
     key = relayer.api_key if show_key else "not shown; trades need it: start with --show-key to see it"
     return "\n".join(
@@ -335,3 +220,129 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
             "Ctrl-C ends it.",
         ]
     )
+
+
+NAMES = ("sync", "report", "import")
+KEY = "LOOPRING_API_KEY"
+DONE, INCOMPLETE, STOPPED = 0, 1, 130
+
+
+def add_commands(commands: Any) -> None:
+    """Describe the commands."""
+    sync = commands.add_parser("sync", help="fetch into an archive what it lacks")
+    sync.description = (
+        "Fetch into an archive what it lacks. After any stop, the same words go on from there. The API key "
+        f"is read from {KEY}, or asked for on a terminal."
+    )
+    sync.add_argument("path", type=Path, help="folder of the archive; made if need be")
+    sync.add_argument(
+        "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
+    )
+    sync.add_argument(
+        "--accounts-file", type=Path, metavar="FILE", help="account ids, one a line; # begins a note"
+    )
+    sync.add_argument("--since", metavar="TIME", help="trades from then on, such as 2022-03-31 (UTC)")
+    source = sync.add_mutually_exclusive_group()
+    source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
+    source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved answers")
+    report = commands.add_parser("report", help="say what an archive holds, and what is missing")
+    report.add_argument("path", type=Path, help="folder of the archive")
+    imports = commands.add_parser("import", help="add saved answers to an archive, without a relayer")
+    imports.add_argument("path", type=Path, help="folder of the archive; made if need be")
+    imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved answers")
+    imports.add_argument("--account", type=account_id, help="whose trades, where files and rows do not say")
+    imports.add_argument(
+        "--fill-type", choices=("amm", "dex"), help="what was asked for, where names do not say"
+    )
+
+
+def account_id(text: str) -> int:
+    """Read an account id of the command line."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an account's number; repeat --account for several")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the words of a command say."""
+    opened = Archive(arguments.path)
+    try:
+        if arguments.command == "sync":
+            return _sync(opened, arguments)
+        if arguments.command == "import":
+            opened.import_pages(arguments.files, arguments.account, arguments.fill_type)
+    except KeyboardInterrupt:
+        words = " ".join(map(shlex.quote, _again(arguments)))
+        print(f"\nStopped; what was read is safe. Go on with: loopring-lab {words}", file=sys.stderr)
+        return STOPPED
+    return _report(opened.report())
+
+
+def shown(report: pd.DataFrame) -> str:
+    """Write a report for a terminal."""
+    frame = report.assign(**{name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIMES})
+    table = frame.astype(object).fillna("?").to_string(index=False) if len(frame) else "nothing yet"
+    lacking = report.loc[~report["complete"]]
+    if lacking.empty:
+        return f"{table}\n{report['rows'].sum():,} trades, nothing is missing of what their source counts"
+    missing, uncounted = int(lacking["missing"].fillna(0).sum()), int(lacking["missing"].isna().sum())
+    unknown = f"; {uncounted} histories were not read to their end yet" if uncounted else ""
+    return (
+        f"{table}\n{report['rows'].sum():,} trades, {missing:,} are missing{unknown}. Run sync to fetch them."
+    )
+
+
+_TIMES = ("first", "last", "synced_at")
+
+
+def _sync(opened: Archive, arguments: argparse.Namespace) -> int:
+    accounts = arguments.account + _listed(arguments.accounts_file)
+    if not accounts:
+        raise LabError("no account to ask for. Give --account NUMBER, again for each, or --accounts-file.")
+    client = _client(arguments)
+    try:
+        return _report(opened.sync(client, accounts=accounts, since=arguments.since))
+    except IncompleteHistory as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        return max(INCOMPLETE, _report(opened.report()))
+    finally:
+        client.close()
+
+
+def _client(arguments: argparse.Namespace) -> Client:
+    if not arguments.base_url:
+        return connect(recording=arguments.recording)
+    if os.environ.get(KEY) or not sys.stdin.isatty():
+        return connect(arguments.base_url)
+    return connect(arguments.base_url, api_key=getpass.getpass("API key (not shown): "))
+
+
+def _listed(file: Path | None) -> list[int]:
+    """Read account ids, one a line."""
+    if file is None:
+        return []
+    lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    for number, line in enumerate(lines, 1):
+        if line and not (line.isascii() and line.isdigit()):
+            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one number a line.")
+    return [int(line) for line in lines if line]
+
+
+def _report(report: pd.DataFrame) -> int:
+    print(shown(report))
+    return DONE if report["complete"].all() else INCOMPLETE
+
+
+def _again(arguments: argparse.Namespace) -> list[str]:
+    """Give the words that do the same again."""
+    if arguments.command == "import":
+        return ["import", str(arguments.path), *map(str, arguments.files)]
+    options = {
+        "--accounts-file": arguments.accounts_file,
+        "--since": arguments.since,
+        "--base-url": arguments.base_url,
+        "--recording": arguments.recording,
+    }
+    words = [word for account in arguments.account for word in ("--account", str(account))]
+    words += [word for name, value in options.items() if value for word in (name, str(value))]
+    return ["sync", str(arguments.path), *words]

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
+from typing import Any, Self
 
 import pandas as pd
 
 from loopring_lab import completion, tables
-from loopring_lab.accounts import Accounts, number
-from loopring_lab.asked import Moment, checked, chosen, near_market, utc
+from loopring_lab.amounts import to_units
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Wanted, total
-from loopring_lab.progress import Watching, told
+from loopring_lab.models import (
+    Account,
+    Exchange,
+    Submission,
+    read_account,
+    read_api_key,
+    read_exchange,
+    read_fees,
+    read_progress,
+    read_submission,
+)
+from loopring_lab.paging import PAGE, History, Window, read_total
+from loopring_lab.progress import Watching, track
+from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
+from loopring_lab.query import (
+    Moment,
+    filter_trades,
+    near_market,
+    parse_account_id,
+    parse_utc,
+    validate_trade_query,
+)
+from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import Transport
+from loopring_lab.transport import Outcome, Params, Transport
 
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
 NO_MARKET, NO_ACCOUNT = 100001, 104003
+UPDATE_REQUEST = 2
+"""The relayer's number for key updates, where it is asked for fees."""
 
 
-class Client(Accounts):
+class Client:
     """One relayer's answers as DataFrames; made by `connect`.
 
     Parameters
@@ -203,13 +228,13 @@ class Client(Accounts):
         >>> len(trades), trades["fee"].dtype
         (100, decimal256(37, 18)[pyarrow])
         """
-        checked(account_id, order_hash, fill_type, limit)
-        account_id = None if account_id is None else number("account_id", account_id)
+        validate_trade_query(account_id, order_hash, fill_type, limit)
+        account_id = None if account_id is None else parse_account_id(account_id)
         self._without_prefix(market, prefixes)
-        start, end = utc("since", since), utc("until", until)
+        start, end = parse_utc("since", since), parse_utc("until", until)
         query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
         query |= {"orderHash": order_hash} if order_hash else {}
-        wanted = Wanted(None if end else limit, None if start is None else int(start.timestamp() * 1000))
+        wanted = Window(None if end else limit, None if start is None else int(start.timestamp() * 1000))
         types = FILL_TYPES if fill_type is None else (fill_type,)
         bodies: dict[str, list[bytes]] = {}
         seen: set[int] = set()
@@ -228,7 +253,7 @@ class Client(Accounts):
             ten_members=ten_members,
         )
         frame.attrs["fee_token"] = fee_token
-        return self._labelled(chosen(frame, start, end, limit))
+        return self._labelled(filter_trades(frame, start, end, limit))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Ask how many trades the relayer counts, without reading them.
@@ -258,16 +283,262 @@ class Client(Accounts):
         >>> client.count(10083), client.count(10083, "amm")
         (2495, 750)
         """
-        query: dict[str, str | int] = {"accountId": number("account_id", account_id), "offset": 0, "limit": 1}
+        query: dict[str, str | int] = {
+            "accountId": parse_account_id(account_id),
+            "offset": 0,
+            "limit": 1,
+        }
         query |= {"fillTypes": fill_type} if fill_type else {}
-        return total(self._transport.get("/user/trades", query, keyed=True), "count")
+        return read_total(self._transport.get("/user/trades", query, keyed=True), "count")
+
+    def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
+        """Read an account; no API key is needed.
+
+        Parameters
+        ----------
+        account_id : int, optional
+            Its number.
+        owner : str, optional
+            Or its owner's address.
+
+        Returns
+        -------
+        Account
+            As it is now.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer knows no such account, cannot be reached, or answers something else.
+        LabError
+            Neither or both are given.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect().account(10083).frozen
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        False
+        """
+        if (account_id is None) == (owner is None):
+            raise LabError("account: give account_id=, or owner=, and not both.")
+        asked: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
+        account = read_account(self._transport.get("/account", asked))
+        self._seen[account.x, account.y] = account.account_id
+        return account
+
+    def exchange(self) -> Exchange:
+        """Ask which exchange the relayer works for.
+
+        Returns
+        -------
+        Exchange
+            Address and chain id.
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect().exchange().chain_id
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        1
+        """
+        return read_exchange(self._transport.get("/exchange/info"))
+
+    def update_fee(self, account_id: int) -> pd.DataFrame:
+        """Ask what an update of the key costs.
+
+        Parameters
+        ----------
+        account_id : int
+            Whose key.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Index ``fee_token``, a row for each token the fee can be paid in: ``token_id``, ``fee`` (units of
+            the token, `AMOUNT`), ``discount`` (float, as the relayer says it; not applied here).
+
+        Raises
+        ------
+        RelayerError, TransportError, UnexpectedAnswer
+            The relayer refuses, cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.show(lab.connect().update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        fee_token           fee
+        ETH        0.000019 ETH
+        USDC          0.07 USDC
+        """
+        asked: Params = {
+            "accountId": parse_account_id(account_id),
+            "requestType": UPDATE_REQUEST,
+        }
+        fees = read_fees(self._transport.get("/user/offchainFee", asked, keyed=True)).set_index("fee_token")
+        listed = self.tokens().reindex(fees.index)
+        unknown = fees.index[listed["token_id"].isna()].to_list()
+        if unknown:
+            hint = "This relayer does not list the tokens it takes fees in."
+            raise UnexpectedAnswer("fees", expected="listed tokens", got=", ".join(unknown), hint=hint)
+        amounts = to_units(fees["fee"], listed["decimals"].astype(int).to_numpy())
+        return fees.assign(token_id=listed["token_id"].astype(int), fee=amounts)[
+            ["token_id", "fee", "discount"]
+        ]
+
+    def api_key(self, l2_key: L2Key, account_id: int | None = None) -> SecretText:
+        """Ask for an account's API key; the request is signed with the account's current L2 key.
+
+        Parameters
+        ----------
+        l2_key : L2Key
+            The account's current key, from `protocol.l2_key` or `KeyUpdate.l2_key`.
+        account_id : int, optional
+            Whose; may be left out after this client has read the account that carries the key.
+
+        Returns
+        -------
+        SecretText
+            Give it to `with_api_key`. It shows itself as ``<hidden>``; ``key[:]`` is the text, to be kept in
+            LOOPRING_API_KEY, not in a notebook.
+
+        Raises
+        ------
+        RelayerError
+            Code 104005 where the key is not the account's current one.
+        TransportError, UnexpectedAnswer
+            The relayer cannot be reached, or answers something else.
+        LabError
+            `l2_key` is no key, or the account is not known.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     lab.connect(relayer.base_url).api_key(relayer.l2_key(10083), 10083)
+        <hidden>
+        """
+        key = _key(l2_key)
+        del l2_key
+        if key is None:
+            raise LabError("api_key: expected an L2Key. Make one with lab.protocol.l2_key(signature).")
+        if account_id is None:
+            account_id = self._seen.get((f"{key.x:#066x}", f"{key.y:#066x}"))
+        if account_id is None:
+            raise LabError("api_key: which account carries this key is not known. Give account_id=.")
+        asked = {"accountId": parse_account_id(account_id)}
+        message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", asked)
+        signature = SecretText(sign_request(key.secret, message))
+        return read_api_key(self._transport.get("/apiKey", asked, signature=signature))
+
+    def with_api_key(self, api_key: str) -> Self:
+        """Return this client with another API key, such as the one that a new L2 key was given.
+
+        Parameters
+        ----------
+        api_key : str
+            From `api_key`, or any other.
+
+        Returns
+        -------
+        Client
+            Another one, with the same connections and pacing; this one keeps its key.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> lab.connect("https://relayer.example").with_api_key("not shown again")
+        Client(https://relayer.example)
+        """
+        twin = copy.copy(self)
+        twin._transport = self._transport.with_key(hide(api_key))
+        return twin
+
+    def update_account(self, body: Mapping[str, Any]) -> Submission:
+        """Send an update of a key as it is, once; `KeyUpdate` makes the body and takes better care.
+
+        Parameters
+        ----------
+        body : mapping
+            As `KeyUpdate.body` makes it; ``ecdsaSignature`` is sent as ``X-API-SIG`` too.
+
+        Returns
+        -------
+        Submission
+            The relayer's answer. It says that the update was taken, not that it is done.
+
+        Raises
+        ------
+        RelayerError
+            The relayer refuses.
+        TransportError, UnexpectedAnswer
+            No usable answer arrived: the update may have been taken all the same.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
+        ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
+        ...     client.update_account(update.body()).status
+        'received'
+        """
+        outcome = self._send_update(body)
+        if outcome.error:
+            raise outcome.error
+        return read_submission(outcome.body)
+
+    def update_status(self, account_id: int, update_hash: str) -> Submission | None:
+        """Ask how an update goes; the account itself, see `account`, tells most of it.
+
+        Parameters
+        ----------
+        account_id : int
+            Whose key.
+        update_hash : str
+            From the answer to the update.
+
+        Returns
+        -------
+        Submission or None
+            With the reason where the update failed; None where the relayer does not list it.
+
+        Raises
+        ------
+        RelayerError
+            The relayer does not tell; `NotAuthorized` where the API key is missing or no longer accepted.
+        TransportError, UnexpectedAnswer
+            The relayer cannot be reached, or answers something else.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> print(lab.connect().update_status(10083, "0x" + 64 * "0"))
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        None
+        """
+        asked: Params = {"accountId": parse_account_id(account_id)}
+        return read_progress(self._transport.get("/user/updateInfo", asked, keyed=True), update_hash)
+
+    def _send_update(self, body: Mapping[str, Any]) -> Outcome:
+        signature = hide(body.get("ecdsaSignature")) or ""
+        sent = SecretBytes(json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False).encode())
+        return self._transport.post("/account", sent, signature=signature)
 
     def _history(
         self,
         query: dict[str, str | int],
         market: str | None,
         prefixes: tuple[str, ...],
-        wanted: Wanted,
+        wanted: Window,
         progress: Watching,
         before: int,
     ) -> tuple[list[bytes], set[int]]:
@@ -286,7 +557,7 @@ class Client(Accounts):
                 page = asked | {"offset": offset, "limit": PAGE}
                 return self._transport.get("/user/trades", page, keyed=True)
 
-            with told(label, progress, before + len(found)) as report, self._suggesting(market):
+            with track(label, progress, before + len(found)) as report, self._suggesting(market):
                 history = History(fetch, label, report)
                 bodies += history.read(wanted)
                 found |= history.identities
@@ -318,14 +589,19 @@ class Client(Accounts):
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
         found = tables.tokens(self._transport.get("/exchange/tokens"))
-        completion.offer("token", found.index)
+        completion.register_names("token", found.index)
         return found
 
     @functools.cached_property
     def _markets(self) -> pd.DataFrame:
         found = tables.markets(self._transport.get("/mix/markets"), self._tokens)
-        completion.offer("market", found.index)
+        completion.register_names("market", found.index)
         return found
+
+    @functools.cached_property
+    def _seen(self) -> dict[tuple[str, str], int]:
+        """Accounts read so far, by their public key."""
+        return {}
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()
@@ -341,3 +617,8 @@ def _disjoint(both: set[int]) -> None:
             got=f"{len(both)} fills as both",
             hint="This relayer does not tell fill types apart: read one of them, with fill_type=.",
         )
+
+
+def _key(value: object) -> L2Key | None:
+    """Return a key; None, not an error, so that no traceback has a frame with what stands in its place."""
+    return value if isinstance(value, L2Key) else None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["matching", "offer"]
+__all__ = ["complete_name", "register_names"]
 
 TOKENS = ("token", "base", "quote", "fee_token")
 NAMED = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
@@ -16,41 +16,16 @@ VALUED = re.compile(r"""\bin_token\([^()"']*,\s*["']([^"'\n]*)$""")
 _offered: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 
 
-def offer(kind: str, names: Iterable[str]) -> None:
-    """Remember names, and let IPython complete them if it runs.
-
-    Parameters
-    ----------
-    kind : {'market', 'token'}
-        What they name.
-    names : iterable of str
-        Of markets or tokens.
-    """
+def register_names(kind: str, names: Iterable[str]) -> None:
+    """Remember names, and let IPython complete them if it runs."""
     _offered[kind].update(dict.fromkeys(names))
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None and _matcher not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_matcher)
 
 
-def matching(code: str) -> tuple[str, list[str]]:
-    """Find the names that the text before the cursor can be completed to.
-
-    Parameters
-    ----------
-    code : str
-        The line up to the cursor, such as ``client.trades(market="LRC``.
-
-    Returns
-    -------
-    tuple of str and list of str
-        What is typed of the name, and the names that begin so, in any case; none where no name is expected.
-
-    Examples
-    --------
-    >>> offer("market", ["ONE-ETH", "TWO-ETH"])
-    >>> matching('client.trades(market="on')
-    ('on', ['ONE-ETH'])
-    """
+def complete_name(code: str) -> tuple[str, list[str]]:
+    """Find the names that the text before the cursor can be completed to."""
     named, valued = NAMED.search(code), VALUED.search(code)
     if named:
         kind, typed = "token" if named[1] in TOKENS else "market", named[2]
@@ -64,7 +39,7 @@ def matching(code: str) -> tuple[str, list[str]]:
 def _matcher(context: Any) -> Any:
     from IPython.core.completer import SimpleCompletion
 
-    typed, names = matching(context.line_with_cursor[: context.cursor_position])
+    typed, names = complete_name(context.line_with_cursor[: context.cursor_position])
     return {
         "completions": [SimpleCompletion(text=name, type="name") for name in names],
         "matched_fragment": typed,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.hidden import hide
+from loopring_lab.redaction import hide
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+
 
 DEFAULT_RATE = 5.0
 
@@ -76,7 +77,7 @@ def connect(
     relayer = _embedded(folder, _contents(folder) if folder else ())
     if folder is None:
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
-    elif halves := _halves(folder):
+    elif halves := _missing_fill_types(folder):
         print(f"{relayer.source}: {halves}")  # noqa: T201
     transport = Transport(
         relayer.base_url, api_key=relayer.api_key, rate=None, timeout=timeout, proxies=False
@@ -91,7 +92,7 @@ def _contents(folder: Path) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in seen)
 
 
-def _halves(folder: Path) -> str:
+def _missing_fill_types(folder: Path) -> str:
     """Say that accounts have a file for one fill type only: what is in no file counts as no trade."""
     saved = {tuple(path.stem.split("-")) for path in (folder / "trades").glob("*.json")}
     accounts = {account for account, _ in saved}

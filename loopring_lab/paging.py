@@ -25,32 +25,23 @@ Fetch = Callable[[int], bytes]
 Steps = Generator[range, list[list[Any]], None]
 
 
-class Wanted(NamedTuple):
+class Window(NamedTuple):
     """How much of a history is asked for: rows, and the oldest moment in milliseconds."""
 
     limit: int | None = None
     since: int | None = None
 
 
-EVERYTHING = Wanted()
+EVERYTHING = Window()
 
 
-class Course:
+class PageScheduler:
     """Decides which pages of one filter of the trades endpoint to read next; reads nothing itself.
 
     The relayer documents no order and no snapshot: while pages are read, rows may be added and move others
     to later pages. So rows are counted by identity and the read ends when they are as many as the relayer
     counts in its latest answer. Both ends are read again first, then everything. What is held from earlier
     readings is not read again, as long as the count is reached without it.
-
-    Parameters
-    ----------
-    name : str
-        For error messages.
-    held : set of int
-        ``hash((id, side, order hash))`` of each row held from earlier readings.
-    gone : int
-        How many more were held than the relayer counted, when everything was last read.
     """
 
     def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
@@ -76,25 +67,8 @@ class Course:
         """Hashes of the identities (id, side, order hash) of this reading."""
         return frozenset(self._identities)
 
-    def steps(self, wanted: Wanted = EVERYTHING) -> Steps:
-        """Say what to read, wave by wave.
-
-        Parameters
-        ----------
-        wanted : Wanted
-            A part is read only as long as the relayer gives rows newest first; otherwise everything is.
-
-        Yields
-        ------
-        range
-            Offsets of pages to read, in any order, each body to be given to `take`; the generator is then
-            sent the rows of each page, in order of the offsets.
-
-        Raises
-        ------
-        IncompleteHistory
-            The relayer counts other rows than it hands out.
-        """
+    def steps(self, wanted: Window = EVERYTHING) -> Steps:
+        """Say what to read, wave by wave."""
         [first] = yield range(0, PAGE, PAGE)
         self._most = MAX_READINGS * (self.total // PAGE + 10)
         if self._held and self.complete and self.total > PAGE and not _descends(first):
@@ -109,21 +83,10 @@ class Course:
         yield from self._everything()
 
     def take(self, body: bytes) -> list[Any]:
-        """Count the rows of a page.
-
-        Parameters
-        ----------
-        body : bytes
-            What the relayer answered.
-
-        Returns
-        -------
-        list
-            Its rows; an `UnexpectedAnswer` is raised where it is not a page of trades.
-        """
+        """Count the rows of a page."""
         answer = wire.parse(body, self._name)
         rows = wire.page_rows(answer, self._name)
-        self.total = max(self.total, total(answer, self._name))
+        self.total = max(self.total, read_total(answer, self._name))
         self._contents.update(map(_content, rows))
         found = set(map(_identity, rows))
         self._identities |= found
@@ -136,7 +99,7 @@ class Course:
         """Rows still to be found, going by what was held and counted before."""
         return self.total + self._gone - self.known
 
-    def _beside_held(self, wanted: Wanted, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
+    def _beside_held(self, wanted: Window, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
         """Read what came before the rows held, then what comes behind them."""
         offset, wave = PAGE, 1
         while not self.complete and offset < self.total and not self._meets_held(rows):
@@ -155,7 +118,7 @@ class Course:
                 return True
         return self.complete or (yield from self._ends(counted))
 
-    def _newest(self, wanted: Wanted, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
+    def _newest(self, wanted: Window, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
         """Read on from the newest rows; False where that does not lead to an answer to be trusted."""
         moments: list[int] = []
         offset, wave = PAGE, max(1, -(-(wanted.limit or 0) // PAGE) - 1)
@@ -221,44 +184,16 @@ class Course:
         )
 
 
-class History(Course):
-    """Reads one filter of the trades endpoint until nothing is missing.
-
-    Parameters
-    ----------
-    fetch : callable
-        Gives the body of the page at an offset.
-    name : str
-        For error messages.
-    progress : callable
-        Told the number of rows held and the number expected, after every page.
-    """
+class History(PageScheduler):
+    """Reads one filter of the trades endpoint until nothing is missing."""
 
     def __init__(self, fetch: Fetch, name: str, progress: Progress = lambda held, expected: None) -> None:
         super().__init__(name)
         self._fetch, self._progress = fetch, progress
         self.bodies: list[bytes] = []
 
-    def read(self, wanted: Wanted = EVERYTHING) -> list[bytes]:
-        """Read the history, or as much of its newest end as is wanted.
-
-        Parameters
-        ----------
-        wanted : Wanted
-            A part is read only as long as the relayer gives rows newest first; otherwise everything is.
-
-        Returns
-        -------
-        list of bytes
-            Bodies of pages, in no order, rows possibly repeated.
-
-        Raises
-        ------
-        IncompleteHistory
-            The relayer counts other rows than it hands out.
-        UnexpectedAnswer
-            An answer is not a page of trades.
-        """
+    def read(self, wanted: Window = EVERYTHING) -> list[bytes]:
+        """Read the history, or as much of its newest end as is wanted."""
         begin, steps = time.monotonic(), self.steps(wanted)
         rows = [self._keep(self._fetch(offset)) for offset in next(steps)]
         workers = WORKERS if time.monotonic() - begin > QUICK else FEW_WORKERS
@@ -284,26 +219,8 @@ class History(Course):
         return [rows[offset] for offset in offsets]
 
 
-def total(page: wire.Page, name: str) -> int:
-    """Take the number of rows a relayer counts out of a page.
-
-    Parameters
-    ----------
-    page : bytes, str or mapping
-        An answer of the trades endpoint.
-    name : str
-        For error messages.
-
-    Returns
-    -------
-    int
-        ``totalNum``.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        It is not a number of rows.
-    """
+def read_total(page: wire.Page, name: str) -> int:
+    """Take the number of rows a relayer counts out of a page."""
     answer = wire.parse(page, name)
     told = answer.get("totalNum") if isinstance(answer, Mapping) else None
     number = decimal(str(told))

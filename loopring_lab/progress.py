@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Progress", "Watching", "bar", "told"]
+__all__ = ["Progress", "Watching", "bar", "track"]
 
 Progress = Callable[[int, int], None]
 """Told how much there is, and how much is expected; what it raises ends the read."""
@@ -17,22 +17,7 @@ Watching = bool | Progress | None
 
 @contextmanager
 def bar(label: str, progress: bool | None, **how: Any) -> Iterator[Any]:
-    """Show a progress bar, from the first second on.
-
-    Parameters
-    ----------
-    label : str
-        What is under way.
-    progress : bool or None
-        True shows it at once and leaves it, False shows none; None shows none under CI.
-    **how
-        Further arguments of tqdm.
-
-    Yields
-    ------
-    tqdm.tqdm or None
-        The bar.
-    """
+    """Show a progress bar, from the first second on."""
     if progress is False or (progress is None and any(map(os.environ.get, ("CI", "TQDM_DISABLE")))):
         yield None
         return
@@ -43,23 +28,8 @@ def bar(label: str, progress: bool | None, **how: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def told(label: str, progress: Watching, before: int = 0) -> Iterator[Progress]:
-    """Tell of trades as they are read.
-
-    Parameters
-    ----------
-    label : str
-        What is read.
-    progress : bool, callable or None
-        A bar, or what is told.
-    before : int
-        Trades read before these; only a callable is told of them.
-
-    Yields
-    ------
-    callable
-        To be called with the trades held and expected.
-    """
+def track(label: str, progress: Watching, before: int = 0) -> Iterator[Progress]:
+    """Tell of trades as they are read."""
     if callable(progress):
         yield lambda held, expected: progress(before + held, before + expected)
         return

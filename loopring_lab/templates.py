@@ -20,19 +20,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
 
 
 class Template(NamedTuple):
-    """A bundled notebook.
-
-    Parameters
-    ----------
-    name : str
-        What to call it by: its file's name without the number, words joined by hyphens.
-    title : str
-        Its first heading.
-    path : Path
-        Where it is.
-    parameters : dict of str to object
-        What its first code cell sets.
-    """
+    """A bundled notebook."""
 
     name: str
     title: str
@@ -41,24 +29,7 @@ class Template(NamedTuple):
 
 
 def find_notebooks() -> tuple[Path, bool]:
-    """Find the notebooks that come with this package.
-
-    Returns
-    -------
-    tuple of Path and bool
-        Their folder, and whether it is that of a source tree (not to be copied from unasked).
-
-    Raises
-    ------
-    LabError
-        The package holds none.
-
-    Examples
-    --------
-    >>> folder, in_source_tree = find_notebooks()
-    >>> folder.name
-    'notebooks'
-    """
+    """Find the notebooks that come with this package."""
     package = Path(__file__).resolve().parent
     for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
         if folder.is_dir():
@@ -69,25 +40,7 @@ def find_notebooks() -> tuple[Path, bool]:
 
 
 def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
-    """Copy notebooks into a working folder; what is there already stays as it is.
-
-    Parameters
-    ----------
-    bundled : Path
-        Folder of the notebooks that come with the package.
-    folder : Path
-        Working folder, made if need be.
-
-    Returns
-    -------
-    list of str
-        Names of files kept that differ from the bundled ones, sorted.
-
-    Raises
-    ------
-    LabError
-        `folder` is a file.
-    """
+    """Copy notebooks into a working folder; what is there already stays as it is."""
     if folder.exists() and not folder.is_dir():
         raise LabError(f"{folder} is a file, not a folder to put notebooks in. Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,18 +55,7 @@ def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
 
 
 def templates() -> list[Template]:
-    """List the templates.
-
-    Returns
-    -------
-    list of Template
-        In the order of the notebooks.
-
-    Examples
-    --------
-    >>> [template.name for template in templates()][:2]
-    ['first-look', 'fee-analysis']
-    """
+    """List the templates."""
     folder, _ = find_notebooks()
     return [_read(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
 
@@ -121,30 +63,7 @@ def templates() -> list[Template]:
 def new(
     name: str, target: Path, parameters: Mapping[str, Any] | None = None, *, force: bool = False
 ) -> Template:
-    """Copy a template, without outputs, and fill in its parameters.
-
-    Parameters
-    ----------
-    name : str
-        Of a template.
-    target : Path
-        The notebook to write; folders on the way are made.
-    parameters : mapping of str to object, optional
-        Plain values for names that the template's first code cell sets; the others keep theirs. A relative
-        ``recording`` counts from here and is written as seen from the notebook.
-    force : bool
-        Whether to write over a file that is there.
-
-    Returns
-    -------
-    Template
-        The one copied.
-
-    Raises
-    ------
-    LabError
-        There is no such template or parameter, or a file is in the way.
-    """
+    """Copy a template, without outputs, and fill in its parameters."""
     template = _find(name)
     if target.suffix != ".ipynb":
         raise LabError(f"{target} does not end in .ipynb. Name a notebook to write, such as {name}.ipynb.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import email.utils
+import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,41 +20,47 @@ from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from urllib3.exceptions import NewConnectionError
 
-from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, TransportError
-from loopring_lab.hidden import SecretBytes, SecretText, hide
-from loopring_lab.refusals import BUSY, refusal
+from loopring_lab.errors import (
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    RelayerTimeout,
+    RelayerUnreachable,
+    TransportError,
+)
+from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.tables.wire import nests_too_deep
 
 MAX_BODY = 64 << 20
 MAX_CONNECTIONS = 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
+HINTS = {
+    100001: "Check the arguments against the relayer's documentation.",
+    100204: "The same request was sent before; ask for its outcome instead of sending it again.",
+    101001: "This address has no account here; check the owner's address.",
+    101002: "No such user; check the account id.",
+    102001: "The exchange address is not this relayer's; take it from the relayer you talk to.",
+    102021: "The nonce is stale; read the account again and rebuild the request.",
+    102024: "Choose a fee token that the relayer's fee list names.",
+    104001: "Give an API key: connect(base_url, api_key=...) or the environment variable LOOPRING_API_KEY.",
+    104002: "The API key is not accepted; get a fresh one, and mind that a key update voids the old one.",
+    104003: "No such account; check account_id.",
+    104004: "The signature is missing: the account's L2 key signs for an API key, its owner for an update.",
+    104005: "Sign with the account's newest L2 key for an API key, with its owner's wallet for an update.",
+    114001: "Choose a fee token that the relayer's fee list names.",
+    114002: "The maximum fee is below the relayer's; ask for the fee again and raise max_fee.",
+}
+BUSY = "The relayer is in trouble, not the request: try again later."
+_SLOWER = "Ask more slowly: connect(..., rate=...), or share one client between notebooks."
+_STRANGE = "This does not look like a relayer: check base_url, which ends before /api/v3."
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 Params = Mapping[str, str | int]
 
 
 class Transport:
-    """Sends requests to one relayer, paced for each endpoint.
-
-    Parameters
-    ----------
-    base_url : str
-        ``https://host[:port][/path]``, without ``/api/v3``.
-    api_key : str, optional
-        Sent as ``X-API-KEY``, to this host only, with requests that need it.
-    rate : float or None
-        Requests per second and endpoint; None for no limit.
-    timeout : float
-        Seconds to connect, and to wait for the next bytes.
-    attempts : int
-        How often a GET is tried before it is given up.
-    proxies : bool
-        Whether the environment's proxy settings are used.
-
-    Raises
-    ------
-    LabError
-        The address is not an http or https URL, or the rate is not above 0.
-    """
+    """Sends requests to one relayer, paced for each endpoint."""
 
     def __init__(
         self,
@@ -82,31 +90,7 @@ class Transport:
     def get(
         self, path: str, params: Params | None = None, *, keyed: bool = False, signature: str | None = None
     ) -> bytes:
-        """Send a GET, tried again where the failure may pass.
-
-        Parameters
-        ----------
-        path : str
-            Under ``/api/v3``.
-        params : mapping, optional
-            The query.
-        keyed : bool
-            Whether to send the API key.
-        signature : str, optional
-            Sent as ``X-API-SIG``.
-
-        Returns
-        -------
-        bytes
-            The body of a successful answer.
-
-        Raises
-        ------
-        RelayerError
-            The relayer refused; `RateLimited` and `NotAuthorized` for those refusals.
-        TransportError
-            No usable answer arrived, also after further attempts.
-        """
+        """Send a GET, tried again where the failure may pass."""
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(self._attempts),
             wait=_pause,
@@ -121,41 +105,13 @@ class Transport:
         return outcome.body
 
     def post(self, path: str, body: bytes, *, signature: str) -> Outcome:
-        """Send a POST once: it is never tried again by itself, and no redirect is followed.
-
-        Parameters
-        ----------
-        path : str
-            Under ``/api/v3``.
-        body : bytes
-            JSON, sent as it is.
-        signature : str
-            Sent as ``X-API-SIG``.
-
-        Returns
-        -------
-        Outcome
-            The body of a successful answer, or the error. Where ``lost`` is true the relayer may have taken
-            the request: the connection broke after sending, the time ran out, the answer is cut off or an
-            HTTP 5xx. Whether to send the same bytes again is for the caller to decide.
-        """
+        """Send a POST once: it is never tried again by itself, and no redirect is followed."""
         auth = _Secrets(None, hide(signature))
         del signature
         return self._once("POST", path, auth, data=SecretBytes(body))
 
     def with_key(self, api_key: str) -> Self:
-        """Return the same transport with another API key; connections and pacing are shared.
-
-        Parameters
-        ----------
-        api_key : str
-            Sent from now on.
-
-        Returns
-        -------
-        Transport
-            Another one; this one keeps its key.
-        """
+        """Return the same transport with another API key; connections and pacing are shared."""
         twin = copy.copy(self)
         twin._key = hide(api_key) or None
         return twin
@@ -196,15 +152,7 @@ class Outcome(NamedTuple):
 
 
 class Bucket:
-    """Lets requests through evenly spaced, 3.5 % below the rate, so that jitter on the way never exceeds it.
-
-    Parameters
-    ----------
-    rate : float or None
-        Requests per second; None lets everything through.
-    clock, sleep : callable
-        For tests.
-    """
+    """Spaces requests evenly, 3.5 % below the rate, so that jitter on the way never exceeds it."""
 
     def __init__(
         self,
@@ -268,7 +216,7 @@ def _read(response: requests.Response, what: str) -> Outcome:
         message = f"{what}: the relayer points to another address, which is not followed. Check base_url."
         return Outcome(error=TransportError(message))
     status, body = response.status_code, bytes(gathered)
-    error = refusal(status, body, what)
+    error = relayer_error(status, body, what)
     if error:
         return Outcome(
             error=error,
@@ -280,6 +228,41 @@ def _read(response: requests.Response, what: str) -> Outcome:
         message = f"{what}: the answer breaks off after {len(body)} bytes{_also(what)}. {BUSY}"
         return Outcome(error=TransportError(message), passing=True, lost=True)
     return Outcome(body)
+
+
+def relayer_error(status: int, body: bytes, what: str) -> RelayerError | None:
+    """Tell whether an answer is a refusal, in any of the shapes relayers use."""
+    if status < 400 and b'"resultInfo"' not in body[:4096] and b'"code"' not in body[:256]:
+        return None
+    code, message = _reason(body)
+    if status < 400 and not code:
+        return None
+    said = f"{what}: {message or 'refused without a reason'}"
+    if status == 429:
+        return RateLimited(said, status=status, code=code, hint=_SLOWER)
+    hint = HINTS.get(code or 0) or (BUSY if status >= 500 else _STRANGE if message is None else HINTS[100001])
+    if code in (104001, 104002) or status in (401, 403):
+        return NotAuthorized(said, status=status, code=code, hint=HINTS.get(code or 0, HINTS[104002]))
+    return RelayerError(said, status=status, code=code, hint=hint)
+
+
+def _reason(body: bytes) -> tuple[int | None, str | None]:
+    try:
+        answer = None if nests_too_deep(body) else json.loads(body)
+    except ValueError:
+        return None, None
+    info = answer.get("resultInfo", answer) if isinstance(answer, dict) else None
+    if not isinstance(info, dict):
+        return None, None
+    code, message = info.get("code"), info.get("message", info.get("msg"))
+    number = int(str(code)) if re.fullmatch(r"-?\d{1,9}", str(code)) else None
+    return number, _printable(message)
+
+
+def _printable(message: Any) -> str | None:
+    if not isinstance(message, str):
+        return None
+    return "".join(letter if letter.isprintable() else "?" for letter in message[:300])
 
 
 def _failure(error: requests.RequestException, what: str, timeout: float, base_url: str) -> Outcome:

@@ -6,14 +6,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from scripted import Answer, Asked, scripted
-from updating_desk import ACCOUNT, Desk, desk
+from support.key_update_desk import ACCOUNT, Desk, desk
+from support.scripted_server import Answer, Asked, scripted
 
 from loopring_lab import protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.hidden import SecretText
-from loopring_lab.sheet import Line, Sheet
+from loopring_lab.preview import Line, Sheet
+from loopring_lab.redaction import SecretText
 from loopring_lab.transport import Transport
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from making import whole
+from support.wire_rows import whole
 
 from loopring_lab.amounts import AMOUNT, LIMIT, fit, to_float, to_smallest, to_units, total
 from loopring_lab.errors import AmountError, LabError

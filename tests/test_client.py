@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import requests
-from making import whole
 from pandas.testing import assert_frame_equal
-from scripted import Answer, Asked, scripted
+from support.scripted_server import Answer, Asked, scripted
+from support.wire_rows import whole
 
 import loopring_lab as lab
 from loopring_lab import tables

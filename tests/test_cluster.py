@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from engines_at_hand import collected, quietly
-from odd_trades import many
+from support.engines import collected, quietly
+from support.trade_histories import many
 
 import loopring_lab as lab
 from loopring_lab.engines import portable

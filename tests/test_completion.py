@@ -69,7 +69,7 @@ def test_tokens_complete(shell: InteractiveShell, client: lab.Client, code: str)
     "code", ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="']
 )
 def test_elsewhere_nothing_is_offered(client: lab.Client, code: str) -> None:
-    assert completion.matching(code) == ("", [])
+    assert completion.complete_name(code) == ("", [])
 
 
 def test_the_completer_is_hooked_in_once(shell: InteractiveShell, client: lab.Client) -> None:

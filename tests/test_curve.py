@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopring_lab.hidden import Secret
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.curve import BASE, NEUTRAL, SUBGROUP_ORDER, A, D, P, Point
+from loopring_lab.redaction import Secret
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 

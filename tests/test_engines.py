@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import by_hand
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from engines_at_hand import (
+from hypothesis import given, settings
+from support import oracle
+from support.engines import (
     ENGINES,
     FAST,
     IN_MEMORY,
@@ -26,9 +27,8 @@ from engines_at_hand import (
     read_from,
     spark_session,
 )
-from hypothesis import given, settings
-from making import DECIMALS, SYMBOLS, row, tokens
-from odd_trades import Drawn, frame_of, histories, many
+from support.trade_histories import Drawn, frame_of, histories, many
+from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -40,7 +40,7 @@ ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0")
 BY = ["market", "fill_type", "role"]
 
 Ask = Callable[[Any], Any]
-ByHand = Callable[[pd.DataFrame], by_hand.Answer]
+ByHand = Callable[[pd.DataFrame], oracle.Answer]
 
 
 @functools.cache
@@ -55,94 +55,94 @@ def odd() -> pd.DataFrame:
     return frame
 
 
-def over(every: str, frame: pd.DataFrame) -> list[by_hand.Fill]:
-    return by_hand.fills_of(frame, every)
+def over(every: str, frame: pd.DataFrame) -> list[oracle.Fill]:
+    return oracle.fills_of(frame, every)
 
 
-def fills(frame: pd.DataFrame) -> list[by_hand.Fill]:
-    return by_hand.fills_of(frame)
+def fills(frame: pd.DataFrame) -> list[oracle.Fill]:
+    return oracle.fills_of(frame)
 
 
 SUMS: dict[str, tuple[Ask, ByHand]] = {
-    "summary": (lab.fees.summary, lambda f: by_hand.summary(fills(f), [])),
+    "summary": (lab.fees.summary, lambda f: oracle.summary(fills(f), [])),
     "summary by label": (
         lambda f: lab.fees.summary(f, by="label"),
-        lambda f: by_hand.summary(fills(f), ["label"]),
+        lambda f: oracle.summary(fills(f), ["label"]),
     ),
-    "summary by three": (lambda f: lab.fees.summary(f, BY), lambda f: by_hand.summary(fills(f), BY)),
+    "summary by three": (lambda f: lab.fees.summary(f, BY), lambda f: oracle.summary(fills(f), BY)),
     **{
         f"over_time every {every}": (
             lambda f, every=every: lab.fees.over_time(f, every, by="label"),
-            lambda f, every=every: by_hand.summary(over(every, f), ["period", "label"]),
+            lambda f, every=every: oracle.summary(over(every, f), ["period", "label"]),
         )
         for every in ("30s", "6h", "1d", "1w", "1mo", "1q", "1y")
     },
-    "breakdown": (lab.fills.breakdown, lambda f: by_hand.breakdown(fills(f), [])),
+    "breakdown": (lab.fills.breakdown, lambda f: oracle.breakdown(fills(f), [])),
     "breakdown by label": (
         lambda f: lab.fills.breakdown(f, by="label"),
-        lambda f: by_hand.breakdown(fills(f), ["label"]),
+        lambda f: oracle.breakdown(fills(f), ["label"]),
     ),
     "breakdown every 1w by side": (
         lambda f: lab.fills.breakdown(f, "1w", by=["side"]),
-        lambda f: by_hand.breakdown(over("1w", f), ["period", "side"]),
+        lambda f: oracle.breakdown(over("1w", f), ["period", "side"]),
     ),
-    "vwap": (lab.fills.vwap, lambda f: by_hand.vwap(fills(f), [])),
+    "vwap": (lab.fills.vwap, lambda f: oracle.vwap(fills(f), [])),
     "vwap every 1mo by label": (
         lambda f: lab.fills.vwap(f, by="label", every="1mo"),
-        lambda f: by_hand.vwap(over("1mo", f), ["period", "label"]),
+        lambda f: oracle.vwap(over("1mo", f), ["period", "label"]),
     ),
-    "orders": (lab.fills.orders, lambda f: by_hand.orders(fills(f))),
+    "orders": (lab.fills.orders, lambda f: oracle.orders(fills(f))),
     "tiers": (
         lambda f: lab.fees.tiers(f, by="label", tokens=tokens()),
-        lambda f: by_hand.tiers(fills(f), ["label"], UNITS),
+        lambda f: oracle.tiers(fills(f), ["label"], UNITS),
     ),
     "tiers every 1q": (
         lambda f: lab.fees.tiers(f, every="1q", tokens=tokens()),
-        lambda f: by_hand.tiers(over("1q", f), ["period"], UNITS),
+        lambda f: oracle.tiers(over("1q", f), ["period"], UNITS),
     ),
-    "size_profile": (lab.fills.size_profile, lambda f: by_hand.size_profile(fills(f), 10, [])),
+    "size_profile": (lab.fills.size_profile, lambda f: oracle.size_profile(fills(f), 10, [])),
     "size_profile by label": (
         lambda f: lab.fills.size_profile(f, 3, by="label"),
-        lambda f: by_hand.size_profile(fills(f), 3, ["label"]),
+        lambda f: oracle.size_profile(fills(f), 3, ["label"]),
     ),
     "schedule_check": (
         lambda f: lab.fees.schedule_check(f, 15),
-        lambda f: by_hand.above(fills(f), 15),
+        lambda f: oracle.above(fills(f), 15),
     ),
 }
 ROWS: dict[str, tuple[Ask, ByHand]] = {
     "with_tiers": (
         lambda f: lab.fees.with_tiers(f, tokens=tokens()),
-        lambda f: by_hand.with_tiers(fills(f), UNITS),
+        lambda f: oracle.with_tiers(fills(f), UNITS),
     ),
-    "in_token": (lambda f: lab.fees.in_token(f, "USDT"), lambda f: by_hand.in_token(fills(f), "USDT")),
-    "price_gap": (lab.fills.price_gap, lambda f: by_hand.price_gaps(fills(f), 60_000)),
+    "in_token": (lambda f: lab.fees.in_token(f, "USDT"), lambda f: oracle.in_token(fills(f), "USDT")),
+    "price_gap": (lab.fills.price_gap, lambda f: oracle.price_gaps(fills(f), 60_000)),
     "price_gap of any age": (
         lambda f: lab.fills.price_gap(f, tolerance=None),
-        lambda f: by_hand.price_gaps(fills(f), None),
+        lambda f: oracle.price_gaps(fills(f), None),
     ),
-    "all_in_cost": (lab.fills.all_in_cost, lambda f: by_hand.costs(fills(f), "next", 3_600_000)),
+    "all_in_cost": (lab.fills.all_in_cost, lambda f: oracle.costs(fills(f), "next", 3_600_000)),
     "all_in_cost, last": (
         lambda f: lab.fills.all_in_cost(f, "last", tolerance=None),
-        lambda f: by_hand.costs(fills(f), "last", None),
+        lambda f: oracle.costs(fills(f), "last", None),
     ),
 }
 SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
     "in_token by label": (
         lambda f: lab.fees.in_token(f, "ETH", by="label"),
-        lambda f: by_hand.in_token_summed(fills(f), "ETH", ["label"]),
+        lambda f: oracle.in_token_summed(fills(f), "ETH", ["label"]),
     ),
     "price_gap by label": (
         lambda f: lab.fills.price_gap(f, by=["label"]),
-        lambda f: by_hand.price_gaps_summed(fills(f), 60_000, ["label"]),
+        lambda f: oracle.price_gaps_summed(fills(f), 60_000, ["label"]),
     ),
     "all_in_cost by label and side": (
         lambda f: lab.fills.all_in_cost(f, "last", by=["label", "side"]),
-        lambda f: by_hand.costs_summed(fills(f), "last", 3_600_000, ["label", "side"]),
+        lambda f: oracle.costs_summed(fills(f), "last", 3_600_000, ["label", "side"]),
     ),
     "all_in_cost of all": (
         lambda f: lab.fills.all_in_cost(f, by=[]),
-        lambda f: by_hand.costs_summed(fills(f), "next", 3_600_000, []),
+        lambda f: oracle.costs_summed(fills(f), "next", 3_600_000, []),
     ),
 }
 IN_ORDER = ROWS | SUMMED_ROWS
@@ -154,7 +154,7 @@ ASKED = [(engine, name) for engine in ENGINES for name in SUMS if engine in FAST
 
 
 @functools.cache
-def counted_by_hand(question: str) -> by_hand.Answer:
+def counted_by_hand(question: str) -> oracle.Answer:
     return (SUMS | IN_ORDER)[question][1](odd())
 
 
@@ -168,7 +168,7 @@ def odd_on(engine: str) -> Any:
 
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
-    found = by_hand.plain(collected(quietly(SUMS[question][0], odd_on(engine))))
+    found = oracle.plain(collected(quietly(SUMS[question][0], odd_on(engine))))
     assert found == counted_by_hand(question)
     assert list(found[0]) == list(counted_by_hand(question)[0])
 
@@ -176,7 +176,7 @@ def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
 @pytest.mark.parametrize("question", IN_ORDER)
 @pytest.mark.parametrize("engine", IN_MEMORY)
 def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
-    found = by_hand.plain(collected(IN_ORDER[question][0](odd_on(engine))))
+    found = oracle.plain(collected(IN_ORDER[question][0](odd_on(engine))))
     expected = counted_by_hand(question)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
@@ -186,7 +186,7 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
 def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
     frame = frame_of([ETH_IN_USDT, *history])
     for question, (ask, count) in (SUMS | IN_ORDER).items():
-        found, expected = by_hand.plain(collected(ask(frame))), count(frame)
+        found, expected = oracle.plain(collected(ask(frame))), count(frame)
         names = expected[0] if expected else []
         assert [{name: row[name] for name in names} for row in found] == expected, question
 
@@ -199,7 +199,7 @@ def test_other_engines_say_how_to_collect_single_fills(engine: str, question: st
     hint = str(refused.value).rsplit(maxsplit=1)[1].rstrip(".")
     names = {"duckdb": "relation", "dask": "frame", "spark": "frame"}
     followed = quietly(eval, hint, {names[engine]: odd_on(engine)})
-    found = by_hand.plain(collected(ROWS[question][0](followed)))
+    found = oracle.plain(collected(ROWS[question][0](followed)))
     expected = counted_by_hand(question)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
@@ -249,7 +249,7 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
     trades = read_from(engine, parquet)
     for question in ("summary by label", "over_time every 1w", "tiers", "size_profile by label"):
-        found = by_hand.plain(collected(quietly(SUMS[question][0], trades)))
+        found = oracle.plain(collected(quietly(SUMS[question][0], trades)))
         assert found == counted_by_hand(question)
 
 
@@ -259,7 +259,7 @@ def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine: str, zone: str
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
     trades = on(engine, moved)
     for question in ("over_time every 1mo", "breakdown every 1w by side"):
-        assert by_hand.plain(collected(SUMS[question][0](trades))) == counted_by_hand(question)
+        assert oracle.plain(collected(SUMS[question][0](trades))) == counted_by_hand(question)
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
@@ -317,7 +317,7 @@ def huge(fees: list[int], engine: str) -> Any:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
     found = collected(quietly(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine)))
-    assert by_hand.plain(found)[0]["fee"] == (10**19 - 1) * 10**18
+    assert oracle.plain(found)[0]["fee"] == (10**19 - 1) * 10**18
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -351,5 +351,5 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
 """
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     engines = {"duckdb", "dask", "distributed", "polars", "pyspark", "deltalake"}
-    assert "loopring_lab.fills.gaps" in after
+    assert "loopring_lab.fills.prices" in after
     assert [engines & set(before), engines & set(after)] == [set(), set()]

@@ -8,18 +8,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import by_hand
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from chain import Settled, client_of, settled_of, trades_of
-from engines_at_hand import QUICK, collected, from_arrow, on
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import row, tokens
-from odd_trades import Drawn, frame_of, histories
 from pandas.testing import assert_frame_equal
+from support import oracle
+from support.engines import QUICK, collected, from_arrow, on
+from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.trade_histories import Drawn, frame_of, histories
+from support.wire_rows import row, tokens
 
 import loopring_lab as lab
 from loopring_lab.engines import portable
@@ -29,8 +29,8 @@ from loopring_lab.relayer import World
 UNIT = 10**18
 
 
-def answer(frame: Any) -> by_hand.Answer:
-    return by_hand.plain(collected(frame))
+def answer(frame: Any) -> oracle.Answer:
+    return oracle.plain(collected(frame))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
         fee = size * (price * 10 + more) // 10**9 * tier // 10_000
         drawn.append(("dex", row(size=str(size), price=f"{price}E-8", feeAmount=str(fee))))
     frame = frame_of(drawn)
-    fits = [by_hand.fitting(fill, 1) for fill in by_hand.fills_of(frame)]
+    fits = [oracle.fitting(fill, 1) for fill in oracle.fills_of(frame)]
     found = answer(lab.fees.with_tiers(frame, tokens=tokens()))
     for line, fill, tiers in zip(found, (sold[n % 1000] for n in frame["trade_id"]), fits, strict=True):
         assert fill[0] in (tiers or [])

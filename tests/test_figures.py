@@ -8,10 +8,10 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from looking import stacks
-from making import page, read, row
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from support.figures import stacks
+from support.wire_rows import page, read, row
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError

@@ -10,13 +10,13 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from looking import EXPONENT, note, overlapping, rendered, title, words
 from matplotlib.figure import Figure
+from support.figures import EXPONENT, note, overlapping, rendered, title, words
 
 import loopring_lab as lab
 from loopring_lab import figures
 from loopring_lab.errors import LabError
-from loopring_lab.figures import spans
+from loopring_lab.figures import time_axis
 
 Draw = Callable[..., Any]
 FIGURES: dict[str, tuple[Draw, dict[str, Any], str, str]] = {
@@ -177,7 +177,7 @@ def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
 def test_a_single_period_has_at_most_one_other_on_either_side(every: str, few: pd.DataFrame) -> None:
     for draw in (figures.fill_shares, figures.fee_tiers, figures.fee_rates):
         figure = draw(few.head(1), every=every)
-        periods = spans.timeline(lab.fills.breakdown(few.head(1), every)["period"], every, "a test")
+        periods = time_axis.timeline(lab.fills.breakdown(few.head(1), every)["period"], every, "a test")
         (start,), (length,) = periods.left, periods.width
         low, high = figure.axes[0].get_xlim()
         assert (start - low, high - start) == pytest.approx((length, 2 * length))

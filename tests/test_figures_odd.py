@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from looking import lines, note, overlapping, rendered, stacks, title, words
-from making import page, read, row
+from support.figures import lines, note, overlapping, rendered, stacks, title, words
+from support.wire_rows import page, read, row
 
 import loopring_lab as lab
 from loopring_lab import figures

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from looking import lines, note, rendered, stacks, title, words
-from making import page, read, row, whole
+from support.figures import lines, note, rendered, stacks, title, words
+from support.wire_rows import page, read, row, whole
 
 import loopring_lab as lab
 from loopring_lab import figures

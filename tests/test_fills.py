@@ -6,17 +6,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import by_hand
 import numpy as np
 import pandas as pd
 import pytest
-from chain import Settled, client_of, settled_of, trades_of
-from engines_at_hand import QUICK, collected, on
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import row
-from odd_trades import Drawn, frame_of, histories
 from pandas.testing import assert_frame_equal
+from support import oracle
+from support.engines import QUICK, collected, on
+from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.trade_histories import Drawn, frame_of, histories
+from support.wire_rows import row
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -24,8 +24,8 @@ from loopring_lab.errors import LabError
 UNIT = 10**18
 
 
-def answer(frame: Any) -> by_hand.Answer:
-    return by_hand.plain(collected(frame))
+def answer(frame: Any) -> oracle.Answer:
+    return oracle.plain(collected(frame))
 
 
 @pytest.fixture(scope="module")

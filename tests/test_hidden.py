@@ -13,8 +13,8 @@ from IPython.lib.pretty import pretty
 
 from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
-from loopring_lab.hidden import Secret, SecretBytes, SecretText, hide
 from loopring_lab.protocol import curve
+from loopring_lab.redaction import Secret, SecretBytes, SecretText, hide
 
 SIGNATURE = "0x" + "5a" * 31 + "11" + "3c" * 32 + "1b"
 KEY = protocol.l2_key(SIGNATURE)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import requests
 from eth_account import Account as Wallet
-from scripted import Answer, Asked, scripted
-from updating_desk import ACCOUNT, NOW, UNTIL, Desk, desk, personally, typed
+from support.key_update_desk import ACCOUNT, NOW, UNTIL, Desk, desk, personally, typed
+from support.scripted_server import Answer, Asked, scripted
 
 import loopring_lab as lab
 from loopring_lab import protocol

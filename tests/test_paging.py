@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import page, row
+from support.wire_rows import page, row
 
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Wanted
+from loopring_lab.paging import PAGE, History, Window
 
 Rows = list[list[Any]]
 
@@ -37,7 +37,7 @@ class Ledger:
             return answer
 
 
-def read(ledger: Callable[[int], bytes], wanted: Wanted | None = None) -> set[str]:
+def read(ledger: Callable[[int], bytes], wanted: Window | None = None) -> set[str]:
     bodies = History(ledger, "trades").read(*[wanted] if wanted else [])
     return {members[1] for body in bodies for members in json.loads(body)["trades"]}
 
@@ -135,11 +135,11 @@ def test_an_answer_that_is_no_page_is_refused(body: bytes, said: str) -> None:
 
 def test_the_newest_rows_take_only_their_pages() -> None:
     ledger = Ledger([fill(number) for number in reversed(range(1_000))])
-    newest = read(ledger, Wanted(limit=120))
+    newest = read(ledger, Window(limit=120))
     assert {str(number) for number in range(880, 1_000)} <= newest
     assert ledger.requests <= 3
     ledger.requests = 0
-    recent = read(ledger, Wanted(since=1_000 + 700))
+    recent = read(ledger, Window(since=1_000 + 700))
     assert {str(number) for number in range(700, 1_000)} <= recent
     assert ledger.requests < 20
 
@@ -149,7 +149,7 @@ def test_without_newest_first_everything_is_read(order: str) -> None:
     rows = [fill(number) for number in range(400)]
     if order == "shuffled":
         random.Random(1).shuffle(rows)
-    assert len(read(Ledger(rows), Wanted(limit=10))) == 400
+    assert len(read(Ledger(rows), Window(limit=10))) == 400
 
 
 def test_an_error_of_one_page_is_the_error_of_the_read() -> None:

@@ -5,17 +5,17 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from making import page, read, row, tokens
+from support.wire_rows import page, read, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
-from loopring_lab.amounts.readable import number, show
+from loopring_lab.amounts.display import format_amount, show
 
 
 @given(st.integers(-(10**37) + 1, 10**37 - 1))
 def test_a_number_keeps_every_digit_that_counts(smallest: int) -> None:
     exact = Decimal(smallest).scaleb(-18)
-    text = number(exact)
+    text = format_amount(exact)
     assert Decimal(text.replace(",", "")) == exact
     assert "E" not in text
     assert "." not in text or text[-1] not in "0."

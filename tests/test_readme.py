@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pictures import PICTURES, drawn
+from tools.pictures import PICTURES, drawn
 
 import loopring_lab as lab
 

@@ -12,7 +12,7 @@ import pytest
 from eth_account import Account as Wallet
 from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
-from updating_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
 
 import loopring_lab as lab
 from loopring_lab import protocol

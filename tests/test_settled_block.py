@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from chain import Settled, client_of, settled_of, trades_of
-from making import whole
+from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.wire_rows import whole
 
 import loopring_lab as lab
 

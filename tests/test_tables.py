@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from making import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 from pandas.testing import assert_frame_equal
+from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 
 from loopring_lab import tables
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
-from loopring_lab.refusals import refusal
 from loopring_lab.tables import rows, wire
-from loopring_lab.tables.lookup import Listing
+from loopring_lab.tables.listings import MarketLookup
+from loopring_lab.transport import relayer_error
 
 COLUMNS = [
     "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",
@@ -55,7 +55,7 @@ def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
 @given(histories(numbers=True))
 def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
     text = [json.dumps({"totalNum": len(rows_), "trades": [members]}).encode() for members in rows_]
-    listing = Listing(tokens(), markets())
+    listing = MarketLookup(tokens(), markets())
     for one in text:
         fast, slow = wire.read([one]), wire.read([one], fast=False)
         assert fast.columns.equals(slow.columns)
@@ -381,7 +381,7 @@ def test_absurd_nesting_is_refused_before_it_is_parsed(text: bytes) -> None:
 
     with pytest.raises(UnexpectedAnswer, match="got brackets nested over 500 deep"):
         read(text)
-    assert refusal(400, text, "GET /x") is not None
+    assert relayer_error(400, text, "GET /x") is not None
 
 
 def test_a_history_in_one_long_page_is_not_nested_too_deep() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import Answer, Asked, Script, scripted
+from support.scripted_server import Answer, Asked, Script, scripted
 
 from loopring_lab import transport
 from loopring_lab.errors import (
@@ -20,8 +20,7 @@ from loopring_lab.errors import (
     RelayerUnreachable,
     TransportError,
 )
-from loopring_lab.refusals import HINTS, refusal
-from loopring_lab.transport import Bucket, Transport
+from loopring_lab.transport import HINTS, Bucket, Transport, relayer_error
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 
@@ -140,7 +139,7 @@ def test_code_0_is_no_refusal() -> None:
     "body", [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"]
 )
 def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -> None:
-    error = refusal(status, body, "GET /x")
+    error = relayer_error(status, body, "GET /x")
     assert (error is None) == (status < 400)
     if error:
         assert (error.status, error.code) == (status, None)
@@ -149,11 +148,11 @@ def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -
 
 @given(st.integers(400, 599), st.binary(max_size=200))
 def test_no_error_body_breaks_the_reader(status: int, body: bytes) -> None:
-    assert isinstance(refusal(status, body, "GET /x"), RelayerError)
+    assert isinstance(relayer_error(status, body, "GET /x"), RelayerError)
 
 
 def test_unprintable_reasons_are_cleaned_and_cut() -> None:
-    error = refusal(400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x")
+    error = relayer_error(400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x")
     assert error
     assert "\x1b" not in error.message
     assert len(error.message) < 320

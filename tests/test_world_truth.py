@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import loopring_lab as lab
-from loopring_lab.relayer.facts import MARKETS
+from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
 ACCOUNTS = [10083, 11519, 58344]

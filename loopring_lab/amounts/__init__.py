@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.readable import show
+from loopring_lab.amounts.display import show
 from loopring_lab.amounts.scaling import (
     WHOLE,
     Name,
@@ -23,9 +23,9 @@ from loopring_lab.amounts.scaling import (
     as_series,
     by_decimals,
     check_decimals,
-    culprit,
+    first_failure,
     is_exact,
-    limit,
+    range_of,
     rescaled,
     scale,
     whole_numbers,
@@ -195,10 +195,10 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
     try:
         return as_series(array.cast(dtype.pyarrow_dtype), amounts.index, amounts.name)
     except pa.ArrowInvalid:
-        position, value = culprit(array, lambda part: part.cast(dtype.pyarrow_dtype))
+        position, value = first_failure(array, lambda part: part.cast(dtype.pyarrow_dtype))
         where = f"{amounts.name!r} at {amounts.index[position]!r}"
         raise AmountError(
-            f"{where}: {value:f} does not fit {limit(dtype.pyarrow_dtype)}. Use a wider dtype."
+            f"{where}: {value:f} does not fit {range_of(dtype.pyarrow_dtype)}. Use a wider dtype."
         ) from None
 
 

@@ -25,35 +25,13 @@ _EXACT = Context(prec=120)
 
 
 def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: Name) -> pa.Array:
-    """Scale smallest units to units.
-
-    Parameters
-    ----------
-    numbers : pyarrow.Array of decimal256(76, 0), shape (n,)
-        Smallest units.
-    decimals : numpy.ndarray of int64, shape (n,)
-        Decimals of each value's token; -1 where they are unknown.
-    to : pyarrow.DataType
-        The decimal type wanted.
-    token : str or callable
-        Name for error messages; a callable is given the position of the value.
-
-    Returns
-    -------
-    pyarrow.Array, shape (n,)
-        Units, null where the value is null or its decimals are unknown.
-
-    Raises
-    ------
-    AmountError
-        A value does not fit, or decimals are out of 0 to 30.
-    """
+    """Scale smallest units to units."""
     check_decimals(decimals[decimals >= 0], token)
 
     def scaled(part: pa.Array, places: int) -> pa.Array:
-        return lowered(rescaled(part, pa.decimal256(76, places)), to)
+        return reduce_scale(rescaled(part, pa.decimal256(76, places)), to)
 
-    return by_decimals(numbers, decimals, scaled, token, lambda places: f"does not fit {limit(to)}")
+    return by_decimals(numbers, decimals, scaled, token, lambda places: f"does not fit {range_of(to)}")
 
 
 def by_decimals(
@@ -71,9 +49,9 @@ def by_decimals(
         try:
             parts.append(change(part, places))
         except pa.ArrowInvalid:
-            at, value = culprit(part, lambda one, places=places: change(one, places))  # type: ignore[misc]
+            at, value = first_failure(part, lambda one, places=places: change(one, places))  # type: ignore[misc]
             raise AmountError(
-                f"{named(token, at)}, value {at}: {value:f} with {places} decimals {why(places)}. "
+                f"{label_of(token, at)}, value {at}: {value:f} with {places} decimals {why(places)}. "
                 "It is not rounded: pass a wider dtype, or leave the value out."
             ) from None
     if not parts:
@@ -81,18 +59,14 @@ def by_decimals(
     return pc.coalesce(*parts) if len(parts) > 1 else parts[0]
 
 
-def lowered(array: pa.Array, to: pa.DataType, *, cut: bool = False) -> pa.Array:
-    """Cast to a decimal type, nine digits of scale at a time.
-
-    Dividing a 256-bit decimal by a power of ten that takes more than 32 bits, as a cast or `round` in one
-    step does, gives a wrong last digit for some values (seen with pyarrow 26).
-    """
+def reduce_scale(array: pa.Array, to: pa.DataType, *, cut: bool = False) -> pa.Array:
+    """Cast to a decimal type, nine digits of scale at a time."""
     for places in range(array.type.scale - DIGITS_AT_ONCE, to.scale, -DIGITS_AT_ONCE):
         array = array.cast(pa.decimal256(76, places), safe=not cut)
     return array.cast(to, safe=not cut)
 
 
-def culprit(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> tuple[int, Decimal]:
+def first_failure(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> tuple[int, Decimal]:
     """Find the first value on which `change` fails, by halving."""
     start, stop = 0, len(array)
     while stop - start > 1:
@@ -111,18 +85,7 @@ def rescaled(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Read the unscaled integers of 256-bit decimals.
-
-    Parameters
-    ----------
-    array : pyarrow.Array of decimal256, shape (n,)
-        Amounts.
-
-    Returns
-    -------
-    numpy.ndarray of object, shape (n,)
-        Python ints, None where the amount is null.
-    """
+    """Read the unscaled integers of 256-bit decimals."""
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if not len(array):
         return np.empty(0, object)
@@ -141,30 +104,14 @@ def integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
-    """Make 256-bit decimals of unscaled integers, the inverse of `integers`.
-
-    Parameters
-    ----------
-    numbers : iterable of int or None, shape (n,)
-        Whole numbers; None becomes null.
-    to : pyarrow.DataType
-        A 256-bit decimal type, whose scale they have.
-
-    Returns
-    -------
-    pyarrow.Array, shape (n,)
-        Of that type.
-
-    Raises
-    ------
-    AmountError
-        A number has more digits than the type holds.
-    """
+    """Make 256-bit decimals of unscaled integers, the inverse of `integers`."""
     given = np.array(list(numbers), object)
     unknown = absent(given)
     known = np.where(unknown, 0, given)
     if len(known) and max(known.max(), -known.min()) >= 10**to.precision:
-        raise AmountError(f"an amount does not fit {limit(to)}. Use a wider dtype, or leave the amount out.")
+        raise AmountError(
+            f"an amount does not fit {range_of(to)}. Use a wider dtype, or leave the amount out."
+        )
     limbs = np.empty((len(known), LIMBS), "<u8")
     for place in range(LIMBS):
         limbs[:, place] = ((known >> (64 * place)) & ONES).astype(np.uint64)
@@ -182,17 +129,17 @@ def check_decimals(decimals: np.ndarray, token: Name) -> None:
     wrong = np.flatnonzero((decimals < 0) | (decimals > MAX_DECIMALS))
     if len(wrong):
         raise AmountError(
-            f"{named(token, int(wrong[0]))}: decimals {decimals[wrong[0]]} are outside 0 to {MAX_DECIMALS}. "
-            "Check the token's record."
+            f"{label_of(token, int(wrong[0]))}: decimals {decimals[wrong[0]]} are outside 0 to "
+            f"{MAX_DECIMALS}. Check the token's record."
         )
 
 
-def limit(to: pa.DataType) -> str:
+def range_of(to: pa.DataType) -> str:
     """Say what a decimal type holds."""
     return f"{to}: at most {to.precision - to.scale} digits before the point and {to.scale} after it"
 
 
-def named(token: Name, position: int) -> str:
+def label_of(token: Name, position: int) -> str:
     """Name the token at a position."""
     return token if isinstance(token, str) else token(position)
 
@@ -211,13 +158,13 @@ def _whole_text(value: Any, position: int, token: Name) -> str | None:
     number = None if isinstance(value, (bool, float)) else decimal(str(value))
     if number is None or number != number.to_integral_value(context=_EXACT):
         raise AmountError(
-            f"{named(token, position)}, value {position}: {value!r} is not a whole number of smallest units. "
-            "Give an int, or the text of one; floats are refused because they are not exact."
+            f"{label_of(token, position)}, value {position}: {value!r} is not a whole number of smallest "
+            "units. Give an int, or the text of one; floats are refused because they are not exact."
         )
     if number.adjusted() >= WHOLE.precision:
         raise AmountError(
-            f"{named(token, position)}, value {position}: {str(value)[:20]}… has more than {WHOLE.precision} "
-            "digits, the most a 256-bit decimal holds. Check the source of the value."
+            f"{label_of(token, position)}, value {position}: {str(value)[:20]}… has more than "
+            f"{WHOLE.precision} digits, the most a 256-bit decimal holds. Check the source of the value."
         )
     return f"{number:.0f}"
 

@@ -9,27 +9,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from html import escape
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.accounts import number
-from loopring_lab.archive import upkeep
-from loopring_lab.archive.disk import Disk
-from loopring_lab.archive.holdings import Holdings
-from loopring_lab.archive.importing import Import, Paths
-from loopring_lab.archive.merge import persistently
-from loopring_lab.archive.syncing import Sync
-from loopring_lab.archive.upkeep import Compacted
-from loopring_lab.asked import Moment, utc
+from loopring_lab.archive import maintenance, queries
+from loopring_lab.archive.delta import TRADES, DeltaFolder
+from loopring_lab.archive.imports import Import, Paths
+from loopring_lab.archive.maintenance import Compacted
+from loopring_lab.archive.merge import retry_on_conflict
+from loopring_lab.archive.records import TYPED, listings, to_frame
+from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.progress import Watching, told
+from loopring_lab.progress import Watching, track
+from loopring_lab.query import Moment, parse_account_id, parse_utc
 from loopring_lab.tables.rows import FILL_TYPES
 
 __all__ = ["Archive"]
 
 
-class Archive(Holdings):
+class Archive:
     """Trades of any number of accounts, kept in a folder.
 
     Parameters
@@ -63,7 +65,7 @@ class Archive(Holdings):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._disk = Disk(path)
+        self._disk = DeltaFolder(path)
 
     def __repr__(self) -> str:
         return f"Archive({str(self._disk.path)!r}{'' if self._disk.check() else ', empty'})"
@@ -137,13 +139,13 @@ class Archive(Holdings):
         1       dex    87        0
         """
         chosen = _accounts(account_id, accounts)
-        start = utc("since", since)
-        persistently(self._disk.begin)
-        with told("trades", progress) as report:
+        start = parse_utc("since", since)
+        retry_on_conflict(self._disk.begin)
+        with track("trades", progress) as report:
             histories = [(account, kind) for account in chosen for kind in FILL_TYPES]
             sync = Sync(self._disk, client, histories, _milliseconds(start), report)
             sync.run()
-        upkeep.tidy(self._disk)
+        maintenance.tidy(self._disk)
         if sync.errors:
             raise sync.errors[0]
         return self.report(chosen)
@@ -205,11 +207,142 @@ class Archive(Holdings):
         """
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
-        account = None if account_id is None else number("account_id", account_id)
-        persistently(self._disk.begin)
-        with told("trades", progress) as report:
+        account = None if account_id is None else parse_account_id(account_id)
+        retry_on_conflict(self._disk.begin)
+        with track("trades", progress) as report:
             Import(self._disk, account, fill_type, report).run(paths)
         return self.report()
+
+    def trades(
+        self, account_id: int | None = None, since: Moment = None, until: Moment = None
+    ) -> pd.DataFrame:
+        """Read trades into pandas: the frame that `Client.trades` gives.
+
+        Parameters
+        ----------
+        account_id : int, optional
+            One account; all of them where it is left out.
+        since, until : str, datetime or Timestamp, optional
+            From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.trades` describes, oldest first, the current version of each trade.
+            ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come from.
+
+        Raises
+        ------
+        NotAnArchive
+            There is nothing yet.
+        DamagedArchive
+            A file is missing or cannot be read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> report = archive.sync(lab.connect(), account_id=71468)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> trades = archive.trades(since="2022-12-24")
+        >>> trades[["created_at", "market", "side", "fill_type"]].head(2)
+                             created_at   market  side fill_type
+        0 2022-12-26 12:29:33.311+00:00  LRC-ETH  SELL       dex
+        1 2022-12-26 12:30:57.793+00:00  LRC-ETH   BUY       dex
+        """
+        where = pc.field("current")
+        moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
+        start, end = parse_utc("since", since), parse_utc("until", until)
+        where = where if start is None else where & (unknown | (moment >= _scalar(start)))
+        where = where if end is None else where & (unknown | (moment < _scalar(end)))
+        accounts = None if account_id is None else [parse_account_id(account_id)]
+        rows = self._disk.read(TRADES, [*TYPED, "listing"], where, accounts)
+        known = listings(self._disk)
+        used = set(pc.unique(rows["listing"]).to_pylist())
+        listed = [one for name, one in known.items() if name in used] or list(known.values())
+        if not listed:
+            raise self._disk.nothing_yet()
+        frame = to_frame(rows, listed[-1])
+        sources = dict.fromkeys(one.source for one in listed)
+        frame.attrs |= {
+            "fee_token": "received",
+            "source": "; ".join(sources),
+            "synthetic": any(one.synthetic for one in listed),
+        }
+        return frame
+
+    def scan(self, engine: str) -> Any:
+        """Open all trades on another engine, without reading them yet.
+
+        Parameters
+        ----------
+        engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
+            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads at once.
+
+        Returns
+        -------
+        duckdb.DuckDBPyRelation, polars.LazyFrame, dask or Spark DataFrame, or pyarrow.Table
+            The columns of `tables.trades`, the current version of each trade, in no order: amounts as
+            ``decimal128(38, 18)``, times in UTC. It stays as it is while others write to the archive.
+
+        Raises
+        ------
+        LabError
+            The engine is not known or not installed.
+        DamagedArchive
+            A file is missing.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> report = archive.sync(lab.connect(), account_id=71468)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> fills = archive.scan("duckdb").aggregate("fill_type, count(*)").order("fill_type")
+        >>> fills.fetchall()
+        [('amm', 63), ('dex', 87)]
+        """
+        return queries.scan(self._disk, engine)
+
+    def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
+        """Say what is held and whether anything is missing.
+
+        Parameters
+        ----------
+        accounts : iterable of int, optional
+            Only these.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each ``account_id`` and ``fill_type``: ``rows`` held (trades, whatever their versions),
+            ``total`` that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last``
+            trade and ``synced_at`` (UTC), ``second_versions`` (further contents under a known identity) and
+            ``odd`` rows, which `lab.anomalies` explains. ``total`` and ``missing`` are null where no reading
+            came to an end yet. Trades that the relayer no longer lists stay and count as held.
+
+        Raises
+        ------
+        NotAnArchive
+            There is nothing yet.
+        DamagedArchive
+            A file is missing or cannot be read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import loopring_lab as lab
+        >>> archive = lab.Archive(tempfile.mkdtemp())
+        >>> report = archive.sync(lab.connect(), account_id=71468)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> archive.report()[["fill_type", "rows", "total", "complete"]]
+          fill_type  rows  total  complete
+        0       amm    63     63      True
+        1       dex    87     87      True
+        """
+        return queries.report(self._disk, None if accounts is None else list(accounts))
 
     def compact(self) -> Compacted:
         """Write few large files for many small ones, which makes reading faster.
@@ -238,7 +371,7 @@ class Archive(Holdings):
         >>> archive.compact().removed
         0
         """
-        return upkeep.compact(self._disk)
+        return maintenance.compact(self._disk)
 
     def reread(self) -> pd.DataFrame:
         """Run today's reader over the verbatim members of all rows, with the listings of their time.
@@ -266,7 +399,7 @@ class Archive(Holdings):
         >>> archive.reread().empty
         True
         """
-        return upkeep.reread(self._disk)
+        return maintenance.reread(self._disk)
 
 
 def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
@@ -276,8 +409,12 @@ def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[in
     chosen += accounts if isinstance(accounts, Iterable) else []
     if not chosen or not isinstance(accounts, Iterable | None):
         raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
-    return list(dict.fromkeys(number("account_id", one) for one in chosen))
+    return list(dict.fromkeys(parse_account_id(one) for one in chosen))
 
 
 def _milliseconds(moment: pd.Timestamp | None) -> int | None:
     return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def _scalar(moment: pd.Timestamp) -> pa.Scalar:
+    return pa.scalar(moment.as_unit("us").to_pydatetime(), pa.timestamp("us", "UTC"))

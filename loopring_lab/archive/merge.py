@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive.disk import TRADES, Disk
-from loopring_lab.archive.trouble import Conflict
+from loopring_lab.archive.delta import TRADES, Conflict, DeltaFolder
 from loopring_lab.errors import ArchiveError, UnexpectedAnswer
 
-__all__ = ["Merged", "merge", "persistently"]
+__all__ = ["Merged", "merge", "retry_on_conflict"]
 
 IDENTITY = ("account_id", "trade_id", "side", "order_hash", "asked")
 MARKS = ("verbatim", "retrieved_at", "version", "current")
@@ -45,53 +44,13 @@ class _Version(NamedTuple):
     current: bool
 
 
-def merge(disk: Disk, rows: pa.Table) -> Merged:
-    """Commit what is new among rows, all or none, whoever else writes at the same time.
-
-    Rows are told apart by account, fill type asked for, id, side and order hash. Another content under a
-    known identity becomes its next version; the content retrieved last is the current one, two of them where
-    one answer held both.
-
-    Parameters
-    ----------
-    disk : Disk
-        Of the archive.
-    rows : pyarrow.Table
-        From `stored`; rows may repeat.
-
-    Returns
-    -------
-    Merged
-        What was added.
-
-    Raises
-    ------
-    ArchiveError
-        The disk refuses, or other writers leave no gap.
-    UnexpectedAnswer
-        A fill is listed as a pool's and as the order book's.
-    """
-    return persistently(lambda: _attempt(disk, rows)) if len(rows) else Merged()
+def merge(disk: DeltaFolder, rows: pa.Table) -> Merged:
+    """Commit what is new among rows, all or none, whoever else writes at the same time."""
+    return retry_on_conflict(lambda: _attempt(disk, rows)) if len(rows) else Merged()
 
 
-def persistently(attempt: Callable[[], T]) -> T:
-    """Try a commit again while other writers come first.
-
-    Parameters
-    ----------
-    attempt : callable
-        Looks at the latest state and commits, or raises `Conflict`.
-
-    Returns
-    -------
-    object
-        What `attempt` gives.
-
-    Raises
-    ------
-    ArchiveError
-        It did not come through.
-    """
+def retry_on_conflict(attempt: Callable[[], T]) -> T:
+    """Try a commit again while other writers come first."""
     for number in range(ATTEMPTS):
         try:
             return attempt()
@@ -103,7 +62,7 @@ def persistently(attempt: Callable[[], T]) -> T:
     )
 
 
-def _attempt(disk: Disk, rows: pa.Table) -> Merged:
+def _attempt(disk: DeltaFolder, rows: pa.Table) -> Merged:
     table = disk.table(TRADES)
     accounts = pc.unique(rows["account_id"]).to_pylist()
     held = disk.read(TRADES, [*IDENTITY, *MARKS], _near(rows), accounts, table)
@@ -121,22 +80,7 @@ def _attempt(disk: Disk, rows: pa.Table) -> Merged:
 
 
 def settle(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Find what is new among rows, and what it changes about those held.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        Rows of the archive, all of version 1 and current; may repeat each other and those held.
-    held : pyarrow.Table
-        `IDENTITY` and `MARKS` of the rows held.
-
-    Returns
-    -------
-    fresh : pyarrow.Table
-        The rows to add, with their versions.
-    changes : pyarrow.Table
-        Rows of `held` with their ``current`` changed.
-    """
+    """Find what is new among rows, and what it changes about those held."""
     moments = rows["retrieved_at"].cast(pa.int64()).to_numpy()
     order = np.argsort(moments, kind="stable")
     rows, moments = rows.take(pa.array(order)), moments[order]

@@ -4,6 +4,6 @@
 frames of all of them and give back frames of the same kind.
 """
 
-from loopring_lab.engines.kinds import portable
+from loopring_lab.engines.adapters import portable
 
 __all__ = ["portable"]

@@ -25,29 +25,7 @@ def latest(
     strictly: bool = False,
     within: int | None = None,
 ) -> np.ndarray:
-    """Find, for each moment, the last known row of the same key at or before it.
-
-    Parameters
-    ----------
-    moments, keys : numpy.ndarray of int64, shape (n,)
-        Milliseconds and codes asked about; `NEVER` and negative codes find nothing.
-    known_moments, known_keys : numpy.ndarray of int64, shape (m,)
-        Those of the rows to be found, in any order. Of rows of one moment the last one counts.
-    strictly : bool
-        Whether rows of the same moment are left out.
-    within : int, optional
-        The most milliseconds a found row may be older.
-
-    Returns
-    -------
-    numpy.ndarray of int64, shape (n,)
-        Positions among the known rows, -1 where there is none.
-
-    Examples
-    --------
-    >>> latest(np.array([5, 9]), np.array([0, 0]), np.array([7, 5]), np.array([0, 0])).tolist()
-    [1, 0]
-    """
+    """Find, for each moment, the last known row of the same key at or before it."""
     usable = np.flatnonzero((known_moments != NEVER) & (known_keys >= 0))
     order = usable[np.lexsort((known_moments[usable], known_keys[usable]))]
     sorted_keys, sorted_moments = known_keys[order], known_moments[order]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopring_lab.engines.answers import amounts_of, answer
-from loopring_lab.engines.cube import cube, keys_of
-from loopring_lab.engines.groups import Groups
+from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines.aggregate import Groups, aggregate, amounts_of, answer
 from loopring_lab.fees.schedule import schedule_check
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -55,7 +54,7 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     0   BUY       LRC     48  4.593454480000000000
     1  SELL       ETH     52  0.003691724640000000
     """
-    return _summed("fees.summary", trades, keys_of(by, "fees.summary"))
+    return _summed("fees.summary", trades, group_keys(by, "fees.summary"))
 
 
 def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
@@ -96,11 +95,11 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     2 2022-12-26 00:00:00+00:00       ETH  0.000499075160000000
     3 2022-12-26 00:00:00+00:00       LRC  0.152822080000000000
     """
-    return _summed("fees.over_time", trades, keys_of(by, "fees.over_time"), str(every))
+    return _summed("fees.over_time", trades, group_keys(by, "fees.over_time"), str(every))
 
 
 def _summed(what: str, trades: Any, by: list[str], every: str | None = None) -> Any:
-    table = cube(trades, by, what, every)
+    table = aggregate(trades, by, what, every)
     keys = list(dict.fromkeys([*(["period"] if every is not None else []), *by, "fee_token"]))
     groups = Groups(table, keys)
     return answer(trades, {name: groups.key(name) for name in keys} | amounts_of(groups))

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts.scaling import absent, from_integers
-from loopring_lab.engines import frames, kinds
-from loopring_lab.engines.answers import answer
+from loopring_lab.engines import adapters, convert
+from loopring_lab.engines.aggregate import answer
 from loopring_lab.errors import LabError
 from loopring_lab.fees.tiers import NEEDED, Fees
 
@@ -70,7 +70,7 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
     if others != "refuse":
         lines.append(_Line({}, None, None, None if others is None else _rate(others, "others")))
     columns = dict.fromkeys(["created_at", *SHOWN, *NEEDED, *(name for line in lines for name in line.match)])
-    parts = [_checked(part, lines) for part in frames.batches(trades, list(columns), WHAT)]
+    parts = [_checked(part, lines) for part in convert.batches(trades, list(columns), WHAT)]
     found = pa.concat_tables(parts)
     return answer(trades, {name: found[name] for name in found.column_names})
 
@@ -154,12 +154,12 @@ def _checked(part: pa.Table, lines: list[_Line]) -> pa.Table:
     keep = np.flatnonzero(asked & (above | ~fees.known))
     amounts = {"allowed": allowed, "excess": fees.fee - allowed}
     shown = part.take(pa.array(keep))
-    columns = {"created_at": shown["moment"].cast(kinds.MOMENT)} | {
+    columns = {"created_at": shown["moment"].cast(adapters.MOMENT)} | {
         name: shown[name] for name in (*SHOWN, "fee")
     }
     columns["schedule_bps"] = pa.array([float(rate) for rate in rates[keep]], pa.float64())
     for name, numbers in amounts.items():
-        columns[name] = from_integers(np.where(fees.known, numbers, None)[keep], kinds.WIDE)
+        columns[name] = from_integers(np.where(fees.known, numbers, None)[keep], adapters.WIDE)
     columns["verdict"] = pa.array(np.where(fees.known, "above", "unknown")[keep], pa.string())
     return pa.table(columns)
 

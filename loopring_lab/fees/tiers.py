@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import absent, integers
-from loopring_lab.engines import frames
-from loopring_lab.engines.answers import answer, share_of
-from loopring_lab.engines.cube import keys_of
-from loopring_lab.engines.groups import Groups
-from loopring_lab.engines.periods import Period
+from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines.aggregate import Groups, Period, answer, share_of
 from loopring_lab.errors import LabError
 
 __all__ = ["Fees", "tiers", "with_tiers"]
@@ -80,7 +78,7 @@ def tiers(
     1       dex        30     exact
     """
     what = "fees.tiers"
-    names = keys_of(by, what, "tier_bps", "certainty", "low", "high")
+    names = group_keys(by, what, "tier_bps", "certainty", "low", "high")
     period = None if every is None else Period.of(every)
     keys = [*(["period"] if period else []), *names]
     counted = pa.concat_tables(
@@ -138,29 +136,15 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     50  7.997097         8     exact
     """
     what = "fees.with_tiers"
-    frames.in_memory(trades, what)
+    convert.in_memory(trades, what)
     found = [(low, high) for _, low, high in _bounds(trades, [], tokens, what)]
     low, high = (np.concatenate(side) for side in zip(*found, strict=True))
     tier, certainty = _settled(low, high)
-    return frames.extended(trades, {"tier_bps": tier, "certainty": certainty})
+    return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
 
 
 class Fees:
-    """What each fill of a batch was charged, in integers of 1e-18 units.
-
-    Parameters
-    ----------
-    part : pyarrow.Table
-        A batch with the columns of `NEEDED`.
-
-    Attributes
-    ----------
-    fee, least, most : numpy.ndarray of object, shape (n,)
-        The fee, and the bounds of the gross amount received; 0 where not `known`. The bounds are equal
-        where base is received; a price cut to 8 decimals leaves notional up to 1e-8 of the size too small.
-    known : numpy.ndarray of bool, shape (n,)
-        Whether fee and received amount are known.
-    """
+    """What each fill of a batch was charged, in integers of 1e-18 units."""
 
     def __init__(self, part: pa.Table) -> None:
         in_base = _true(pc.equal(part["fee_token"], part["base"]))
@@ -181,8 +165,8 @@ def _bounds(
 ) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
     """Give batches with the lowest and highest tier each fill admits; -1 and -1 where not known."""
     wanted = list(dict.fromkeys([*NEEDED, *columns]))
-    units = _units(frames.batches(trades, ("base", "fee_token", "size", "fee"), what), tokens)
-    for part in frames.batches(trades, wanted, what):
+    units = _units(convert.batches(trades, ("base", "fee_token", "size", "fee"), what), tokens)
+    for part in convert.batches(trades, wanted, what):
         fees = Fees(part)
         unit = np.array([units.get(token, 10**PLACES) for token in part["fee_token"].to_pylist()], object)
         low = -(-fees.fee * WHOLE // np.where(fees.most == 0, 1, fees.most))

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import absent, as_array, from_integers, integers
-from loopring_lab.engines import frames, kinds
-from loopring_lab.engines.answers import answer
+from loopring_lab.engines import adapters, convert
+from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines.aggregate import Groups, answer
 from loopring_lab.engines.asof import NEVER, latest, milliseconds
-from loopring_lab.engines.cube import keys_of
-from loopring_lab.engines.groups import Groups
 from loopring_lab.errors import LabError
 
 __all__ = ["in_token"]
@@ -69,27 +68,29 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     0       DAI  1.579216000000000000  1.569800138645561512
     1       ENJ  1.787064000000000000  4.813791536722362352
     """
-    names = None if by is None else keys_of(by, WHAT, "fee_value", "value_token")
-    fills = frames.local(trades, WHAT, ["created_at", "fee_token", "fee", *(names or [])])
-    known = frames.local(trades if prices is None else prices, WHAT, ["created_at", "base", "quote", "price"])
+    names = None if by is None else group_keys(by, WHAT, "fee_value", "value_token")
+    fills = convert.to_pandas(trades, WHAT, ["created_at", "fee_token", "fee", *(names or [])])
+    known = convert.to_pandas(
+        trades if prices is None else prices, WHAT, ["created_at", "base", "quote", "price"]
+    )
     market = _Market(known)
     if len(fills):
         _check(token, {*market.names, *fills["fee_token"].dropna()})
     value, path, priced_at = _valued(fills, token, market)
     columns = {
-        "fee_value": from_integers(value, kinds.WIDE),
+        "fee_value": from_integers(value, adapters.WIDE),
         "value_token": pa.array([token] * len(fills), pa.string()),
         "value_path": pa.array(path, pa.string()),
         "priced_at": pa.array(priced_at, pa.timestamp("ms", "UTC"), mask=priced_at == NEVER),
     }
     if names is None:
-        return frames.extended(trades, columns)
+        return convert.with_columns(trades, columns)
     keys = list(dict.fromkeys([*names, "fee_token"]))
     table = pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False).append_column(
         "fee_value", columns["fee_value"]
     )
     table = table.append_column("fills", pa.array(np.ones(len(fills), np.int64)))
-    groups = Groups(frames.plain(table), keys)
+    groups = Groups(convert.plain(table), keys)
     unpriced = groups.sum("fills", columns["fee_value"].is_null().to_numpy(zero_copy_only=False))
     return answer(
         trades,

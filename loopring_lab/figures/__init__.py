@@ -4,12 +4,9 @@ Each takes trades of any engine, sums them up with `fees` and `fills`, and draws
 back: on `ax` where one is given, else on a figure of its own, 900 by 420 pixels.
 """
 
-from loopring_lab.figures.activity import fill_shares, volume
-from loopring_lab.figures.canvas import Figure
-from loopring_lab.figures.prices import price_gaps
-from loopring_lab.figures.rates import fee_rates, fee_tiers
-from loopring_lab.figures.sizes import cost_curve, size_profile
-from loopring_lab.figures.tokens import fees_by_token
+from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
+from loopring_lab.figures.fill_figures import cost_curve, fill_shares, price_gaps, size_profile, volume
+from loopring_lab.figures.style import Figure
 
 __all__ = [
     "Figure",

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.errors import KeyUpdateError
-from loopring_lab.hidden import SecretBytes, SecretText, hide
-from loopring_lab.keys.receipts import Receipt
-from loopring_lab.keys.sending import sent
+from loopring_lab.keys.receipts import Receipt, submit
+from loopring_lab.keys.request import (
+    Counterfactual,
+    Lifetime,
+    UpdateRequest,
+    agreed_fee,
+    read_counterfactual,
+    seconds_until,
+)
 from loopring_lab.keys.signers import Signer, as_signer, attached_key, derived, header, sign_data
-from loopring_lab.keys.terms import Counterfactual, Lifetime, agreed_fee, read_counterfactual, seconds_until
-from loopring_lab.keys.updates import Update
+from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import address
-from loopring_lab.sheet import Sheet
+from loopring_lab.redaction import SecretBytes, SecretText, hide
 
 if TYPE_CHECKING:
     from loopring_lab.client import Client
+
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
@@ -57,7 +63,7 @@ class KeyUpdate:
     (2, True)
     """
 
-    def __init__(self, client: Client, update: Update, fee: str, signer: Signer | None = None) -> None:
+    def __init__(self, client: Client, update: UpdateRequest, fee: str, signer: Signer | None = None) -> None:
         self._client, self._update, self._fee, self._signer = client, update, fee, signer
         self._key: L2Key | None = None
         self._signature: SecretText | None = None
@@ -141,7 +147,7 @@ class KeyUpdate:
             told = client.exchange()
             exchange, chain_id = exchange or told.address, told.chain_id if chain_id is None else chain_id
         fee = agreed_fee(client.update_fee(account_id), client.tokens(), fee_token, max_fee)
-        update = Update(
+        update = UpdateRequest(
             exchange=exchange,
             chain_id=chain_id,
             owner=address("owner", account.owner),
@@ -328,7 +334,7 @@ class KeyUpdate:
             ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
-        submission = sent(self._client, self._update, self.l2_key, self.body(), self._lost)
+        submission = submit(self._client, self._update, self.l2_key, self.body(), self._lost)
         return Receipt(self._client, self._update, self.l2_key, submission, tuple(self._lost))
 
     @property

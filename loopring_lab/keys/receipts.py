@@ -1,4 +1,4 @@
-"""What is known of an update of a key after it was sent: its state, and waiting for its end."""
+"""A key update after signing: sent so that a lost answer does no harm, then followed to its end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import KeyUpdateError, RelayerError
+from loopring_lab.keys.request import UpdateRequest
+from loopring_lab.models import STATES, Account, Submission, read_submission
+from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar
-from loopring_lab.replies import STATES, Account, Submission
-from loopring_lab.sheet import Line, Sheet
+from loopring_lab.protocol import L2Key
 
 if TYPE_CHECKING:
     from loopring_lab.client import Client
-    from loopring_lab.keys.updates import Update
+    from loopring_lab.keys.request import UpdateRequest
     from loopring_lab.protocol import L2Key
+
 
 RECEIVED, PROCESSING, PROCESSED, FAILED = STATES
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
@@ -64,7 +67,12 @@ class Receipt:
     """
 
     def __init__(
-        self, client: Client, update: Update, key: L2Key, submission: Submission, lost: tuple[str, ...] = ()
+        self,
+        client: Client,
+        update: UpdateRequest,
+        key: L2Key,
+        submission: Submission,
+        lost: tuple[str, ...] = (),
     ) -> None:
         self._client, self._update, self._key = client, update, key
         self.status, self.reason = submission.status, submission.reason
@@ -202,3 +210,29 @@ def _show(bar: Any, status: str) -> None:
     if bar is not None:
         bar.set_postfix_str(status, refresh=False)
         bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - bar.n)
+
+
+TRIES = 3
+"""How often a request is sent whose answer is lost."""
+STALE_NONCE = 102021
+
+
+def submit(
+    client: Client, update: UpdateRequest, key: L2Key, body: dict[str, Any], lost: list[str]
+) -> Submission:
+    """Send an update, again where the answer is lost."""
+    for _ in range(TRIES):
+        outcome = client._send_update(body)
+        error = outcome.error
+        if not error:
+            return read_submission(outcome.body)
+        if not outcome.lost:
+            stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
+            if lost and stale and client.account(update.account_id).has_key(key):
+                return Submission(PROCESSED)
+            raise error
+        lost.append(str(error))
+    raise KeyUpdateError(
+        f"Update of account {update.account_id}: sent {TRIES} times without an answer, so whether it was "
+        f"taken is not known. Last: {lost[-1]} Call submit() again: it acts once at most."
+    )

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from loopring_lab.errors import KeyUpdateError, ProtocolError
-from loopring_lab.hidden import SecretBytes, SecretText
-from loopring_lab.keys.updates import Update
+from loopring_lab.keys.request import UpdateRequest
 from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key, l2_key, recover_signer, x_api_sig
+from loopring_lab.redaction import SecretBytes, SecretText
 
 if TYPE_CHECKING:
     from eth_account.datastructures import SignedMessage
     from eth_account.messages import SignableMessage
+
 
 _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
@@ -62,79 +63,24 @@ class Signer(Protocol):
 
 
 def as_signer(value: object) -> Signer | None:
-    """Take what can sign, and nothing else.
-
-    Parameters
-    ----------
-    value : object
-        Whatever was given as a signer.
-
-    Returns
-    -------
-    Signer or None
-        None for anything that cannot sign; not an error, so that no traceback has a frame with a private key.
-    """
+    """Take what can sign, and nothing else."""
     return cast("Signer", value) if all(hasattr(value, name) for name in _INTERFACE) else None
 
 
 def sign_text(signer: Signer, text: str) -> SecretBytes:
-    """Let a signer sign a text with personal_sign.
-
-    Parameters
-    ----------
-    signer : Signer
-        Signs.
-    text : str
-        Such as a key seed.
-
-    Returns
-    -------
-    SecretBytes
-        65 bytes.
-    """
+    """Let a signer sign a text with personal_sign."""
     from eth_account.messages import encode_defunct
 
     return SecretBytes(signer.sign_message(encode_defunct(text=text)).signature)
 
 
 def sign_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
-    """Let a signer sign typed data.
-
-    Parameters
-    ----------
-    signer : Signer
-        Signs.
-    typed_data : dict
-        As for eth_signTypedData_v4.
-
-    Returns
-    -------
-    SecretBytes
-        65 bytes.
-    """
+    """Let a signer sign typed data."""
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
 
-def derived(signer: Signer, update: Update) -> L2Key:
-    """Let a signer sign the key seed of an update, and make the new key.
-
-    Parameters
-    ----------
-    signer : Signer
-        Signs.
-    update : Update
-        Names the key seed, and the wallet that must sign.
-
-    Returns
-    -------
-    L2Key
-        The new key.
-
-    Raises
-    ------
-    KeyUpdateError
-        It is another wallet's signer.
-    """
+def derived(signer: Signer, update: UpdateRequest) -> L2Key:
+    """Let a signer sign the key seed of an update, and make the new key."""
     if signer.address.lower() != update.signer.lower():
         raise KeyUpdateError(
             f"signer: {signer.address} does not sign for this account, {update.signer} does. "
@@ -143,56 +89,14 @@ def derived(signer: Signer, update: Update) -> L2Key:
     return l2_key(sign_text(signer, update.key_seed))
 
 
-def attached_key(update: Update, signature: SecretBytes | SecretText, to_do: str) -> L2Key:
-    """Make the new key from a wallet's signature of the key seed.
-
-    Parameters
-    ----------
-    update : Update
-        Names the key seed, and the wallet that must sign.
-    signature : SecretBytes or SecretText
-        r, s, v.
-    to_do : str
-        For the error.
-
-    Returns
-    -------
-    L2Key
-        The new key.
-
-    Raises
-    ------
-    KeyUpdateError
-        It is malformed, another wallet's, or of something else.
-    """
+def attached_key(update: UpdateRequest, signature: SecretBytes | SecretText, to_do: str) -> L2Key:
+    """Make the new key from a wallet's signature of the key seed."""
     checked(update.signer, signature, {KIND_EIP712: _digest(update.key_seed)}, f"of the key seed. {to_do}")
     return l2_key(signature)
 
 
-def header(update: Update, key: L2Key, signature: SecretBytes | SecretText, to_do: str) -> SecretText:
-    """Bring a wallet's signature of an update into the form of the header.
-
-    Parameters
-    ----------
-    update : Update
-        What is signed.
-    key : L2Key
-        The new key.
-    signature : SecretBytes or SecretText
-        r, s, v: of the typed data, or of its digest with personal_sign.
-    to_do : str
-        For the error.
-
-    Returns
-    -------
-    SecretText
-        X-API-SIG.
-
-    Raises
-    ------
-    KeyUpdateError
-        It is malformed, another wallet's, or of something else.
-    """
+def header(update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, to_do: str) -> SecretText:
+    """Bring a wallet's signature of an update into the form of the header."""
     digest = update.digest(key)
     kinds = {KIND_EIP712: digest, KIND_PERSONAL: digest}
     return checked(update.signer, signature, kinds, f"of the typed data. {to_do}")
@@ -201,29 +105,7 @@ def header(update: Update, key: L2Key, signature: SecretBytes | SecretText, to_d
 def checked(
     wallet: str, signature: SecretBytes | SecretText, digests: Mapping[int, bytes], what: str
 ) -> SecretText:
-    """Check that a wallet signed.
-
-    Parameters
-    ----------
-    wallet : str
-        Its address.
-    signature : SecretBytes or SecretText
-        r, s, v.
-    digests : mapping of int to bytes
-        What may be signed, by the kind of signature as for `protocol.x_api_sig`.
-    what : str
-        What is signed and what to do where it is not, for the error.
-
-    Returns
-    -------
-    SecretText
-        The signature in the form of X-API-SIG.
-
-    Raises
-    ------
-    KeyUpdateError
-        It is malformed, another wallet's, or of something else.
-    """
+    """Check that a wallet signed."""
     found = [_recovered(digest, signature, kind) for kind, digest in digests.items()]
     for header, signer in found:
         if signer.lower() == wallet.lower():

@@ -11,6 +11,7 @@ Signing with Python's integers takes a time that depends on the secret: sign on 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 from loopring_lab.errors import ProtocolError
@@ -25,14 +26,7 @@ from loopring_lab.protocol.eddsa import (
     verify_request,
 )
 from loopring_lab.protocol.fields import address, octets, uint
-from loopring_lab.protocol.wallets import (
-    FACTORY_INIT_CODE_HASHES,
-    KIND_EIP712,
-    KIND_PERSONAL,
-    recover_signer,
-    wallet_address,
-    x_api_sig,
-)
+from loopring_lab.redaction import SecretBytes, hide
 
 __all__ = [
     "FACTORY_INIT_CODE_HASHES",
@@ -231,3 +225,163 @@ def _fee_token(value: int | str) -> int:
             "feeTokenID", f"{token} is the slot of an NFT, which pays no fees", hint="Use an id below 32768."
         )
     return token
+
+
+KIND_EIP712 = 2
+"""The byte after a wallet's signature: it signed the digest itself, as eth_signTypedData_v4 does."""
+
+KIND_PERSONAL = 3
+"""The byte after a wallet's signature: it signed the digest's 32 bytes as a message, with personal_sign."""
+
+FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
+    "0x8c3d4E1728f77ABCD220323260da4A9306FB6433": (
+        "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
+    ),
+}
+"""Wallet factories whose init code hash is known: the ``init_code_hash`` of :func:`wallet_address`."""
+
+_SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+
+
+def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
+    """Return a wallet's signature in the form of the X-API-SIG header and of ecdsaSignature.
+
+    Parameters
+    ----------
+    signature : bytes or str
+        r, s, v: 65 bytes, v 27 or 28.
+    kind : int
+        What was signed: :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
+
+    Returns
+    -------
+    str
+        66 bytes in hex, with ``0x``. It authorises the update: do not show or log it.
+
+    Raises
+    ------
+    ProtocolError
+        Anything that `recover_signer` would refuse.
+
+    Examples
+    --------
+    >>> signature = bytes([*31 * [0], 1, *31 * [0], 2, 27])
+    >>> x_api_sig(signature)[-8:]
+    '00021b02'
+    """
+    signature = hide(signature)
+    signature = octets("ecdsaSignature", signature, 65)
+    _split_signature(signature)
+    return "0x" + (signature + bytes([_kind(kind)])).hex()
+
+
+def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False) -> str:
+    """Return the address that signed a digest, refusing what the exchange contract refuses.
+
+    Parameters
+    ----------
+    digest : bytes or str
+        32 bytes, from `account_update_digest`.
+    x_api_sig : bytes or str
+        66 bytes: r, s, v, and :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
+    accept_bare : bool
+        Read 65 bytes as signed directly. The contract refuses them, but a later official client sends them to
+        the relayer; what the public relayer did with them is not documented.
+
+    Returns
+    -------
+    str
+        Checksummed address. Whether it is the owner's is for the caller to compare: any well-formed signature
+        recovers some address.
+
+    Raises
+    ------
+    ProtocolError
+        Another length or kind, v other than 27 or 28, r or s out of range, s above n/2, or no such point.
+
+    Examples
+    --------
+    >>> from eth_account import Account
+    >>> throwaway = Account.from_key(32 * b"7")
+    >>> signed = throwaway.unsafe_sign_hash(bytes(32))
+    >>> recover_signer(bytes(32), x_api_sig(signed.signature)) == throwaway.address
+    True
+    """
+    from eth_keys.datatypes import Signature
+    from eth_keys.exceptions import BadSignature
+    from eth_utils.crypto import keccak
+
+    x_api_sig = hide(x_api_sig)
+    sent = octets("X-API-SIG", x_api_sig)
+    if accept_bare and len(sent) == 65:
+        sent = SecretBytes(sent + bytes([KIND_EIP712]))
+    vrs = _split_signature(octets("X-API-SIG", sent, 66))
+    signed = bytes(octets("digest", digest, 32))
+    if _kind(sent[65]) == KIND_PERSONAL:
+        signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
+    try:
+        return Signature(vrs=vrs).recover_public_key_from_msg_hash(signed).to_checksum_address()
+    except BadSignature:
+        raise _refused("r and s belong to no public key") from None
+
+
+def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: bytes | str) -> str:
+    """Return the address that a wallet will have once its factory deploys it (CREATE2).
+
+    Parameters
+    ----------
+    factory : str
+        Address of the wallet factory.
+    owner : str
+        Address of the wallet's owner, who signs for it.
+    salt : int or str
+        uint256; text is decimal, or hex with ``0x``.
+    init_code_hash : bytes or str
+        32 bytes that belong to the factory, see :data:`FACTORY_INIT_CODE_HASHES`.
+
+    Returns
+    -------
+    str
+        Checksummed address.
+
+    Raises
+    ------
+    ProtocolError
+        Names the field that cannot be read.
+
+    Examples
+    --------
+    >>> factory, init_code_hash = next(iter(FACTORY_INIT_CODE_HASHES.items()))
+    >>> wallet_address(factory, "0x" + 20 * "11", 0, init_code_hash)
+    '0x5DffEfE6a3985Efe25b98C5921812e9875F94ed1'
+    """
+    from eth_utils.address import to_checksum_address
+    from eth_utils.crypto import keccak
+
+    number = uint("walletSalt", salt, 256).to_bytes(32, "big")
+    inner = keccak(b"WALLET_CREATION" + octets("walletOwner", owner, 20) + number)
+    code = octets("initCodeHash", init_code_hash, 32)
+    return to_checksum_address(keccak(b"\xff" + octets("walletFactory", factory, 20) + inner + code)[12:])
+
+
+def _split_signature(signature: bytes) -> tuple[int, int, int]:
+    """Return (v - 27, r, s) of the first 65 bytes, refusing what ecrecover or the contract would."""
+    r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
+    if v not in (27, 28):
+        raise _refused(f"v is {v}, only 27 and 28 are accepted")
+    if not (0 < r < _SECP256K1_ORDER and 0 < s <= _SECP256K1_ORDER // 2):
+        raise _refused("r or s is out of range, or s lies in the upper half")
+    return v - 27, r, s
+
+
+def _kind(kind: int) -> int:
+    """Return a type byte, refusing the kinds that the contract refuses."""
+    if kind not in (KIND_EIP712, KIND_PERSONAL):
+        raise _refused(f"type byte {kind!r}, only 2 (EIP-712) and 3 (personal_sign) are accepted")
+    return kind
+
+
+def _refused(problem: str) -> ProtocolError:
+    return ProtocolError(
+        "X-API-SIG", problem, hint="Sign the update again, and make the header with x_api_sig()."
+    )

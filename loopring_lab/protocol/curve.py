@@ -16,7 +16,7 @@ from functools import cache
 from hashlib import blake2b, sha512
 from operator import mul
 
-from loopring_lab.hidden import Secret, SecretBytes
+from loopring_lab.redaction import Secret, SecretBytes
 
 P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
 """Prime of the field the coordinates live in (the scalar field of BN254)."""
@@ -46,71 +46,23 @@ _WINDOW = 4
 
 
 def lift(x: int, y: int) -> Point:
-    """Return an affine point in extended coordinates.
-
-    Parameters
-    ----------
-    x, y : int
-        Coordinates, 0..P-1.
-
-    Returns
-    -------
-    Point
-        The same point with Z = 1.
-    """
+    """Return an affine point in extended coordinates."""
     return x, y, 1, x * y % P
 
 
 def affine(point: Point) -> tuple[int, int]:
-    """Return the affine coordinates (x, y) of a point.
-
-    Parameters
-    ----------
-    point : Point
-        In extended coordinates.
-
-    Returns
-    -------
-    tuple of int
-        x and y, 0..P-1.
-    """
+    """Return the affine coordinates (x, y) of a point."""
     inverse = pow(point[2], -1, P)
     return point[0] * inverse % P, point[1] * inverse % P
 
 
 def same(left: Point, right: Point) -> bool:
-    """Return whether two points are equal, whatever their Z.
-
-    Parameters
-    ----------
-    left, right : Point
-        In extended coordinates.
-
-    Returns
-    -------
-    bool
-        True where the affine coordinates are equal.
-    """
+    """Return whether two points are equal, whatever their Z."""
     return not any((left[i] * right[2] - right[i] * left[2]) % P for i in (0, 1))
 
 
 def add(left: Point, right: Point) -> Point:
-    """Add two points; complete, so no case is special.
-
-    Parameters
-    ----------
-    left, right : Point
-        In extended coordinates.
-
-    Returns
-    -------
-    Point
-        Their sum.
-
-    References
-    ----------
-    Hisil, Wong, Carter, Dawson, "Twisted Edwards Curves Revisited", 2008, section 3.1.
-    """
+    """Add two points; complete, so no case is special."""
     x1, y1, z1, t1 = left
     x2, y2, z2, t2 = right
     xx, yy, zz, dtt = x1 * x2 % P, y1 * y2 % P, z1 * z2, D * t1 * t2
@@ -119,18 +71,7 @@ def add(left: Point, right: Point) -> Point:
 
 
 def double(point: Point) -> Point:
-    """Add a point to itself, with fewer multiplications than :func:`add`.
-
-    Parameters
-    ----------
-    point : Point
-        In extended coordinates.
-
-    Returns
-    -------
-    Point
-        Twice the point.
-    """
+    """Add a point to itself, with fewer multiplications than :func:`add`."""
     x, y, z, _ = point
     xx, yy = x * x % P, y * y % P
     e, g, h = ((x + y) * (x + y) - xx - yy) % P, (A * xx + yy) % P, (A * xx - yy) % P
@@ -139,20 +80,7 @@ def double(point: Point) -> Point:
 
 
 def multiply(scalar: int, point: Point) -> Point:
-    """Multiply any point by a scalar, four bits a step.
-
-    Parameters
-    ----------
-    scalar : int
-        Not negative. Not reduced: a received point may lie outside the prime subgroup.
-    point : Point
-        In extended coordinates.
-
-    Returns
-    -------
-    Point
-        scalar x point.
-    """
+    """Multiply any point by a scalar, four bits a step."""
     table = _multiples(point)
     total = NEUTRAL
     for shift in range((scalar.bit_length() - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
@@ -163,18 +91,7 @@ def multiply(scalar: int, point: Point) -> Point:
 
 
 def multiply_base(scalar: int) -> Point:
-    """Multiply the generator by a scalar, from a table that the first call builds.
-
-    Parameters
-    ----------
-    scalar : int
-        0..2^256-1.
-
-    Returns
-    -------
-    Point
-        scalar x BASE.
-    """
+    """Multiply the generator by a scalar, from a table that the first call builds."""
     total = NEUTRAL
     for index, row in enumerate(_base_table()):
         total = add(total, row[(scalar >> (_WINDOW * index)) & 15])
@@ -182,45 +99,14 @@ def multiply_base(scalar: int) -> Point:
 
 
 def is_sound(x: int, y: int) -> bool:
-    """Return whether coordinates name a point of the curve that is not of low order.
-
-    Parameters
-    ----------
-    x, y : int
-        Coordinates as received; any integers.
-
-    Returns
-    -------
-    bool
-        False for coordinates outside 0..P-1, off the curve, or of order 1, 2, 4 or 8.
-    """
+    """Return whether coordinates name a point of the curve that is not of low order."""
     if not (0 <= x < P and 0 <= y < P) or (A * x * x + y * y - 1 - D * x * x * y * y) % P:
         return False
     return not same(double(double(double(lift(x, y)))), NEUTRAL)
 
 
 def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52) -> int:
-    """Hash field elements with Poseidon as published in 2019; later packages give other numbers.
-
-    Parameters
-    ----------
-    inputs : sequence of int
-        At most `width` field elements, 0..P-1; filled up with zeros.
-    width : int
-        Size of the state: 6 for request signatures, 9 for the signature of an account update.
-    partial_rounds : int
-        Rounds with one S-box, between 3 and 3 full ones: 52 for width 6, 53 for width 9.
-
-    Returns
-    -------
-    int
-        A field element.
-
-    Examples
-    --------
-    >>> poseidon((1, 2)) == poseidon((1, 2, 0, 0, 0, 0)) != poseidon((2, 1))
-    True
-    """
+    """Hash field elements with Poseidon as published in 2019; later packages give other numbers."""
     constants, matrix = _poseidon_parameters(width, partial_rounds)
     state = [*inputs, *[0] * (width - len(inputs))]
     for index, constant in enumerate(constants):
@@ -232,20 +118,7 @@ def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52)
 
 
 def sign(secret: Secret, message: int) -> tuple[int, int, int]:
-    """Sign a field element with EdDSA over Poseidon. Deterministic; time depends on the secret.
-
-    Parameters
-    ----------
-    secret : Secret
-        L2 secret, 1..P-1.
-    message : int
-        What is signed, 0..P-1.
-
-    Returns
-    -------
-    tuple of int
-        x and y of the point R, and s modulo 8 x the subgroup order.
-    """
+    """Sign a field element with EdDSA over Poseidon. Deterministic; time depends on the secret."""
     seed = SecretBytes(secret.to_bytes(32, "little") + message.to_bytes(32, "little"))
     nonce = Secret(int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER)
     rx, ry = affine(multiply_base(nonce))
@@ -254,22 +127,7 @@ def sign(secret: Secret, message: int) -> tuple[int, int, int]:
 
 
 def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> bool:
-    """Check an EdDSA signature over Poseidon, and the points it is made of.
-
-    Parameters
-    ----------
-    x, y : int
-        Public key; any integers.
-    message : int
-        What was signed, 0..P-1.
-    signature : tuple of int
-        x and y of R, and s; any integers.
-
-    Returns
-    -------
-    bool
-        True only for sound points, s in 0..ORDER-1, and s x BASE = R + challenge x public key.
-    """
+    """Check an EdDSA signature over Poseidon, and the points it is made of."""
     rx, ry, s = signature
     if not (is_sound(x, y) and is_sound(rx, ry) and 0 <= s < ORDER):
         return False

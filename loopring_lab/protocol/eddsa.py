@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 from loopring_lab.errors import ProtocolError
-from loopring_lab.hidden import Secret, hide
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.fields import coordinate, octets, scalar
+from loopring_lab.redaction import Secret, hide
 
 
 @dataclass(frozen=True, slots=True, repr=False)

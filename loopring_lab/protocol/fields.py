@@ -11,43 +11,15 @@ from operator import index
 from typing import Any
 
 from loopring_lab.errors import ProtocolError
-from loopring_lab.hidden import Secret, SecretBytes
 from loopring_lab.protocol.curve import SUBGROUP_ORDER, P
+from loopring_lab.redaction import Secret, SecretBytes
 
 _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
 
 def uint(field: str, value: Any, bits: int) -> int:
-    """Read an unsigned integer.
-
-    Parameters
-    ----------
-    field : str
-        Its name, for the error.
-    value : int or str
-        An integer of any kind (NumPy's too); text is decimal, or hex with ``0x``.
-    bits : int
-        Width of the type.
-
-    Returns
-    -------
-    int
-        0..2^bits-1.
-
-    Raises
-    ------
-    ProtocolError
-        Not an integer, or out of range.
-
-    Examples
-    --------
-    >>> uint("maxFee", "1000", 96), uint("walletSalt", "0xff", 256)
-    (1000, 255)
-    >>> uint("nonce", -1, 32)
-    Traceback (most recent call last):
-    loopring_lab.errors.ProtocolError: nonce: expected an integer from 0 to 2^32 - 1 (uint32), got -1. ...
-    """
+    """Read an unsigned integer."""
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
         raise ProtocolError(
@@ -59,32 +31,7 @@ def uint(field: str, value: Any, bits: int) -> int:
 
 
 def octets(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
-    """Read bytes.
-
-    Parameters
-    ----------
-    field : str
-        Its name, for the error.
-    value : bytes or str
-        Text is hex, with or without ``0x``, in any case; None stands for a value of another type.
-    length : int, optional
-        How many bytes there must be.
-
-    Returns
-    -------
-    SecretBytes
-        The bytes, hidden, as they may belong to a signature.
-
-    Raises
-    ------
-    ProtocolError
-        Not bytes or hex, or of another length.
-
-    Examples
-    --------
-    >>> octets("initCodeHash", "0xFf00").hex()
-    'ff00'
-    """
+    """Read bytes."""
     try:
         data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
     except (TypeError, ValueError):
@@ -101,50 +48,14 @@ def octets(field: str, value: bytes | str | None, length: int | None = None) -> 
 
 
 def address(field: str, value: str) -> str:
-    """Read an address.
-
-    Parameters
-    ----------
-    field : str
-        Its name, for the error.
-    value : str
-        20 bytes of hex, in any case.
-
-    Returns
-    -------
-    str
-        With ``0x`` and checksummed, as wallets want it.
-
-    Raises
-    ------
-    ProtocolError
-        Not 20 bytes of hex.
-    """
+    """Read an address."""
     from eth_utils.address import to_checksum_address
 
     return to_checksum_address(bytes(octets(field, value, 20)))
 
 
 def coordinate(field: str, value: int | str) -> int:
-    """Read a coordinate of a public key.
-
-    Parameters
-    ----------
-    field : str
-        Its name, for the error.
-    value : int or str
-        Text is hex, with or without ``0x``; leading zeros may be missing.
-
-    Returns
-    -------
-    int
-        0..p-1.
-
-    Raises
-    ------
-    ProtocolError
-        Not hex, or outside the field.
-    """
+    """Read a coordinate of a public key."""
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
         raise ProtocolError(
@@ -156,23 +67,7 @@ def coordinate(field: str, value: int | str) -> int:
 
 
 def scalar(value: int | str | None) -> Secret:
-    """Read an L2 secret.
-
-    Parameters
-    ----------
-    value : int or str
-        Hidden by the caller; text is hex. Other clients use secrets above the subgroup order too.
-
-    Returns
-    -------
-    Secret
-        1..p-1 and no multiple of the subgroup order.
-
-    Raises
-    ------
-    ProtocolError
-        Out of range or not hex; the secret is not shown.
-    """
+    """Read an L2 secret."""
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""The accounts of a relayer: who owns them, and the API keys that open them."""
+"""The accounts of a relayer: who owns them, their demo wallets, and the API keys that open them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import hmac
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.answers import (
+from loopring_lab.relayer.database import Account, Store
+from loopring_lab.relayer.history import Source
+from loopring_lab.relayer.schemas import (
     ADDRESS_NOT_FOUND,
     EMPTY_KEY,
     INVALID_ACCOUNT,
@@ -22,35 +25,58 @@ from loopring_lab.relayer.answers import (
     WRONG_SIGNATURE,
     Refusal,
 )
-from loopring_lab.relayer.history import Source
-from loopring_lab.relayer.owners import FIRST_NONCE, Owner, Wallet, owner_of
-from loopring_lab.relayer.records import Account
 from loopring_lab.relayer.settings import ADDRESS, Settings
-from loopring_lab.relayer.store import Store
 
 if TYPE_CHECKING:
-    pass
+    from eth_account.signers.local import LocalAccount
 
-__all__ = ["Accounts"]
+
+FIRST_NONCE = 1
+
+
+class Wallet(NamedTuple):
+    """A counterfactual wallet: a contract whose address is known before it exists."""
+
+    factory: str
+    owner: str
+    salt: str
+
+
+class Owner(NamedTuple):
+    """Who owns an account, with everything needed to act for it."""
+
+    address: str
+    signer: LocalAccount
+    key: protocol.L2Key
+    key_seed: str
+    wallet: Wallet | None
+
+    def __repr__(self) -> str:
+        return f"Owner({self.address})"
+
+
+@lru_cache(maxsize=512)
+def owner_of(label: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
+    """The throwaway owner of an account."""
+    from eth_account import Account
+    from eth_account.messages import encode_defunct
+
+    signer = Account.from_key(sha256(f"loopring_lab throwaway key: {label}, {account_id}".encode()).digest())
+    seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
+    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=seed)).signature))
+    if not has_wallet:
+        return Owner(signer.address, signer, key, seed, None)
+    factory, code = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))
+    wallet = Wallet(factory, signer.address, str(account_id))
+    return Owner(protocol.wallet_address(*wallet, code), signer, key, seed, wallet)
+
 
 KEY_HEADER = "X-API-KEY"
 KEY_BYTES = 42
 
 
 class Accounts:
-    """The accounts of a source, with owners that one can act as.
-
-    Parameters
-    ----------
-    source : Source
-        Whose accounts.
-    settings : Settings
-        Exchange, fees, and what the contract leaves open.
-    operator_key : str
-        An API key that opens every account and never ends.
-    path : str or Path or None
-        File that keeps accounts and updates; None for memory.
-    """
+    """The accounts of a source, with owners that one can act as."""
 
     def __init__(
         self,
@@ -88,23 +114,7 @@ class Accounts:
         return max(self._has_owner, default=-1)
 
     def owner(self, account_id: int) -> Owner:
-        """Who owns an account of the source.
-
-        Parameters
-        ----------
-        account_id : int
-            Account id.
-
-        Returns
-        -------
-        Owner
-            Throwaway keys.
-
-        Raises
-        ------
-        LabError
-            Where the relayer made no owner for it.
-        """
+        """Who owns an account of the source."""
         if account_id not in self._has_owner:
             raise LabError(
                 f"Relayer: it has no owner for account {account_id}. Take one of relayer.accounts."
@@ -115,20 +125,7 @@ class Accounts:
     def add(
         self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str
     ) -> None:
-        """Add an account.
-
-        Parameters
-        ----------
-        account_id, owner, nonce : int, str, int
-            As `Relayer.add_account` takes them.
-        public_key, key_seed : tuple of int or None, str
-            As `Relayer.add_account` takes them.
-
-        Raises
-        ------
-        LabError
-            Where the owner is no address, the key no point, or the account or its owner known already.
-        """
+        """Add an account."""
         if not ADDRESS.fullmatch(owner):
             raise LabError(f"Account {account_id}: owner {owner!r} is no address. Give 0x and 40 hex digits.")
         x, y = (f"{n:#066x}" for n in protocol.check_public_key(*public_key)) if public_key else ("", "")
@@ -137,40 +134,11 @@ class Accounts:
             raise LabError(f"Account {account_id}, owner {owner}: known already. Give another id and owner.")
 
     def exists(self, account_id: int) -> bool:
-        """Whether there is such an account, with or without an owner.
-
-        Parameters
-        ----------
-        account_id : int
-            Account id.
-
-        Returns
-        -------
-        bool
-            True for pools too.
-        """
+        """Whether there is such an account, with or without an owner."""
         return self._source.history.has_account(account_id) or self._store.account(account_id) is not None
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
-        """An account by id, owner or both.
-
-        Parameters
-        ----------
-        account_id : int or None
-            Account id.
-        owner : str or None
-            Address, in any case.
-
-        Returns
-        -------
-        Account
-            As it stands.
-
-        Raises
-        ------
-        Refusal
-            101001 for an address without account, or another's account; 101002 for an unknown id.
-        """
+        """An account by id, owner or both."""
         known = self.store.account_of(owner or "") if account_id is None else self.store.account(account_id)
         if known is None and account_id is not None:
             raise Refusal(USER_NOT_FOUND, f"user not found: no account {account_id} that has an owner")
@@ -179,18 +147,7 @@ class Accounts:
         return known
 
     def wallet_of(self, account_id: int) -> tuple[str, Wallet] | None:
-        """How the address of an account's owner comes about.
-
-        Parameters
-        ----------
-        account_id : int
-            Account id.
-
-        Returns
-        -------
-        tuple of (str, Wallet) or None
-            The address, and what gives it; None where no counterfactual wallet owns the account.
-        """
+        """How the address of an account's owner comes about."""
         if account_id != self.wallet_account:
             return None
         owner = self.owner(account_id)
@@ -199,29 +156,7 @@ class Accounts:
     def issue_key(
         self, account_id: int, urls: tuple[str, ...], params: dict[str, str], signature: str | None
     ) -> str:
-        """The API key of an account, for whoever has its L2 key.
-
-        Parameters
-        ----------
-        account_id : int
-            Account id.
-        urls : tuple of str
-            What the sender may have called the request's URL.
-        params : dict of str to str
-            The request's query.
-        signature : str or None
-            X-API-SIG: EdDSA over the text of the request.
-
-        Returns
-        -------
-        str
-            The same until the account's key is updated.
-
-        Raises
-        ------
-        Refusal
-            104003, 104004 or 104005.
-        """
+        """The API key of an account, for whoever has its L2 key."""
         account = self.store.account(account_id)
         if account is None:
             raise Refusal(INVALID_ACCOUNT, f"accountId: no account {account_id} that has an owner")
@@ -235,18 +170,7 @@ class Accounts:
         return self._key(account)
 
     def check_key(self, given: str | None) -> None:
-        """Check an API key; a valid one opens every account.
-
-        Parameters
-        ----------
-        given : str or None
-            X-API-KEY.
-
-        Raises
-        ------
-        Refusal
-            104001 without a key, 104002 for one that is not, or no longer, valid.
-        """
+        """Check an API key; a valid one opens every account."""
         if not given:
             raise Refusal(EMPTY_KEY, f"empty api key: send it as header {KEY_HEADER}")
         if hmac.compare_digest(given.encode(), self._operator_key.encode()):

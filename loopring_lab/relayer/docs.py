@@ -18,18 +18,7 @@ pre { background: #f5f5f5; padding: 1rem; overflow: auto }
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """A readable page of an OpenAPI document.
-
-    Parameters
-    ----------
-    document : mapping
-        OpenAPI 3.1.
-
-    Returns
-    -------
-    str
-        HTML that loads nothing.
-    """
+    """A readable page of an OpenAPI document."""
     title = escape(document["info"]["title"])
     operations = "".join(
         _operation(path, method, operation)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer.history import FILL_TYPES, History, RowKey
-from loopring_lab.relayer.wire import HASH, MARKET, POOL_PREFIX, Bare, Row
+from loopring_lab.relayer.history import FILL_TYPES, HASH, MARKET, POOL_PREFIX, Bare, History, Row, RowKey
 
 __all__ = ["Recording"]
 
@@ -21,19 +20,7 @@ SHORTEST_ROW = 7
 
 
 class Recording:
-    """Responses saved in a folder.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Where ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json`` are. Each trades
-        file is an account's whole history of that fill type.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        Where the folder or a file is missing or broken; names the file, the place in it and what stood there.
-    """
+    """Responses saved in a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -71,23 +58,11 @@ class Recording:
         return self._history
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Token records as recorded.
-
-        Returns
-        -------
-        list of dict
-            The content of ``tokens.json``.
-        """
+        """Token records as recorded."""
         return self._tokens
 
     def markets(self) -> list[dict[str, Any]]:
-        """Market records as recorded.
-
-        Returns
-        -------
-        list of dict
-            The list in ``markets.json``.
-        """
+        """Market records as recorded."""
         return self._markets
 
     def _load_list(self, path: Path, member: str | None) -> list[dict[str, Any]]:

@@ -1,28 +1,68 @@
-"""What the relayer answers, as OpenAPI describes it."""
+"""What the relayer answers, as OpenAPI describes it: records, answers and refusals."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from loopring_lab.relayer.settings import ErrorShape
 
-__all__ = [
-    "AccountAnswer",
-    "CounterFactualAnswer",
-    "ExchangeAnswer",
-    "FeesAnswer",
-    "KeyAnswer",
-    "MarketsAnswer",
-    "TimeAnswer",
-    "TokenRecord",
-    "TradesAnswer",
-    "UpdateAnswer",
-    "UpdatesAnswer",
-    "answers",
-]
+if TYPE_CHECKING:
+    from starlette.responses import JSONResponse
+
+
+UNKNOWN = 100000
+INVALID_ARGUMENT = 100001
+DUPLICATE = 100204
+ADDRESS_NOT_FOUND = 101001
+USER_NOT_FOUND = 101002
+WRONG_EXCHANGE = 102001
+WRONG_NONCE = 102021
+EMPTY_KEY = 104001
+INVALID_KEY = 104002
+INVALID_ACCOUNT = 104003
+NO_SIGNATURE = 104004
+WRONG_SIGNATURE = 104005
+FEE_TOKEN = 114001
+FEE_TOO_LOW = 114002
+
+BAD_REQUEST, OK = 400, 200
+
+
+class Refusal(Exception):
+    """A request that the contract does not allow."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+def invalid(name: str, text: str, expected: str) -> Refusal:
+    """A refusal of an argument that is not what it should be."""
+    return Refusal(INVALID_ARGUMENT, f"{name}: expected {expected}, got {printable(text)}")
+
+
+def printable(text: str) -> str:
+    """A text of a client's, short and in plain characters."""
+    return ascii(text if len(text) <= 40 else text[:40] + "...")
+
+
+def error_answer(
+    shape: ErrorShape,
+    code: int,
+    message: str,
+    status: int = BAD_REQUEST,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """An error as the settings shape it."""
+    from starlette.responses import JSONResponse
+
+    wrapped = {"resultInfo": {"code": code, "message": message}}
+    body = {"code": code, "msg": message} if shape == "flat" else wrapped
+    return JSONResponse(body, OK if shape == "ok" and status == BAD_REQUEST else status, headers)
+
 
 Status = Literal["received", "processing", "processed", "failed"]
 
@@ -218,20 +258,7 @@ class CounterFactualAnswer(_Record):
 
 
 def answers(model: Any, shape: ErrorShape) -> dict[int | str, dict[str, Any]]:
-    """What an operation answers that can be refused.
-
-    Parameters
-    ----------
-    model : type
-        Of the answer.
-    shape : {"result_info", "flat", "ok"}
-        As `Settings.error_shape` says.
-
-    Returns
-    -------
-    dict
-        Status to model.
-    """
+    """What an operation answers that can be refused."""
     if shape == "ok":
         return {200: {"model": model | WrappedError}}
     error = FlatError if shape == "flat" else WrappedError

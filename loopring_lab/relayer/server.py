@@ -1,10 +1,14 @@
-"""Starts and stops an embedded relayer: uvicorn in a thread, on the loopback interface only."""
+"""The embedded relayer: uvicorn in a thread, on the loopback interface only."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import os
 import secrets
+import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -13,15 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import h11
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.history import Source
+from loopring_lab.relayer.history import Source, View, render
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
-from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.view import View
-from loopring_lab.relayer.wire import render
-from loopring_lab.relayer.worker import Worker
+from loopring_lab.relayer.schemas import INVALID_ARGUMENT, error_answer
+from loopring_lab.relayer.settings import ErrorShape, Settings
 from loopring_lab.relayer.world import World
 
 if TYPE_CHECKING:
@@ -31,10 +37,143 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from loopring_lab.protocol import L2Key
-    from loopring_lab.relayer.conditions import Counts
-    from loopring_lab.relayer.uvicorn_parts import PromptServer
+    from loopring_lab.relayer.faults import Counts
 
-__all__ = ["Relayer"]
+
+class Worker:
+    """A thread that takes a step every so often."""
+
+    def __init__(self, step: Callable[[], int], seconds: float | None) -> None:
+        self._step, self._seconds = step, seconds
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to take steps."""
+        if self._seconds is not None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
+            self._thread.start()
+            atexit.register(self.stop)  # a thread that is cut off within SQLite takes the program down
+
+    def stop(self) -> None:
+        """End after the present step."""
+        self._stop.set()
+        atexit.unregister(self.stop)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                self._step()
+            except sqlite3.OperationalError:
+                continue  # locked by another process; the next step does it
+
+
+HOST = "127.0.0.1"
+BACKLOG = 256
+KEEP_ALIVE_SECONDS = 60
+GRACE_SECONDS = 0.25
+LINGER_SECONDS = 1.0
+
+
+class _Protocol(H11Protocol):
+    """HTTP that lets the application reach its connection, and refuses as the application does."""
+
+    shape: ErrorShape
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_refused:
+            super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or has headers beyond all measure, in the shape of every other error."""
+        answer = error_answer(self.shape, INVALID_ARGUMENT, msg)
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        head = h11.Response(status_code=answer.status_code, headers=headers)
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        # Closing with unread bytes would reset the connection, and the answer would be lost.
+        self._is_refused = True
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+
+class PromptServer(Server):
+    """A server that says when it is ready and stops at once; uvicorn's own looks every 0.1 s."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+
+    def ask_to_stop(self) -> None:
+        """End serving; may be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections from now on."""
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        """Serve until asked to stop."""
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests finish for a moment, then close every connection."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=GRACE_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+def new_server(app: FastAPI, shape: ErrorShape) -> PromptServer:
+    """A quiet uvicorn server."""
+    config = Config(
+        app,
+        http=type("Protocol", (_Protocol,), {"shape": shape}),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
+    return PromptServer(config)
+
+
+def listen(port: int) -> socket.socket:
+    """Listen on the loopback interface."""
+    # asyncio turns Nagle's algorithm off only where the protocol is named; else answers wait 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        hint = "Give port=0 for a free one."
+        raise LabError(f"Relayer: cannot listen on {HOST}, port {port} ({error}). {hint}") from error
+    return listener
+
 
 START_SECONDS, STOP_SECONDS = 20, 10
 
@@ -142,7 +281,7 @@ class Relayer:
     @cached_property
     def counts(self) -> Counts:
         """Requests, faults and refused requests so far."""
-        from loopring_lab.relayer.conditions import Counts
+        from loopring_lab.relayer.faults import Counts
 
         return Counts()
 
@@ -299,8 +438,6 @@ class Relayer:
             Where the server does not come up.
         """
         if self._running is None:
-            from loopring_lab.relayer.uvicorn_parts import listen
-
             listener = listen(self._port)
             port = listener.getsockname()[1]
             try:
@@ -312,7 +449,6 @@ class Relayer:
         return self
 
     def _serve(self, listener: socket.socket) -> tuple[PromptServer, threading.Thread]:
-        from loopring_lab.relayer.uvicorn_parts import new_server
 
         server = new_server(self.app, self.settings.error_shape)
 

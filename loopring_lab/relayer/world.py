@@ -10,11 +10,9 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.crowd import ARBITRAGEUR, MAKERS, TAKERS
-from loopring_lab.relayer.facts import MARKETS, TOKENS, Market, market_record, token_record
-from loopring_lab.relayer.history import History, RowKey
-from loopring_lab.relayer.simulation import Fill, Simulation
-from loopring_lab.relayer.wire import POOL_PREFIX, Row, price_text
+from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS, Market, market_record, token_record
+from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 
 __all__ = ["Fill", "World"]
 

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError
 from loopring_lab.tables import rows, wire
-from loopring_lab.tables.listings import TEXT, markets, moments, tokens
-from loopring_lab.tables.lookup import Listing
+from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 
 __all__ = ["anomalies", "markets", "tokens", "trades"]
 
@@ -92,7 +91,7 @@ def trades(
     """
     _choice("fee_token", fee_token, rows.FEE_TOKENS)
     _choice("ten_members", ten_members, tuple(wire.TEN_MEMBERS))
-    listing = Listing(tokens, markets)
+    listing = MarketLookup(tokens, markets)
     every = wire.as_pages(pages)
     labels = _labels(fill_type, len(every))
 
@@ -141,7 +140,7 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     return found.loc[found["reason"] != "", ["reason", *trades.columns]]
 
 
-def joined(parts: list[pa.Table], listing: Listing, account_id: int | None = None) -> pd.DataFrame:
+def joined(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of typed rows, whatever their order: oldest first, each row once."""
     return _frame(_ordered(parts), listing, account_id)
 
@@ -178,7 +177,7 @@ def _settle(table: pa.Table, group: np.ndarray, tied: np.ndarray) -> pa.Table:
     return table.take(pa.array(order[np.concatenate([[True], ~again])]))
 
 
-def _frame(table: pa.Table, listing: Listing, account_id: int | None) -> pd.DataFrame:
+def _frame(table: pa.Table, listing: MarketLookup, account_id: int | None) -> pd.DataFrame:
     known = listing.known
     unknown = sorted(listing.markets[known:])
     markets = [*listing.markets[:known], *unknown]
@@ -199,7 +198,7 @@ def _frame(table: pa.Table, listing: Listing, account_id: int | None) -> pd.Data
             dtype = pd.CategoricalDtype(pd.Index(list(categories), dtype=TEXT))
             data[name] = pd.Categorical.from_codes(codes, dtype=dtype)
         elif name == "created_at":
-            data[name] = moments(as_series(column))
+            data[name] = to_utc(as_series(column))
         elif pa.types.is_string(column.type):
             data[name] = TEXT.__from_arrow__(column)  # type: ignore[attr-defined]
         elif name == "fee_bps":

@@ -1,11 +1,12 @@
-"""Tokens and markets: records to DataFrames."""
+"""Tokens and markets: wire records to DataFrames, and the look-up of them that trade rows need."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,8 @@ import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
 from loopring_lab.amounts.scaling import decimal
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
-
-__all__ = ["markets", "tokens"]
 
 TEXT = pd.StringDtype("pyarrow", na_value=np.nan)
 INTEGER = pd.ArrowDtype(pa.int64())
@@ -143,7 +142,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     data |= {
         "amm_open": status.map(lambda mask: mask & 1 > 0, na_action="ignore").astype("boolean"),
         "orderbook_open": status.map(lambda mask: mask & 2 > 0, na_action="ignore").astype("boolean"),
-        "created_at": moments(moment.replace(0, pd.NA)),
+        "created_at": to_utc(moment.replace(0, pd.NA)),
     }
     data["extra"] = data.pop("extra")
     ids = list(zip(data["base_token_id"], data["quote_token_id"], strict=True))
@@ -155,7 +154,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     return frame
 
 
-def moments(milliseconds: pd.Series) -> pd.Series:
+def to_utc(milliseconds: pd.Series) -> pd.Series:
     """Read milliseconds since 1970 as UTC times, null as NaT."""
     empty = milliseconds.isna().to_numpy()
     times = milliseconds.fillna(0).to_numpy(np.int64).astype("datetime64[ms]")
@@ -274,3 +273,83 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
     "bool": (_flag, "boolean"),
     "amount": (_amount, object),
 }
+
+
+PREFIXES = ("AMM-", "LP-", "COMBINE-")
+
+
+class Pair(NamedTuple):
+    """What a row's market means: codes into the listing, -1 where unknown."""
+
+    market: int
+    base: int
+    quote: int
+    pool: bool
+    reason: str | None
+
+
+class MarketLookup:
+    """Names, ids and decimals of tokens and markets, as the frames of `tables` hold them."""
+
+    def __init__(self, tokens: pd.DataFrame, markets: pd.DataFrame) -> None:
+        _check("tokens", tokens, {"token_id", "decimals"})
+        _check("markets", markets, {"base_token_id", "quote_token_id"})
+        self.tokens: list[str] = tokens.index.tolist()
+        self.token_ids = _sentinel(tokens["token_id"])
+        self.decimals = _sentinel(tokens["decimals"])
+        self._code = {int(token_id): code for code, token_id in enumerate(self.token_ids[:-1])}
+        self.markets: list[str] = markets.index.tolist()
+        self._ids = list(zip(markets["base_token_id"], markets["quote_token_id"], strict=True))
+        self.known = len(self.markets)
+        self._exact = {name: code for code, name in enumerate(self.markets)}
+        self._folded: dict[str, list[int]] = defaultdict(list)
+        for name, code in self._exact.items():
+            self._folded[name.casefold()].append(code)
+        self._lock = threading.Lock()
+
+    def code(self, token_id: int | None) -> int:
+        """Find a token."""
+        return -1 if token_id is None else self._code.get(token_id, -1)
+
+    def pair(self, raw: str | None) -> Pair:
+        """Find a market: as written, without a pool's prefix, or in another case."""
+        if raw is None:
+            return Pair(-1, -1, -1, False, None)
+        pool = raw[:4].upper() == "AMM-"
+        found = self._find(raw)
+        if not isinstance(found, int):
+            with self._lock:
+                code = self._exact.setdefault(raw, len(self._exact))
+                self.markets += [raw] * (code == len(self.markets))
+            return Pair(code, -1, -1, pool, found)
+        base, quote = map(self.code, self._ids[found])
+        missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
+        reason = f"tokenId {missing[0]} of market {raw!r} is not in the tokens table" if missing else None
+        return Pair(found, base, quote, pool, reason)
+
+    def _find(self, raw: str) -> int | str:
+        names = [raw, *(raw[len(prefix) :] for prefix in PREFIXES if raw.upper().startswith(prefix))]
+        for name in names:
+            code = self._exact.get(name, self.known)
+            if code < self.known:
+                return code
+        for name in names:
+            codes = self._folded.get(name.casefold(), [])
+            if len(codes) == 1:
+                return codes[0]
+            if codes:
+                return f"market {raw!r} could be any of {', '.join(self.markets[code] for code in codes)}"
+        return f"market {raw!r} is not in the markets table"
+
+
+def _check(name: str, frame: object, needed: set[str]) -> None:
+    if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
+        raise LabError(
+            f"{name}: expected the frame that tables.{name} makes, got {type(frame).__name__}. "
+            f"Read the relayer's answer with tables.{name}(answer) first."
+        )
+
+
+def _sentinel(numbers: pd.Series) -> np.ndarray:
+    """Put -1 behind the numbers, so that the code -1 finds it."""
+    return np.append(numbers.fillna(-1).to_numpy(np.int64), -1)

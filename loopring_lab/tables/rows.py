@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, decimal, limit, lowered, scale
+from loopring_lab.amounts.scaling import WHOLE, decimal, range_of, reduce_scale, scale
 from loopring_lab.errors import AmountError, UnexpectedAnswer
-from loopring_lab.tables.lookup import Listing
+from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch
 
 __all__ = ["typed"]
@@ -31,32 +31,8 @@ _INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
 _MAX_INT64 = 2**63 - 1
 
 
-def typed(batch: Batch, fill_types: Sequence[int], listing: Listing, fee_token: str) -> pa.Table:
-    """Type and scale the rows of a batch.
-
-    Parameters
-    ----------
-    batch : Batch
-        From `wire.read`.
-    fill_types : sequence of int, shape (pages,)
-        Code into `FILL_TYPES` of each page, -1 where it is not known.
-    listing : Listing
-        What markets and tokens mean.
-    fee_token : {'received', 'base', 'quote', 'row'}
-        Which token `feeAmount` counts.
-
-    Returns
-    -------
-    pyarrow.Table
-        Integer, decimal and text columns; names and sides as codes.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        A member that every row must have is not the number the contract promises.
-    AmountError
-        An amount does not fit the columns.
-    """
+def typed(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
+    """Type and scale the rows of a batch."""
     each = np.repeat(np.asarray(fill_types, np.int8), batch.rows)
     return _Typing(batch, listing).table(each[::-1] if batch.turned else each, fee_token)
 
@@ -72,7 +48,7 @@ def keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 class _Typing:
     """One batch on its way from text to types, collecting what is odd about its rows."""
 
-    def __init__(self, batch: Batch, listing: Listing) -> None:
+    def __init__(self, batch: Batch, listing: MarketLookup) -> None:
         self.batch, self.listing = batch, listing
         self.columns = batch.columns
         self.rows = batch.columns.num_rows
@@ -239,9 +215,9 @@ class _Typing:
             )
             where = self.batch.where(row)
             raise AmountError(
-                f"{where}: size times price, {exact[row]}, does not fit {limit(_TYPE)}. {_HINT}"
+                f"{where}: size times price, {exact[row]}, does not fit {range_of(_TYPE)}. {_HINT}"
             )
-        return lowered(exact, _TYPE, cut=True)
+        return reduce_scale(exact, _TYPE, cut=True)
 
     def fee_codes(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
         if rule == "row":

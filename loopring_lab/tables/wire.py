@@ -61,18 +61,7 @@ class Batch(NamedTuple):
     turned: bool = False
 
     def where(self, position: int) -> str:
-        """Say where a row stands.
-
-        Parameters
-        ----------
-        position : int
-            Of the row in the batch.
-
-        Returns
-        -------
-        str
-            A JSON path such as ``pages[2].trades[17]``.
-        """
+        """Say where a row stands."""
         if self.turned:
             position = self.columns.num_rows - 1 - position
         page = 0
@@ -83,35 +72,12 @@ class Batch(NamedTuple):
 
 
 def as_pages(pages: Page | Iterable[Page]) -> list[Page]:
-    """Accept one page or many.
-
-    Parameters
-    ----------
-    pages : bytes, str, mapping, or iterable of these
-        JSON text or parsed answers.
-
-    Returns
-    -------
-    list
-        The pages.
-    """
+    """Accept one page or many."""
     return [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
 
 
 def groups(pages: Sequence[Page]) -> Iterator[tuple[int, list[Page]]]:
-    """Cut pages into groups of a few megabytes, which fit a processor's cache and a thread's turn.
-
-    Parameters
-    ----------
-    pages : sequence of pages
-        The whole history.
-
-    Yields
-    ------
-    first : int
-        Position of the group's first page.
-    group : list of pages
-    """
+    """Cut pages into groups of a few megabytes, which fit a processor's cache and a thread's turn."""
     start, size = 0, 0
     for position, page in enumerate(pages):
         size += len(page) if isinstance(page, (bytes, str)) else BATCH_BYTES // 64
@@ -123,31 +89,7 @@ def groups(pages: Sequence[Page]) -> Iterator[tuple[int, list[Page]]]:
 
 
 def read(pages: list[Page], first: int = 0, *, ten_members: str = "account", fast: bool = True) -> Batch:
-    """Read pages into text columns.
-
-    Parameters
-    ----------
-    pages : list of bytes, str or mapping
-        JSON text or parsed answers of the trades endpoint.
-    first : int
-        Position of the first page in the whole history, for error messages.
-    ten_members : {'account', 'block'}
-        What members 7 to 9 of a row of ten are: accountId, tokenId, storageId, or blockId, indexInBlock,
-        accountId.
-    fast : bool
-        False skips the fast path.
-
-    Returns
-    -------
-    Batch
-        One row per trade, in the order of the pages or, where they are newest first, in reverse.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        A page is not JSON, has no list of trades, or a row has fewer than 7 or exactly 19 members (an NFT
-        trade).
-    """
+    """Read pages into text columns."""
     quick = _read_regular(pages, first, ten_members) if fast else None
     return quick or _read_any(pages, first, ten_members)
 
@@ -248,25 +190,7 @@ def page_rows(answer: Any, where: str) -> list[Any]:
 
 
 def parse(page: Page | list[Any], where: str) -> Any:
-    """Parse JSON text, keeping numbers as the text they were sent as.
-
-    Parameters
-    ----------
-    page : bytes, str, or anything already parsed
-        The answer.
-    where : str
-        Its name in error messages.
-
-    Returns
-    -------
-    object
-        The parsed answer; numbers are `str`.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        The text is not JSON, such as a page cut off in the middle, or brackets nest absurdly deep.
-    """
+    """Parse JSON text, keeping numbers as the text they were sent as."""
     if not isinstance(page, (bytes, str)):
         return page
     if nests_too_deep(page):
@@ -286,10 +210,7 @@ def parse(page: Page | list[Any], where: str) -> Any:
 
 
 def nests_too_deep(text: bytes | str) -> bool:
-    """Tell whether JSON text nests so deep that parsing it could crash Python.
-
-    Python's own limit does not hold: a package below eth-account raises it to 100,000.
-    """
+    """Tell whether JSON text nests so deep that parsing it could crash Python."""
     data = text.encode() if isinstance(text, str) else text
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False

@@ -6,18 +6,42 @@ is loaded before a widget is shown.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from loopring_lab.widgets.displayed import Displayed
 from loopring_lab.widgets.explorers import Fees, Fills
-from loopring_lab.widgets.limits import Finding, check_amount
-from loopring_lab.widgets.markets import Markets
-from loopring_lab.widgets.updating import Update
+from loopring_lab.widgets.key_update import Update
+from loopring_lab.widgets.markets import Finding, Markets, check_amount
 
 if TYPE_CHECKING:
-    from loopring_lab.widgets.parts import Panel
+    from loopring_lab.widgets.layout import Panel
+
 
 __all__ = ["FeeExplorer", "FillExplorer", "Finding", "KeyUpdateWizard", "MarketExplorer", "check_amount"]
+
+
+class Displayed:
+    """Mixin of a state that a notebook shows as a widget."""
+
+    ABOUT = ""
+
+    @cached_property
+    def view(self) -> Panel:
+        """The view: its controls and parts, made when it is first asked for."""
+        return self._make_view()
+
+    def _make_view(self) -> Panel:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}: {self.ABOUT}. Run this cell in JupyterLab, or open the notebook with "
+            "Voila, to use it."
+        )
+
+    def _repr_mimebundle_(self, **how: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = self.view.box._repr_mimebundle_(**how)
+        return bundle | {"text/plain": repr(self)}
 
 
 class MarketExplorer(Displayed, Markets):
@@ -45,7 +69,7 @@ class MarketExplorer(Displayed, Markets):
     ABOUT = "markets and tokens, and the limits of an amount"
 
     def _make_view(self) -> Panel:
-        from loopring_lab.widgets.market_view import MarketView
+        from loopring_lab.widgets.views import MarketView
 
         return MarketView(self)
 
@@ -78,7 +102,7 @@ class FeeExplorer(Displayed, Fees):
     ABOUT = "fees by market, side, time and type of fill, as a figure and a table"
 
     def _make_view(self) -> Panel:
-        from loopring_lab.widgets.trades_view import TradesView
+        from loopring_lab.widgets.views import TradesView
 
         return TradesView(self)
 
@@ -110,7 +134,7 @@ class FillExplorer(Displayed, Fills):
     ABOUT = "pool against order book: shares, prices and sizes, as a figure and a table"
 
     def _make_view(self) -> Panel:
-        from loopring_lab.widgets.trades_view import TradesView
+        from loopring_lab.widgets.views import TradesView
 
         return TradesView(self)
 
@@ -145,6 +169,6 @@ class KeyUpdateWizard(Displayed, Update):
     ABOUT = "an update of an account's L2 key, step by step"
 
     def _make_view(self) -> Panel:
-        from loopring_lab.widgets.wizard_view import WizardView
+        from loopring_lab.widgets.views import WizardView
 
         return WizardView(self)

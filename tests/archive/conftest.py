@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from archive.ledger import Ledger, client_of
+from support.ledger import Ledger, client_of
 
 from loopring_lab.archive import Archive
 from loopring_lab.relayer import Relayer

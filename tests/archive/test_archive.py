@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archive.kills import check, kill_again_and_again
-from archive.ledger import Ledger, client_of, served, told
 from deltalake import DeltaTable
 from pandas.testing import assert_frame_equal
+from support.archive_kills import check, kill_again_and_again
+from support.ledger import Ledger, client_of, served, told
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive

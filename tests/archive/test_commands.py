@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from archive.kills import check
-from archive.ledger import Ledger
+from support.archive_kills import check
+from support.ledger import Ledger
 
 from loopring_lab.archive import Archive
-from loopring_lab.archive.commands import shown
-from loopring_lab.cli import main
+from loopring_lab.cli import main, shown
 from loopring_lab.relayer import Relayer, Settings
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import page, row
+from support.wire_rows import page, row
 
-from loopring_lab.paging import PAGE, Course, Wanted
+from loopring_lab.paging import PAGE, PageScheduler, Window
 
 Rows = list[list[Any]]
 
@@ -22,9 +22,9 @@ def identities(numbers: Any) -> set[int]:
     return {hash((number, "SELL", f"0x{number:x}")) for number in numbers}
 
 
-def read(rows: Rows, held: set[int], gone: int = 0, wanted: Wanted | None = None) -> tuple[set[int], int]:
+def read(rows: Rows, held: set[int], gone: int = 0, wanted: Window | None = None) -> tuple[set[int], int]:
     """Follow a course over rows that stay as they are; give the numbers read and the requests."""
-    course = Course("trades", held, gone)
+    course = PageScheduler("trades", held, gone)
     steps, found, asked = course.steps(*[wanted] if wanted else []), set[int](), 0
     offsets = next(steps)
     try:
@@ -90,6 +90,6 @@ def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest() -> N
 
 def test_since_is_read_down_to_and_no_further() -> None:
     rows = arranged(3_000, "newest")
-    found, asked = read(rows, identities(range(2_900, 3_000)), wanted=Wanted(since=1_000 + 2_700))
+    found, asked = read(rows, identities(range(2_900, 3_000)), wanted=Window(since=1_000 + 2_700))
     assert found >= set(range(2_700, 2_900))
     assert asked <= 12

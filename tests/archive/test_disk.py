@@ -13,8 +13,8 @@ import deltalake
 import pandas as pd
 import pyarrow as pa
 import pytest
-from archive.kills import check
-from archive.ledger import Ledger, client_of
+from support.archive_kills import check
+from support.ledger import Ledger, client_of
 
 from loopring_lab.archive import Archive
 from loopring_lab.errors import DamagedArchive, DiskRefused, LabError, NewerArchive, NotAnArchive

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archive.kills import check
-from archive.ledger import Ledger
-from making import whole
 from pandas.testing import assert_frame_equal
+from support.archive_kills import check
+from support.ledger import Ledger
+from support.wire_rows import whole
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive

@@ -10,17 +10,17 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from archive.ledger import Ledger, client_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import NAMES, markets, page, row, tokens, wire_rows
+from support.ledger import Ledger, client_of
+from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 
 import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.archive import Archive
+from loopring_lab.archive.delta import SCHEMAS, TRADES
 from loopring_lab.archive.merge import IDENTITY, MARKS, settle
-from loopring_lab.archive.shape import SCHEMAS, TRADES
-from loopring_lab.archive.stored import Listed, Page, framed, stored, verbatim
+from loopring_lab.archive.records import ListingSnapshot, Page, to_frame, to_rows, verbatim
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer
 
@@ -81,7 +81,7 @@ def test_batches_settle_as_a_plain_model_does(batches: list[list[tuple[Any, str,
 
 
 @functools.cache
-def listed() -> Listed:
+def listed() -> ListingSnapshot:
     records = [
         {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
         for symbol, i, decimals in zip(
@@ -89,7 +89,7 @@ def listed() -> Listed:
         )
     ]
     named = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
-    return Listed(json.dumps(records), json.dumps({"markets": named}), "made up", True, 0)
+    return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), "made up", True, 0)
 
 
 @settings(max_examples=40)
@@ -103,12 +103,12 @@ def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: st
         if spaced
         else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
     )
-    table = stored([Page(147661, kind, body, 1, "a page")], listed())
+    table = to_rows([Page(147661, kind, body, 1, "a page")], listed())
     texts = table["verbatim"].to_pylist()
     assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)
     expected = tables.trades([body], tokens(), markets(), fill_type=kind, account_id=147661)
     unique = table.take(pa.array(sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()))
-    assert_same(framed(unique, listed()), expected)
+    assert_same(to_frame(unique, listed()), expected)
 
 
 def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
@@ -132,9 +132,9 @@ def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
     odd = row(orderHash='0x1"],["2')
     compact = json.dumps({"trades": [row(), odd]}, separators=(",", ":")).replace("\\", "").encode()
     with pytest.raises(UnexpectedAnswer):
-        stored([Page(147661, "dex", compact, 1, "page 7")], listed())
+        to_rows([Page(147661, "dex", compact, 1, "page 7")], listed())
     bracket = json.dumps({"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")).encode()
-    table = stored([Page(147661, "dex", bracket, 1, "page 7")], listed())
+    table = to_rows([Page(147661, "dex", bracket, 1, "page 7")], listed())
     assert table["order_hash"].to_pylist() == ["0x1],[2"]
     assert json.loads(table["verbatim"][0].as_py())[12] == "0x1],[2"
 
@@ -151,7 +151,7 @@ def test_a_row_that_cannot_be_held_is_named_with_its_page(
     member: dict[str, str], error: Any, said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        stored([Page(147661, "dex", page([row(), row(**member)]), 1, "page 7")], listed())
+        to_rows([Page(147661, "dex", page([row(), row(**member)]), 1, "page 7")], listed())
 
 
 # Reading again, compacting
@@ -227,7 +227,7 @@ def test_old_files_that_no_commit_names_are_removed_and_new_ones_are_not(archive
 
 
 def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loopring_lab.archive.upkeep.MANY_FILES", 1)
+    monkeypatch.setattr("loopring_lab.archive.maintenance.MANY_FILES", 1)
     archive = Archive(tmp_path / "a")
     ledger = Ledger(1, 60)
     every = ledger._keys

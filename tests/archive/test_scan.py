@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from archive.ledger import Ledger, client_of
+from support.ledger import Ledger, client_of
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive

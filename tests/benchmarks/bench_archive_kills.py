@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from archive.kills import kill_again_and_again
+from support.archive_kills import kill_again_and_again
 
 
 def main(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: float = 5.0) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from archive.ledger import POOLS, TOKENS
+from support.ledger import POOLS, TOKENS
 
 from loopring_lab.archive import Archive
 from loopring_lab.relayer import World

@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from archive.kills import check
-from archive.ledger import Ledger
+from support.archive_kills import check
+from support.ledger import Ledger
 
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client

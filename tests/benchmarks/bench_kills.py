@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from relayer.kills import kill_again_and_again
+from support.relayer_kills import kill_again_and_again
 
 
 def main(kills: int) -> int:

@@ -40,7 +40,7 @@ CHANGES = {  # label and option on the page, choice and value in the state; each
 SETUP = """import json, time
 import ipywidgets
 import loopring_lab as lab
-from loopring_lab.widgets.calls import as_png
+from loopring_lab.widgets.explorers import as_png
 
 trades = lab.connect().trades(11375, progress=False)"""
 ALONE = """def drawn_alone(name, changes):

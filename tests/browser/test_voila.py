@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser.driving import Driven
+from support.driven_widget import Driven
 
 import loopring_lab as lab
 

@@ -13,11 +13,11 @@ import nbformat
 import pandas as pd
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
-from browser.driving import Driven
-from updating_desk import personally
+from support.driven_widget import Driven
+from support.key_update_desk import personally
 
 import loopring_lab as lab
-from loopring_lab.amounts.readable import Shown
+from loopring_lab.amounts.display import Shown
 from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount

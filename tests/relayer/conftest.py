@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import requests
-from relayer.updating import Poster
+from support.key_update_requests import Poster
 
 from loopring_lab.relayer import Relayer, Settings, World
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import requests
-from relayer.updating import request_signature, signed_update
+from support.key_update_requests import request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError

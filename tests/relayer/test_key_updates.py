@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from relayer.updating import code_of, new_key, request_signature, signed_update
+from support.key_update_requests import code_of, new_key, request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError

@@ -120,7 +120,7 @@ def test_run_forever_ends_at_ctrl_c():
 
 STEPPING = """
 import threading, time
-from loopring_lab.relayer.worker import Worker
+from loopring_lab.relayer.server import Worker
 
 begun = threading.Event()
 
@@ -134,7 +134,7 @@ begun.wait()
 """
 STORING = """
 import threading, time
-from loopring_lab.relayer.store import Store
+from loopring_lab.relayer.database import Store
 
 store, begun = Store(None, {}), threading.Event()
 

@@ -4,8 +4,8 @@ import os
 import sqlite3
 
 import pytest
-from relayer.kills import kill_again_and_again
-from relayer.updating import request_signature, signed_update
+from support.key_update_requests import request_signature, signed_update
+from support.relayer_kills import kill_again_and_again
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World

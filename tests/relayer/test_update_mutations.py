@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from relayer.updating import signature_of, signed_update
+from support.key_update_requests import signature_of, signed_update
 
 from loopring_lab.relayer import Relayer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from relayer.updating import FEE, code_of, signature_of, signed_update
+from support.key_update_requests import FEE, code_of, signature_of, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError

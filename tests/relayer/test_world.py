@@ -15,8 +15,8 @@ import pytest
 import loopring_lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
-from loopring_lab.relayer.facts import MARKETS, TOKENS
-from loopring_lab.relayer.wire import price_text
+from loopring_lab.relayer.history import price_text
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
 FULL_DIGEST = "4de8973cdf9225557870bc9533c1fe473da7a323965225e651758f353df55384"
 SMALL_DIGEST = "671cbc2ebe510eff788183fab44493b8aa729206f5837d491e1612bff0449599"

@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets import choices
-from loopring_lab.widgets.choices import Choice
-from loopring_lab.widgets.work import Working
+from loopring_lab.widgets import traits
+from loopring_lab.widgets.background import Working
+from loopring_lab.widgets.traits import Choice
 
 
 class Some(Working):
     """One choice of each kind."""
 
-    account = Choice(choices.account_number)
-    side = Choice(choices.one_of("BUY", "SELL", None))
-    listing = Choice(choices.one_of("markets", "tokens"), "markets")
-    since = Choice(choices.day)
-    every = Choice(choices.period)
-    by = Choice(choices.columns("market", "side"), ("market",))
-    market = Choice(choices.text)
+    account = Choice(traits.account_number)
+    side = Choice(traits.one_of("BUY", "SELL", None))
+    listing = Choice(traits.one_of("markets", "tokens"), "markets")
+    since = Choice(traits.day)
+    every = Choice(traits.period)
+    by = Choice(traits.columns("market", "side"), ("market",))
+    market = Choice(traits.text)
 
 
 @given(st.integers(0, 10**12))
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_and_the_old_choice_stays(name: str, value: Any, w
 
 def test_a_choice_that_is_none_is_named_with_the_nearest() -> None:
     with pytest.raises(LabError, match="Fees has no choice 'markt'. Did you mean 'market'?"):
-        choices.named({"markt": 1}, ["market", "side"], "Fees")
+        traits.named({"markt": 1}, ["market", "side"], "Fees")
     with pytest.raises(LabError, match="It has market, side."):
-        choices.named({"zzz": 1}, ["market", "side"], "Fees")
-    assert choices.named({"side": 1}, ["market", "side"], "Fees") == {"side": 1}
+        traits.named({"zzz": 1}, ["market", "side"], "Fees")
+    assert traits.named({"side": 1}, ["market", "side"], "Fees") == {"side": 1}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from updating_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
 
 import loopring_lab as lab
 from loopring_lab.errors import KeyUpdateError, LabError

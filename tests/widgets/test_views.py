@@ -10,12 +10,12 @@ from typing import Any
 import ipywidgets
 import pandas as pd
 import pytest
-from updating_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.widgets import FeeExplorer, FillExplorer, KeyUpdateWizard, MarketExplorer
-from loopring_lab.widgets.secret import SecretField
+from loopring_lab.widgets.layout import SecretField
 
 SECONDS = 30
 WIDGETS = {

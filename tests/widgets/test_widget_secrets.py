@@ -12,10 +12,10 @@ import pytest
 from IPython.lib.pretty import pretty
 from ipywidgets.embed import embed_data
 from nbclient import NotebookClient
-from updating_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
-from loopring_lab.widgets.secret import SecretField
+from loopring_lab.widgets.layout import SecretField
 
 SECONDS = 30
 API_KEY = "an-api-key-that-somebody-typed-0123456789"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.work import Report, Working
+from loopring_lab.widgets.background import Report, Working
 
 SECONDS = 20
 

@@ -1,0 +1,453 @@
+"""Fees and fills worked out by hand: loops over rows, Python integers, Fractions and statistics.median."""
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from support.wire_rows import whole
+
+UNIT = 10**18
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+DAY = 86_400_000
+FIRST_DAY = EPOCH.date().toordinal()
+
+Fill = SimpleNamespace
+Answer = list[dict[str, Any]]
+
+
+# Reading and grouping
+
+
+def plain(table: pa.Table) -> Answer:
+    """Read an Arrow table as rows: amounts as integers of 1e-18, times as milliseconds, NaN as None."""
+    columns = {name: [_plain(value) for value in table[name].to_pylist()] for name in table.column_names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - EPOCH) // MILLISECOND
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    return whole(value, 18) if hasattr(value, "scaleb") else value
+
+
+def fills_of(frame: pd.DataFrame, every: str | None = None) -> list[Fill]:
+    """Read a pandas frame as fills, with the period each stands in."""
+    rows = plain(pa.Table.from_pandas(frame, preserve_index=False))
+    return [Fill(**row, **({"period": start(row["created_at"], every)} if every else {})) for row in rows]
+
+
+def start(moment: int | None, every: str) -> int | None:
+    """Find when the period of a moment starts, by the calendar."""
+    if moment is None:
+        return None
+    day = date.fromordinal(FIRST_DAY + moment // DAY)
+    by_calendar = {
+        "1d": day,
+        "1w": day - timedelta(days=day.weekday()),
+        "1mo": day.replace(day=1),
+        "1q": day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1),
+        "1y": day.replace(day=1, month=1),
+    }
+    if every in by_calendar:
+        return (by_calendar[every].toordinal() - FIRST_DAY) * DAY
+    return moment - moment % (int(every[:-1]) * {"h": 3_600_000, "s": 1000}[every[-1]])
+
+
+def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any], list[Fill]]]:
+    """Group by keys, in their order, None last."""
+    groups: dict[tuple[Any, ...], list[Fill]] = {}
+    for fill in fills:
+        groups.setdefault(tuple(getattr(fill, key) for key in keys), []).append(fill)
+    order = sorted(groups, key=lambda values: [(value is None, value) for value in values])
+    return [(dict(zip(keys, values, strict=True)), groups[values]) for values in order]
+
+
+def summed(
+    fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]
+) -> Answer:
+    """Give a row a group; `columns` gets its fills, and those of the same keys without the last."""
+    around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
+    return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
+
+
+# Sums and ratios
+
+
+def known(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+def total(values: Iterable[int | None]) -> int | None:
+    found = known(values)
+    return sum(found) if found else None
+
+
+def only(values: Iterable[str | None]) -> str | None:
+    found = set(known(values))
+    return found.pop() if len(found) == 1 else None
+
+
+def ratio(part: int | None, of: int | None, times: int = 1) -> float | None:
+    return None if part is None or not of else float(Fraction(part * times, of))
+
+
+def middle(rates: Iterable[float | None]) -> float | None:
+    """Give the median of rates, each rounded to a thousandth, halves up."""
+    thousandths = [float(math.floor(rate * 1000 + 0.5)) for rate in known(rates)]
+    return statistics.median(thousandths) / 1000 if thousandths else None
+
+
+def received(fill: Fill) -> int | None:
+    legs = {fill.quote: fill.notional, fill.base: fill.size}
+    return None if fill.fee_token is None else legs.get(fill.fee_token)
+
+
+def clear(fill: Fill) -> bool:
+    return None not in (fill.size, fill.notional, fill.fee)
+
+
+def amounts(fills: list[Fill]) -> dict[str, Any]:
+    """Give the columns that all summaries share."""
+    base, quote, token = (
+        only(getattr(fill, leg) for fill in fills) for leg in ("base", "quote", "fee_token")
+    )
+    rated = [fill for fill in fills if clear(fill) and received(fill) is not None]
+    fees = known(fill.fee for fill in fills)
+    rate = ratio(total(fill.fee for fill in rated), total(map(received, rated)), 10_000)
+    return {
+        "base": base,
+        "volume": total(fill.size for fill in fills) if base else None,
+        "quote": quote,
+        "notional": total(fill.notional for fill in fills) if quote else None,
+        "fee_token": token,
+        "received": total(map(received, fills)) if token else None,
+        "fee": total(fees) if token else None,
+        "bps": rate if token else None,
+        "median_bps": middle(fill.fee_bps for fill in fills),
+        "zero_fee_share": ratio(fees.count(0), len(fees)),
+        "unknown": sum(not clear(fill) for fill in fills),
+    }
+
+
+# Fees
+
+
+def summary(fills: list[Fill], by: Sequence[str]) -> Answer:
+    return summed(fills, [*by, "fee_token"], lambda some, _: {"fills": len(some), **amounts(some)})
+
+
+def with_tiers(fills: list[Fill], units: dict[str, int]) -> Answer:
+    bounds = [fitting(fill, units.get(fill.fee_token, 1)) for fill in fills]
+    exact = {found[0] for found in bounds if found is not None and len(found) == 1}
+    settled = [_tier(found, exact) for found in bounds]
+    names = ("tier_bps", "certainty")
+    return [
+        vars(fill) | dict(zip(names, tier, strict=True)) for fill, tier in zip(fills, settled, strict=True)
+    ]
+
+
+def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Answer:
+    told = [Fill(**row) for row in with_tiers(fills, units)]
+    whole = {tuple(key.values()): len(some) for key, some in grouped(told, by)}
+    return [
+        key
+        | {"fills": len(some), "share": len(some) / whole[tuple(key[name] for name in by)]}
+        | {how: least_or_most(how, some) for how in ("first", "last")}
+        for key, some in grouped(told, [*by, "tier_bps", "certainty"])
+    ]
+
+
+def least_or_most(which: str, fills: list[Fill]) -> int | None:
+    moments = known(fill.created_at for fill in fills)
+    return {"first": min, "last": max}[which](moments, default=None)
+
+
+def fitting(fill: Fill, unit: int) -> list[int] | None:
+    """List every tier that gives this fee on some amount within the price's cut; None if not known."""
+    gross = received(fill)
+    if fill.fee is None or gross is None or fill.size is None:
+        return None
+    most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+    return _between(gross, most, fill.fee, unit)
+
+
+@functools.cache
+def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
+    def charged(gross: int, tier: int) -> int:
+        return gross * tier // 10_000 // unit * unit
+
+    return [tier for tier in range(10_001) if charged(least, tier) <= fee <= charged(most, tier)]
+
+
+def _tier(found: list[int] | None, exact: set[int]) -> tuple[int | None, str]:
+    if found is None:
+        return None, "unknown"
+    if len(found) < 2:
+        return (found[0], "exact") if found else (None, "none")
+    seen = [tier for tier in found if tier in exact]
+    return (seen[0], "likely") if len(seen) == 1 else (None, "ambiguous")
+
+
+def above(fills: list[Fill], bps: int) -> Answer:
+    """List the fills whose fee is more than the most that could have been received allows."""
+    shown = [
+        "created_at",
+        "trade_id",
+        "account_id",
+        "market",
+        "side",
+        "fill_type",
+        "order_hash",
+        "fee_token",
+        "fee",
+    ]
+    answer = []
+    for fill in fills:
+        gross = received(fill)
+        known = None not in (fill.fee, gross, fill.size)
+        most = 0 if not known else gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+        if known and fill.fee <= most * bps // 10_000:
+            continue
+        told = {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000} if known else {}
+        answer.append(
+            {name: getattr(fill, name) for name in shown}
+            | {"schedule_bps": float(bps), "allowed": None, "excess": None}
+            | told
+            | {"verdict": "above" if known else "unknown"}
+        )
+    return answer
+
+
+def in_token(fills: list[Fill], token: str) -> Answer:
+    """Value each fill's fee: every path of markets tried, the last price at or before each looked up."""
+    priced = [f for f in fills if f.price and f.price > 0 and None not in (f.created_at, f.base, f.quote)]
+    return [vars(fill) | {"value_token": token} | _valued(fill, token, priced) for fill in fills]
+
+
+def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Answer:
+    rows = [Fill(**row) for row in in_token(fills, token)]
+    return [
+        key
+        | {"fills": len(some), "unpriced": sum(row.fee_value is None for row in some)}
+        | {name: total(getattr(row, name) for row in some) for name in ("fee", "fee_value")}
+        | {"value_token": token}
+        for key, some in grouped(rows, [*by, "fee_token"])
+    ]
+
+
+def _valued(fill: Fill, token: str, priced: list[Fill]) -> dict[str, Any]:
+    nothing = {"fee_value": None, "value_path": None, "priced_at": None}
+    if fill.fee is None or fill.fee_token is None or fill.created_at is None:
+        return nothing
+    before = [one for one in priced if one.created_at <= fill.created_at]
+    path = _shortest(fill.fee_token, token, {(one.base, one.quote) for one in before})
+    if path is None:
+        return nothing
+    value, oldest = fill.fee, fill.created_at
+    for here, there in pairwise(path):
+        pair = min({(one.base, one.quote) for one in before} & {(here, there), (there, here)})
+        last = max((one for one in before if (one.base, one.quote) == pair), key=_moment_then_place(before))
+        value = value * last.price // UNIT if pair[0] == here else value * UNIT // last.price
+        oldest = min(oldest, last.created_at)
+    return {"fee_value": value, "value_path": ">".join(path), "priced_at": oldest}
+
+
+def _moment_then_place(rows: list[Fill]) -> Callable[[Fill], tuple[int, int]]:
+    places = {id(row): place for place, row in enumerate(rows)}
+    return lambda row: (row.created_at, places[id(row)])
+
+
+def _shortest(here: str, there: str, pairs: set[tuple[str, str]]) -> list[str] | None:
+    """Walk every way, one step longer each time; of the first that arrive, the first in the order of names."""
+    linked = pairs | {(quote, base) for base, quote in pairs}
+    ways = [[here]]
+    while ways:
+        arrived = [way for way in ways if way[-1] == there]
+        if arrived:
+            return min(arrived)
+        ways = [[*way, stop] for way in ways for step, stop in linked if step == way[-1] and stop not in way]
+    return None
+
+
+# Fills
+
+
+def breakdown(fills: list[Fill], around: Sequence[str]) -> Answer:
+    return summed(
+        fills,
+        [*around, "fill_type"],
+        lambda some, whole: {"fills": len(some), "share": len(some) / len(whole), **amounts(some)},
+    )
+
+
+def vwap(fills: list[Fill], by: Sequence[str]) -> Answer:
+    def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
+        sure = [fill for fill in some if clear(fill)]
+        volume, notional = total(fill.size for fill in sure), total(fill.notional for fill in sure)
+        return {
+            "fills": len(some),
+            "volume": volume,
+            "notional": notional,
+            "vwap": notional * UNIT // volume if volume else None,
+            "unknown": len(some) - len(sure),
+        }
+
+    return summed(fills, [*by, "base", "quote"], columns)
+
+
+def orders(fills: list[Fill]) -> Answer:
+    def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
+        shared, (price,) = amounts(some), vwap([Fill(**vars(f) | {"base": 0, "quote": 0}) for f in some], [])
+        by_role = {
+            f"{role}_share": ratio(total(f.size for f in some if f.role == role) or 0, shared["volume"])
+            for role in ("maker", "taker")
+        }
+        return {
+            "first": least_or_most("first", some),
+            "last": least_or_most("last", some),
+            "fills": len(some),
+            "amm_fills": sum(fill.fill_type == "amm" for fill in some),
+            "average_price": price["vwap"],
+            **by_role,
+            **shared,
+        }
+
+    return summed(fills, ["order_hash", "account_id", "market", "side", "fee_token"], columns)
+
+
+def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Answer:
+    placed = []
+    for _, some in grouped(fills, [*by, "quote"]):
+        sizes = sorted(known(fill.notional for fill in some))
+        for fill in some:
+            first = (
+                None if fill.notional is None else sizes.index(fill.notional) * quantiles // len(sizes) + 1
+            )
+            placed.append(Fill(**vars(fill), quantile=first))
+
+    def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
+        sizes, mine = known(fill.notional for fill in part), total(fill.notional for fill in some)
+        return {
+            "smallest": min(sizes, default=None),
+            "largest": max(sizes, default=None),
+            "fills": len(some),
+            "share": len(some) / len(part),
+            "notional": mine,
+            "notional_share": ratio(mine, total(sizes)),
+            "median_bps": middle(fill.fee_bps for fill in some),
+        }
+
+    found = summed(placed, [*by, "quote", "quantile", "fill_type"], columns)
+    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps"]
+    return [{name: row[name] for name in [*(n for n in row if n not in last), *last]} for row in found]
+
+
+def price_gaps(fills: list[Fill], tolerance: int | None) -> Answer:
+    """Compare each fill with every one of the other type, market and side alike, that was there by then."""
+    shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
+    typed = [fill for fill in fills if fill.fill_type]
+    answer = []
+    for fill in typed:
+        others = [
+            other
+            for other in typed
+            if other.fill_type != fill.fill_type and (other.market, other.side) == (fill.market, fill.side)
+        ]
+        other = _last(others, fill, tolerance) if fill.market and fill.side and _usable(fill) else None
+        higher = _relative(fill, other)
+        answer.append(
+            {name: getattr(fill, name) for name in shown}
+            | {"other_price": other and other.price, "other_at": other and other.created_at}
+            | {"gap_bps": higher, "worse_bps": _against(fill, higher)}
+        )
+    return answer
+
+
+def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Answer:
+    """Compare each fill with every trade in its market before its order began, or after it ended."""
+    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    ends: dict[str, list[Any]] = {}
+    for fill in fills:
+        ends.setdefault(fill.order_hash, []).append(fill.created_at)
+    sign = -1 if reference == "next" else 1
+    turned = [Fill(price=f.price, market=f.market, created_at=_times(sign, f.created_at)) for f in fills]
+    answer = []
+    for fill in fills:
+        mine = [_times(sign, moment) for moment in ends[fill.order_hash]] if fill.order_hash else None
+        moment = (None if None in mine else min(mine)) if mine else _times(sign, fill.created_at)
+        before = None if moment is None else Fill(created_at=moment - 1)
+        others = [other for other in turned if fill.market and other.market == fill.market]
+        far = None if tolerance is None else tolerance - 1
+        other = _last(others, before, far) if before else None
+        worse = _against(fill, _relative(fill, other))
+        both = None if None in (worse, fill.fee_bps) else worse + fill.fee_bps
+        answer.append(
+            {name: getattr(fill, name) for name in shown}
+            | {"reference_price": other and other.price, "price_bps": worse}
+            | {"fee_bps": fill.fee_bps, "all_in_bps": both}
+        )
+    return answer
+
+
+def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Answer:
+    typed = [fill for fill in fills if fill.fill_type]
+    rows = price_gaps(typed, tolerance)
+    return _medians(rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"])
+
+
+def costs_summed(fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]) -> Answer:
+    rows = costs(fills, reference, tolerance)
+    return _medians(rows, fills, by, "unpriced", ["price_bps", "fee_bps", "all_in_bps"])
+
+
+def _medians(
+    rows: Answer, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]
+) -> Answer:
+    """Count rows and those without the first rate, and take medians; `fills` have what is grouped by."""
+    both = [Fill(**vars(fill) | row) for row, fill in zip(rows, fills, strict=True)]
+    return [
+        key
+        | {"fills": len(some), missing: sum(getattr(row, rates[0]) is None for row in some)}
+        | {f"median_{rate}": _median(known(getattr(row, rate) for row in some)) for rate in rates}
+        for key, some in grouped(both, by)
+    ]
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _last(others: list[Fill], fill: Fill, tolerance: int | None) -> Fill | None:
+    near = [one for one in others if _usable(one) and one.created_at <= fill.created_at]
+    if tolerance is not None:
+        near = [one for one in near if fill.created_at - one.created_at <= tolerance]
+    return max(near, key=_moment_then_place(near), default=None)
+
+
+def _usable(fill: Fill) -> bool:
+    return fill.created_at is not None and fill.price is not None and fill.price > 0
+
+
+def _relative(fill: Fill, other: Fill | None) -> float | None:
+    return (
+        None if other is None or fill.price is None else ratio(fill.price - other.price, other.price, 10_000)
+    )
+
+
+def _against(fill: Fill, higher: float | None) -> float | None:
+    return None if higher is None or fill.side is None else {"BUY": higher, "SELL": -higher}[fill.side] + 0.0
+
+
+def _times(sign: int, moment: int | None) -> int | None:
+    return None if moment is None else sign * moment
