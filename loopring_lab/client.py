@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Mapping
 from html import escape
 from typing import Any, Self
 
@@ -26,25 +25,38 @@ from loopring_lab.models import (
     read_progress,
     read_submission,
 )
-from loopring_lab.paging import PAGE, History, Window, read_total
+from loopring_lab.paging import (
+    PAGE,
+    WORKERS,
+    FetchedPage,
+    History,
+    PageReader,
+    Window,
+    count_shared,
+    plan_histories,
+    read_total,
+    until_error,
+)
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import (
     Moment,
     filter_trades,
-    near_market,
     parse_account_id,
     parse_utc,
+    refuse_pool_name,
+    to_milliseconds,
     validate_trade_query,
+    with_suggestion,
 )
 from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Outcome, Params, Transport
 
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
-NO_MARKET, NO_ACCOUNT = 100001, 104003
 UPDATE_REQUEST = 2
 """The relayer's number for key updates, where it is asked for fees."""
 
@@ -229,31 +241,96 @@ class Client:
         (100, decimal256(37, 18)[pyarrow])
         """
         validate_trade_query(account_id, order_hash, fill_type, limit)
+        tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
-        self._without_prefix(market, prefixes)
+        refuse_pool_name(market, prefixes, lambda: self._markets.index)
         start, end = parse_utc("since", since), parse_utc("until", until)
-        query: dict[str, str | int] = {"accountId": 0 if account_id is None else account_id}
-        query |= {"orderHash": order_hash} if order_hash else {}
-        wanted = Window(None if end else limit, None if start is None else int(start.timestamp() * 1000))
-        types = FILL_TYPES if fill_type is None else (fill_type,)
-        bodies: dict[str, list[bytes]] = {}
-        seen: set[int] = set()
-        for one in types:
-            asked = query | {"fillTypes": one}
-            bodies[one], found = self._history(asked, market, prefixes, wanted, progress, len(seen))
-            _disjoint(seen & found)
-            seen |= found
-        frame = tables.trades(
-            [body for one in types for body in bodies[one]],
-            self._tokens,
-            self._markets,
-            fill_type=[one for one in types for _ in bodies[one]],
-            account_id=account_id,
-            fee_token=fee_token,
-            ten_members=ten_members,
+        window = Window(None if end else limit, to_milliseconds(start))
+        types = (fill_type,) if fill_type else FILL_TYPES
+        histories = plan_histories(account_id, types, market, prefixes, order_hash, window)
+        batches: dict[str, list[wire.Batch]] = {one: [] for one in types}
+        try:
+            with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
+                pages = self.pages(
+                    until_error(histories), at_once=1, ten_members=ten_members, progress=report
+                )
+                for page in pages:
+                    batches[page.history.fill_type].append(page.batch)
+        except RelayerError as error:
+            raise with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
+        tables.refuse_shared_fills(count_shared(histories), "Read one of them, with fill_type=.")
+        frame = tables.join_batches(
+            batches, self._tokens, self._markets, account_id=account_id, fee_token=fee_token
         )
         frame.attrs["fee_token"] = fee_token
         return self._labelled(filter_trades(frame, start, end, limit))
+
+    def pages(
+        self,
+        histories: Iterable[History | tuple[int, str]],
+        *,
+        at_once: int = WORKERS,
+        ten_members: str = "account",
+        progress: Watching = None,
+    ) -> Generator[FetchedPage]:
+        """Read the pages of trade histories as they arrive, to keep them as they were sent.
+
+        Each history is read until as many rows are known as the relayer counts. One that fails does not keep
+        the others from being read; its error is raised after them.
+
+        Parameters
+        ----------
+        histories : iterable of (account_id, fill_type) or History
+            Such as ``[(10083, "amm"), (10083, "dex")]``. A `paging.History` can also name a market or an
+            order, a window, and rows that are held already.
+        at_once : int
+            Histories to read side by side, under the client's one rate limit.
+        ten_members : str
+            As for `tables.trades`.
+        progress : bool or callable, optional
+            As for `trades`.
+
+        Yields
+        ------
+        FetchedPage
+            ``history``, ``offset``, ``body`` (bytes, as sent), ``retrieved_at`` (milliseconds since 1970) and
+            ``batch`` (the rows as text columns); the pages of a history in order. A row may be on several.
+
+        Raises
+        ------
+        IncompleteHistory, UnexpectedAnswer, RelayerError, TransportError
+            As for `trades`.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> for page in lab.connect().pages([(71468, "dex")]):
+        ...     print(page.history.name, page.offset, page.batch.counts)
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        account 71468, dex trades 0 [50]
+        account 71468, dex trades 50 [37]
+        """
+        wanted = (one if isinstance(one, History) else _history(*one) for one in histories)
+        with track("trades", progress) as report:
+            yield from PageReader(self._fetch_page, wanted, report, at_once, ten_members)
+
+    def listings(self) -> tuple[bytes, bytes]:
+        """Read tokens and markets as the relayer sends them now, to keep them beside saved pages.
+
+        Returns
+        -------
+        tuple of bytes
+            JSON text for `tables.tokens` and `tables.markets`.
+
+        Examples
+        --------
+        >>> import loopring_lab as lab
+        >>> tokens, markets = lab.connect().listings()
+        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> lab.tables.tokens(tokens).index[0]
+        'ETH'
+        """
+        return self._transport.get("/exchange/tokens"), self._transport.get("/mix/markets")
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Ask how many trades the relayer counts, without reading them.
@@ -283,13 +360,10 @@ class Client:
         >>> client.count(10083), client.count(10083, "amm")
         (2495, 750)
         """
-        query: dict[str, str | int] = {
-            "accountId": parse_account_id(account_id),
-            "offset": 0,
-            "limit": 1,
-        }
+        query: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
         query |= {"fillTypes": fill_type} if fill_type else {}
-        return read_total(self._transport.get("/user/trades", query, keyed=True), "count")
+        body = self._transport.get("/user/trades", query, keyed=True)
+        return read_total(wire.read([body], ["count"]))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
         """Read an account; no API key is needed.
@@ -533,58 +607,9 @@ class Client:
         sent = SecretBytes(json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False).encode())
         return self._transport.post("/account", sent, signature=signature)
 
-    def _history(
-        self,
-        query: dict[str, str | int],
-        market: str | None,
-        prefixes: tuple[str, ...],
-        wanted: Window,
-        progress: Watching,
-        before: int,
-    ) -> tuple[list[bytes], set[int]]:
-        names = (
-            [market, *(prefix + market for prefix in prefixes if query["fillTypes"] == "amm")]
-            if market
-            else [None]
-        )
-        bodies: list[bytes] = []
-        found: set[int] = set()
-        for name in names:
-            asked = query | ({"market": name} if name else {})
-            label = f"{query['fillTypes']} trades" + (f" of {name}" if name else "")
-
-            def fetch(offset: int, asked: dict[str, str | int] = asked) -> bytes:
-                page = asked | {"offset": offset, "limit": PAGE}
-                return self._transport.get("/user/trades", page, keyed=True)
-
-            with track(label, progress, before + len(found)) as report, self._suggesting(market):
-                history = History(fetch, label, report)
-                bodies += history.read(wanted)
-                found |= history.identities
-        return bodies, found
-
-    def _without_prefix(self, market: str | None, prefixes: tuple[str, ...]) -> None:
-        """Refuse a pool's own name, which would be asked for with the prefix twice."""
-        prefix = next((one for one in prefixes if market and market.startswith(one)), None)
-        if market and prefix and market not in self._markets.index:
-            plain = market.removeprefix(prefix)
-            raise LabError(f"market={market!r}: name the market, market={plain!r}, and say fill_type='amm'.")
-
-    @contextmanager
-    def _suggesting(self, market: str | None) -> Iterator[None]:
-        """Add to a refusal what to ask for instead: the nearest market, or accounts that are known."""
-        try:
-            yield
-        except RelayerError as error:
-            if error.code == NO_ACCOUNT and self.accounts:
-                some = ", ".join(map(str, self.accounts[:3]))
-                hint = f"There are {len(self.accounts)} here, such as {some}: client.accounts lists them."
-                raise RelayerError(error.message, status=error.status, code=error.code, hint=hint) from None
-            if error.code != NO_MARKET or market is None or market in self._markets.index:
-                raise
-            near = near_market(market, self._markets.index)
-            hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
-            raise RelayerError(error.message, status=error.status, code=error.code, hint=hint) from None
+    def _fetch_page(self, history: History, offset: int) -> bytes:
+        query = history.query | {"offset": offset, "limit": PAGE}
+        return self._transport.get("/user/trades", query, keyed=True)
 
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -609,14 +634,9 @@ class Client:
         return labelled
 
 
-def _disjoint(both: set[int]) -> None:
-    if both:
-        raise UnexpectedAnswer(
-            "fillTypes",
-            expected="each fill as amm or as dex",
-            got=f"{len(both)} fills as both",
-            hint="This relayer does not tell fill types apart: read one of them, with fill_type=.",
-        )
+def _history(account_id: int, fill_type: str) -> History:
+    validate_trade_query(account_id, None, fill_type, None)
+    return History(parse_account_id(account_id), fill_type)
 
 
 def _key(value: object) -> L2Key | None:

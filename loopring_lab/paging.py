@@ -1,32 +1,47 @@
-"""A whole history out of pages of 50, while rows arrive and pages shift."""
+"""Whole trade histories out of pages of 50, while rows arrive and pages shift.
+
+A `History` says which trades are wanted and what is known of them; its `PageScheduler` decides which pages to
+read next. `PageReader` takes turns among any number of histories, fetches their pages on the threads of one
+`FetchPool`, parses together what has arrived together, and yields the pages of each history in order.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import chain, pairwise
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from loopring_lab.amounts.scaling import decimal
-from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
+from loopring_lab.errors import (
+    IncompleteHistory,
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    UnexpectedAnswer,
+)
 from loopring_lab.progress import Progress
 from loopring_lab.tables import wire
+from loopring_lab.tables.identity import RowKeys, row_keys
 
 PAGE = 50
-WORKERS = 12
-FEW_WORKERS = 2
+WORKERS, FEW_WORKERS = 12, 2
+QUICK = 0.015  # seconds: more threads do not help with a relayer that answers within this
+PARSED_TOGETHER, PARSED_AFTER = 48, 0.05  # pages, seconds
 LARGE_WAVE, LARGEST_WAVE = 48, 240
-QUICK = 0.015
 MAX_READINGS = 4
 
-Fetch = Callable[[int], bytes]
-Steps = Generator[range, list[list[Any]], None]
+Wave = list[RowKeys]
+Steps = Generator[range, Wave, None]
 
 
 class Window(NamedTuple):
-    """How much of a history is asked for: rows, and the oldest moment in milliseconds."""
+    """How much of a history is wanted: a number of rows, and the oldest moment in milliseconds."""
 
     limit: int | None = None
     since: int | None = None
@@ -35,144 +50,384 @@ class Window(NamedTuple):
 EVERYTHING = Window()
 
 
+class History:
+    """The trades of one filter of the trades endpoint: which are wanted, and how far reading them got.
+
+    `held` has the identity hashes of rows that need not be read again, `dropped` the number of those that the
+    relayer no longer lists.
+    """
+
+    def __init__(
+        self,
+        account_id: int | None,
+        fill_type: str,
+        *,
+        market: str | None = None,
+        order_hash: str | None = None,
+        window: Window = EVERYTHING,
+        held: AbstractSet[int] = frozenset(),
+        dropped: int = 0,
+    ) -> None:
+        self.account_id, self.fill_type, self.window = account_id, fill_type, window
+        self.query: dict[str, str | int] = {"accountId": account_id or 0, "fillTypes": fill_type}
+        self.query |= {"orderHash": order_hash} if order_hash else {}
+        self.query |= {"market": market} if market else {}
+        whose = f"order {order_hash}" if account_id is None else f"account {account_id}"
+        self.name = f"{whose}, {fill_type} trades" + (f" of {market}" if market else "")
+        self.scheduler = PageScheduler(self.name, held, dropped)
+        self.requests = 0
+        self.ended = False
+        self.error: LabError | None = None
+        self._steps = self.scheduler.steps(window)
+        self._arrived: dict[int, FetchedPage] = {}
+        self._begin_wave(next(self._steps))
+
+    def next_offset(self) -> int | None:
+        """Return the offset to request next, or None while pages requested before are still to come."""
+        if self.ended or not self._to_request:
+            return None
+        self.requests += 1
+        return self._to_request.popleft()
+
+    def accept(self, page: FetchedPage) -> Iterator[FetchedPage]:
+        """Take a page, and yield those that no longer wait for an earlier one."""
+        self._arrived[page.offset] = page
+        while self._to_come and self._to_come[0] in self._arrived:
+            ready = self._arrived.pop(self._to_come.popleft())
+            self.scheduler.take(ready)
+            self._wave.append(ready.keys)
+            yield ready
+
+    def advance(self) -> None:
+        """Begin the next wave of pages once all of this one have come."""
+        if self._to_come:
+            return
+        try:
+            self._begin_wave(self._steps.send(self._wave))
+        except StopIteration:
+            self.ended = True
+
+    def fail(self, error: LabError) -> None:
+        """Read no further."""
+        self.ended, self.error = True, self.error or error
+
+    def _begin_wave(self, offsets: range) -> None:
+        self._to_request, self._to_come = deque(offsets), deque(offsets)
+        self._wave: Wave = []
+
+
+class FetchedPage(NamedTuple):
+    """An answer of the trades endpoint: its bytes, when they came (milliseconds), and its rows, parsed."""
+
+    history: History
+    offset: int
+    body: bytes
+    retrieved_at: int
+    batch: wire.Batch
+    keys: RowKeys
+
+
+class PageReader:
+    """Reads histories page by page, each until nothing is missing."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        histories: Iterable[History],
+        progress: Progress,
+        at_once: int = WORKERS,
+        ten_members: str = "account",
+    ) -> None:
+        self._waiting, self._open = iter(histories), deque[History]()
+        self._progress, self._at_once, self._ten_members = progress, at_once, ten_members
+        self._pool, self._threads = FetchPool(fetch), WORKERS
+        self._closed_known = self._closed_total = 0
+        self._error: LabError | None = None
+
+    def __iter__(self) -> Iterator[FetchedPage]:
+        """Yield the pages; the error of one history is raised when the others are done."""
+        try:
+            self._open_histories()
+            while self._open:
+                self._hand_out()
+                for history, result in self._parse(self._await_answers()):
+                    if not history.ended:
+                        yield from self._accept(history, result)
+                self._close_histories()
+                self._open_histories()
+        finally:
+            self._pool.shutdown()
+        if self._error:
+            raise self._error
+
+    def _open_histories(self) -> None:
+        """Begin histories while fewer are open than can be read at once."""
+        while len(self._open) < self._at_once and (history := next(self._waiting, None)):
+            self._open.append(history)
+
+    def _hand_out(self) -> None:
+        """Keep the threads busy with one history after the other."""
+        nothing_to_request = 0
+        while self._pool.busy < self._threads and nothing_to_request < len(self._open):
+            history = self._open[0]
+            self._open.rotate(-1)
+            offset = history.next_offset()
+            if offset is None:
+                nothing_to_request += 1
+            else:
+                nothing_to_request = 0
+                self._pool.request(history, offset)
+
+    def _await_answers(self) -> list[Answer]:
+        """Wait for an answer, and for more of them only while that leaves no thread idle."""
+        answers = [self._pool.answer()]
+        if self._at_once == 1:
+            self._threads = FEW_WORKERS if answers[0].seconds < QUICK else WORKERS
+        deadline = time.monotonic() + PARSED_AFTER
+        self._hand_out()
+        while self._pool.busy >= self._threads and len(answers) < PARSED_TOGETHER:
+            try:
+                answers.append(self._pool.answer(max(0, deadline - time.monotonic())))
+            except Empty:
+                break
+            self._hand_out()
+        return answers
+
+    def _parse(self, answers: list[Answer]) -> Iterator[tuple[History, FetchedPage | BaseException]]:
+        """Parse the pages among answers together; an error stands for its own answer only."""
+        pages = [answer for answer in answers if answer.error is None]
+        batches = wire.read_each(
+            [page.body for page in pages],
+            [f"{page.history.name}, page at {page.offset}" for page in pages],
+            ten_members=self._ten_members,
+        )
+        keys = iter(row_keys([batch for batch in batches if isinstance(batch, wire.Batch)]))
+        results = iter(batches)
+        for history, offset, body, error, retrieved_at, _ in answers:
+            result = error or next(results)
+            if isinstance(result, wire.Batch):
+                yield history, FetchedPage(history, offset, body, retrieved_at, result, next(keys))
+            else:
+                yield history, result
+
+    def _accept(self, history: History, result: FetchedPage | BaseException) -> Iterator[FetchedPage]:
+        try:
+            if isinstance(result, BaseException):
+                raise result
+            for page in history.accept(result):
+                self._report()
+                yield page
+            history.advance()
+        except (NotAuthorized, RateLimited):
+            raise  # the other histories would meet the same
+        except (UnexpectedAnswer, RelayerError) as error:
+            history.fail(error)
+
+    def _close_histories(self) -> None:
+        for history in [history for history in self._open if history.ended]:
+            self._open.remove(history)
+            self._closed_known += history.scheduler.known
+            self._closed_total += history.scheduler.total
+            self._error = self._error or history.error
+
+    def _report(self) -> None:
+        known = sum(history.scheduler.known for history in self._open)
+        total = sum(history.scheduler.total for history in self._open)
+        self._progress(self._closed_known + known, self._closed_total + total)
+
+
+class FetchPool:
+    """Threads that fetch pages; they never keep a process from ending."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self.busy = 0
+        self._fetch, self._threads = fetch, 0
+        self._requests: SimpleQueue[tuple[History, int] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+
+    def request(self, history: History, offset: int) -> None:
+        """Have a page fetched."""
+        self.busy += 1
+        if self.busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"fetching {self._threads}", daemon=True).start()
+        self._requests.put((history, offset))
+
+    def answer(self, timeout: float | None = None) -> Answer:
+        """Wait for the next answer; `queue.Empty` after the timeout."""
+        answer = self._answers.get(timeout=timeout)
+        self.busy -= 1
+        return answer
+
+    def shutdown(self) -> None:
+        """Forget what was not begun, and end each thread after its request."""
+        while not self._requests.empty():
+            self._requests.get()
+        for _ in range(self._threads):
+            self._requests.put(None)
+
+    def _work(self) -> None:
+        while request := self._requests.get():
+            begin = time.monotonic()
+            body, failure = b"", None
+            try:
+                body = self._fetch(*request)
+            except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+                failure = error
+            self._answers.put(Answer(*request, body, failure, now_ms(), time.monotonic() - begin))
+
+
+class Answer(NamedTuple):
+    """What came of fetching a page."""
+
+    history: History
+    offset: int
+    body: bytes
+    error: BaseException | None
+    retrieved_at: int
+    seconds: float
+
+
 class PageScheduler:
     """Decides which pages of one filter of the trades endpoint to read next; reads nothing itself.
 
     The relayer documents no order and no snapshot: while pages are read, rows may be added and move others
-    to later pages. So rows are counted by identity and the read ends when they are as many as the relayer
+    to later pages. So rows are counted by identity, and reading ends when they are as many as the relayer
     counts in its latest answer. Both ends are read again first, then everything. What is held from earlier
     readings is not read again, as long as the count is reached without it.
     """
 
-    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
-        self._name, self._held, self._gone = name, held, gone
+    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), dropped: int = 0) -> None:
+        self._name, self._held, self._dropped = name, held, dropped
         self._identities: set[int] = set()
         self._contents: set[int] = set()
         self._fresh: set[int] = set()
         self.total = 0
-        self._pages, self._most = 0, MAX_READINGS * 10
+        self._pages, self._pages_at_most = 0, MAX_READINGS * 10
 
     @property
     def complete(self) -> bool:
-        """Whether as many rows are held as the relayer counts, told apart by identity or by content."""
+        """Whether as many rows are known as the relayer counts, by identity or by content."""
         return self.total in (len(self._identities), len(self._contents)) or self._missing == 0
 
     @property
     def known(self) -> int:
-        """Number of identities held, from this reading or an earlier one."""
+        """Number of identities read or held."""
         return len(self._held) + len(self._fresh)
 
     @property
     def identities(self) -> frozenset[int]:
-        """Hashes of the identities (id, side, order hash) of this reading."""
+        """Hashes of the identities that were read."""
         return frozenset(self._identities)
 
-    def steps(self, wanted: Window = EVERYTHING) -> Steps:
-        """Say what to read, wave by wave."""
-        [first] = yield range(0, PAGE, PAGE)
-        self._most = MAX_READINGS * (self.total // PAGE + 10)
-        if self._held and self.complete and self.total > PAGE and not _descends(first):
+    def steps(self, window: Window = EVERYTHING) -> Steps:
+        """Yield the offsets of each wave of pages; their keys are sent back."""
+        first = yield range(0, PAGE, PAGE)
+        self._pages_at_most = MAX_READINGS * (self.total // PAGE + 10)
+        if self._held and self.complete and self.total > PAGE and not _newest_first(first):
             yield range((self.total - 1) // PAGE * PAGE, self.total, PAGE)
         if self.complete:
             return
         if self._held:
-            if (yield from self._beside_held(wanted, first)):
+            if (yield from self._read_beside_held(window, first)):
                 return
-        elif wanted != EVERYTHING and (yield from self._newest(wanted, first)):
+        elif window != EVERYTHING and (yield from self._read_newest(window, first)):
             return
-        yield from self._everything()
+        yield from self._read_everything()
 
-    def take(self, body: bytes) -> list[Any]:
+    def take(self, page: FetchedPage) -> None:
         """Count the rows of a page."""
-        answer = wire.parse(body, self._name)
-        rows = wire.page_rows(answer, self._name)
-        self.total = max(self.total, read_total(answer, self._name))
-        self._contents.update(map(_content, rows))
-        found = set(map(_identity, rows))
-        self._identities |= found
-        self._fresh |= found - self._held
+        self.total = max(self.total, read_total(page.batch))
+        self._contents.update(page.keys.contents)
+        self._identities.update(page.keys.identities)
+        self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
-        return rows
 
     @property
     def _missing(self) -> int:
         """Rows still to be found, going by what was held and counted before."""
-        return self.total + self._gone - self.known
+        return self.total + self._dropped - self.known
 
-    def _beside_held(self, wanted: Window, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
-        """Read what came before the rows held, then what comes behind them."""
-        offset, wave = PAGE, 1
-        while not self.complete and offset < self.total and not self._meets_held(rows):
-            if _older(rows, wanted.since):
+    def _read_beside_held(self, window: Window, wave: Wave) -> Generator[range, Wave, bool]:
+        """Read what came before the rows held, then what comes behind them; tell whether that is enough."""
+        offset, pages = PAGE, 1
+        while not self.complete and offset < self.total and not self._meets_held(wave):
+            if _reaches(wave, window.since):
                 return True
-            pages = max(1, min(wave, -(-self._missing // PAGE)))
-            rows = _joined((yield range(offset, min(offset + pages * PAGE, self.total), PAGE)))
-            offset, wave = offset + pages * PAGE, min(2 * wave, LARGE_WAVE)
-        counted, wave = self.total, 1
+            stop = offset + max(1, min(pages, -(-self._missing // PAGE))) * PAGE
+            wave = yield range(offset, min(stop, self.total), PAGE)
+            offset, pages = stop, min(2 * pages, LARGE_WAVE)
+        counted, pages = self.total, 1
         offset = max(0, counted - max(0, self._missing)) // PAGE * PAGE
         while not self.complete and offset < counted:
-            pages = wave if wanted.since is not None else -(-counted // PAGE)
-            rows = _joined((yield range(offset, min(offset + pages * PAGE, counted), PAGE)))
-            offset, wave = offset + pages * PAGE, min(2 * wave, LARGE_WAVE)
-            if _older(rows, wanted.since):
+            stop = counted if window.since is None else offset + pages * PAGE
+            wave = yield range(offset, min(stop, counted), PAGE)
+            offset, pages = stop, min(2 * pages, LARGE_WAVE)
+            if _reaches(wave, window.since):
                 return True
-        return self.complete or (yield from self._ends(counted))
+        return self.complete or (yield from self._read_ends(counted))
 
-    def _newest(self, wanted: Window, rows: list[Any]) -> Generator[range, list[list[Any]], bool]:
+    def _read_newest(self, window: Window, wave: Wave) -> Generator[range, Wave, bool]:
         """Read on from the newest rows; False where that does not lead to an answer to be trusted."""
         moments: list[int] = []
-        offset, wave = PAGE, max(1, -(-(wanted.limit or 0) // PAGE) - 1)
+        offset, pages = PAGE, max(1, -(-(window.limit or 0) // PAGE) - 1)
         while True:
-            moments += map(_moment, rows)
-            if not rows or any(later > earlier for earlier, later in pairwise(moments)):
+            fresh = _moments(wave)
+            moments += fresh
+            if not fresh or any(later > earlier for earlier, later in pairwise(moments)):
                 return False
             if offset >= self.total:
                 return self.complete
-            old = wanted.since is not None and moments[-1] < wanted.since
-            if old or (wanted.limit is not None and len(self._identities) >= wanted.limit):
+            if window.since is not None and moments[-1] < window.since:
                 return True
-            rows = _joined((yield range(offset, offset + wave * PAGE, PAGE)))
-            offset, wave = offset + wave * PAGE, min(2 * wave, WORKERS)
+            if window.limit is not None and len(self._identities) >= window.limit:
+                return True
+            stop = offset + pages * PAGE
+            wave = yield range(offset, stop, PAGE)
+            offset, pages = stop, min(2 * pages, WORKERS)
 
-    def _everything(self) -> Steps:
+    def _read_everything(self) -> Steps:
         """Read every page at once; if that leaves a gap, once more in order, so that rows only move ahead."""
-        held, counted = -1, self.total
-        wave = (LARGE_WAVE if self._held else LARGEST_WAVE) * PAGE
-        for offset in range(PAGE, counted, wave):
-            yield range(offset, min(offset + wave, counted), PAGE)
+        counted, before = self.total, -1
+        step = (LARGE_WAVE if self._held else LARGEST_WAVE) * PAGE
+        for offset in range(PAGE, counted, step):
+            yield range(offset, min(offset + step, counted), PAGE)
             if self._held and self.complete:
                 return
-        while not (yield from self._ends(counted)):
-            if len(self._contents) == held:
+        while not (yield from self._read_ends(counted)):
+            if len(self._contents) == before:
                 raise self._incomplete()
-            held, counted = len(self._contents), self.total
+            before, counted = len(self._contents), self.total
             for offset in range(0, counted, PAGE):
-                yield from self._page(offset)
+                yield from self._read_page(offset)
 
-    def _ends(self, counted: int) -> Generator[range, list[list[Any]], bool]:
+    def _read_ends(self, counted: int) -> Generator[range, Wave, bool]:
         """Read what arrived before the first row and after the last one, while that closes the gap."""
         gap = self.total
         while not self.complete and abs(self.total - len(self._identities)) < gap:
             gap, reached = abs(self.total - len(self._identities)), self.total
             for offset in range(0, self.total, PAGE):
-                fresh = len(self._contents)
-                rows = yield from self._page(offset)
-                if len(rows) < PAGE or len(self._contents) == fresh or self.complete:
+                before = len(self._contents)
+                rows = yield from self._read_page(offset)
+                if rows < PAGE or len(self._contents) == before or self.complete:
                     break
             for offset in range(counted // PAGE * PAGE, self.total, PAGE):
                 if self.complete:
                     break
-                yield from self._page(offset)
+                yield from self._read_page(offset)
             counted = reached
         return self.complete
 
-    def _page(self, offset: int) -> Generator[range, list[list[Any]], list[Any]]:
-        if self._pages > self._most:
+    def _read_page(self, offset: int) -> Generator[range, Wave, int]:
+        """Read one page, and return its number of rows."""
+        if self._pages > self._pages_at_most:
             raise self._incomplete()
-        return (yield range(offset, offset + PAGE, PAGE))[0]
+        [page] = yield range(offset, offset + PAGE, PAGE)
+        return len(page.identities)
 
-    def _meets_held(self, rows: list[Any]) -> bool:
-        return not rows or any(_identity(row) in self._held for row in rows)
+    def _meets_held(self, wave: Wave) -> bool:
+        identities = list(chain.from_iterable(page.identities for page in wave))
+        return not identities or not self._held.isdisjoint(identities)
 
     def _incomplete(self) -> IncompleteHistory:
         return IncompleteHistory(
@@ -184,83 +439,70 @@ class PageScheduler:
         )
 
 
-class History(PageScheduler):
-    """Reads one filter of the trades endpoint until nothing is missing."""
-
-    def __init__(self, fetch: Fetch, name: str, progress: Progress = lambda held, expected: None) -> None:
-        super().__init__(name)
-        self._fetch, self._progress = fetch, progress
-        self.bodies: list[bytes] = []
-
-    def read(self, wanted: Window = EVERYTHING) -> list[bytes]:
-        """Read the history, or as much of its newest end as is wanted."""
-        begin, steps = time.monotonic(), self.steps(wanted)
-        rows = [self._keep(self._fetch(offset)) for offset in next(steps)]
-        workers = WORKERS if time.monotonic() - begin > QUICK else FEW_WORKERS
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                while True:
-                    rows = self._wave(pool, steps.send(rows))
-            except StopIteration:
-                return self.bodies
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def _keep(self, body: bytes) -> list[Any]:
-        rows = self.take(body)
-        self.bodies.append(body)
-        self._progress(len(self._identities), self.total)
-        return rows
-
-    def _wave(self, pool: ThreadPoolExecutor, offsets: range) -> list[list[Any]]:
-        asked = {pool.submit(self._fetch, offset): offset for offset in offsets}
-        rows = {asked[done]: self._keep(done.result()) for done in as_completed(asked)}
-        return [rows[offset] for offset in offsets]
+Fetch = Callable[[History, int], bytes]
 
 
-def read_total(page: wire.Page, name: str) -> int:
-    """Take the number of rows a relayer counts out of a page."""
-    answer = wire.parse(page, name)
-    told = answer.get("totalNum") if isinstance(answer, Mapping) else None
-    number = decimal(str(told))
-    if number is None or number != int(number) or number < 0:
+def plan_histories(
+    account_id: int | None,
+    fill_types: Iterable[str],
+    market: str | None,
+    prefixes: Iterable[str],
+    order_hash: str | None,
+    window: Window,
+) -> list[History]:
+    """Split a query into histories: by fill type, and by the names that a market's pool may have."""
+    histories: list[History] = []
+    for fill_type in fill_types:
+        pools = [prefix + market for prefix in prefixes] if market and fill_type == "amm" else []
+        histories += [
+            History(account_id, fill_type, market=name, order_hash=order_hash, window=window)
+            for name in (market, *pools)
+        ]
+    return histories
+
+
+def until_error(histories: Iterable[History]) -> Iterator[History]:
+    """Yield histories to be read one after the other, until one of them fails."""
+    for history in histories:
+        yield history
+        if history.error:
+            return
+
+
+def count_shared(histories: Iterable[History]) -> int:
+    """Count the fills that are listed under more than one fill type."""
+    by_type: dict[str, set[int]] = defaultdict(set)
+    for history in histories:
+        by_type[history.fill_type] |= history.scheduler.identities
+    return sum(map(len, by_type.values())) - len(set().union(*by_type.values()))
+
+
+def read_total(batch: wire.Batch) -> int:
+    """Return the number of rows that a relayer counts, as a batch of one page says it."""
+    [sent], [place] = batch.totals, batch.places
+    total = None if sent is None else decimal(str(sent))
+    if total is None or total != int(total) or total < 0:
         hint = "Check that base_url is a relayer."
         raise UnexpectedAnswer(
-            f"{name}.totalNum", expected="a number of rows", got=wire.short(told), hint=hint
+            f"{place}.totalNum", expected="a number of rows", got=wire.short(sent), hint=hint
         )
-    return int(number)
+    return int(total)
 
 
-def _content(row: Any) -> int:
-    try:
-        return hash(tuple(row))
-    except TypeError:
-        return hash(str(row))
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
-def _identity(row: Any) -> int:
-    if not isinstance(row, list) or len(row) < wire.CORE:
-        return _content(row)
-    number, side, order = row[1], str(row[2]).upper(), row[12] if len(row) > 12 else None
-    exact = number if isinstance(number, str) and number.isdecimal() else decimal(str(number))
-    known = side if side in ("BUY", "SELL") else None
-    return hash((None if exact is None else int(exact), known, None if order is None else str(order)))
+def _moments(wave: Wave) -> list[int]:
+    return list(chain.from_iterable(page.moments for page in wave))
 
 
-def _moment(row: Any) -> int:
-    moment = decimal(str(row[0])) if isinstance(row, list) and row else None
-    return 0 if moment is None else int(moment)
+def _newest_first(wave: Wave) -> bool:
+    moments = _moments(wave)
+    return len(moments) > 1 and moments[0] > moments[-1]
 
 
-def _descends(rows: list[Any]) -> bool:
-    return len(rows) > 1 and _moment(rows[0]) > _moment(rows[-1])
-
-
-def _older(rows: list[Any], since: int | None) -> bool:
+def _reaches(wave: Wave, since: int | None) -> bool:
     """Tell whether rows, newest first, reach back before a moment."""
-    return since is not None and _descends(rows) and _moment(rows[-1]) < since
-
-
-def _joined(pages: list[list[Any]]) -> list[Any]:
-    return [row for rows in pages for row in rows]
+    return since is not None and _newest_first(wave) and _moments(wave)[-1] < since

@@ -1,17 +1,18 @@
-"""What is asked of a history: which of it, from when on, until when; and the nearest name to a wrong one."""
+"""The arguments of a query: validated, converted, and with a suggestion where a name is wrong."""
 
 from __future__ import annotations
 
 import difflib
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, RelayerError
 from loopring_lab.tables.rows import FILL_TYPES
 
-__all__ = ["Moment", "filter_trades", "near_market", "parse_utc", "validate_trade_query"]
+NO_MARKET, NO_ACCOUNT = 100001, 104003
 
 Moment = str | pd.Timestamp | Any
 
@@ -28,8 +29,19 @@ def validate_trade_query(
         raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
 
 
+def parse_account_id(value: Any, name: str = "account_id") -> int:
+    """Return an account id as an int, or raise a `LabError`."""
+    try:
+        account_id = operator.index(value)
+    except TypeError:
+        account_id = -1
+    if account_id < 0:
+        raise LabError(f"{name}={value!r} is not a valid account id. Give a whole number, such as 10083.")
+    return account_id
+
+
 def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
-    """Read a moment, in UTC where no zone is given."""
+    """Read a time, as UTC where it has no zone."""
     if moment is None:
         return None
     stamp = pd.to_datetime(moment, errors="coerce")
@@ -38,31 +50,53 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 
-def filter_trades(
-    frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
-) -> pd.DataFrame:
-    """Choose rows by their time, then the newest of them."""
-    moment = frame["created_at"]
-    inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
-    some = frame[inside] if not inside.all() else frame
-    return (some.tail(limit) if limit else some).reset_index(drop=True)
+def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
+    """Return a time in milliseconds since 1970."""
+    return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def refuse_pool_name(
+    market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]
+) -> None:
+    """Refuse a pool's own name, which would be asked for with the prefix twice."""
+    prefix = next((prefix for prefix in prefixes if market and market.startswith(prefix)), None)
+    if market and prefix and market not in known_markets():
+        plain = market.removeprefix(prefix)
+        raise LabError(f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'.")
+
+
+def with_suggestion(
+    error: RelayerError,
+    market: str | None,
+    accounts: Sequence[int] | None,
+    known_markets: Callable[[], pd.Index],
+) -> RelayerError:
+    """Add to a relayer's error what to ask for instead: the nearest market, or accounts that are known."""
+    if error.code == NO_ACCOUNT and accounts:
+        some = ", ".join(map(str, accounts[:3]))
+        hint = f"There are {len(accounts)} here, such as {some}: client.accounts lists them."
+    elif error.code == NO_MARKET and market is not None and market not in known_markets():
+        near = near_market(market, known_markets())
+        hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
+    else:
+        return error
+    return RelayerError(error.message, status=error.status, code=error.code, hint=hint)
 
 
 def near_market(name: str, known: pd.Index) -> str | None:
     """Find the market that was probably meant."""
-    asked = name.upper()
-    turned = "-".join(reversed(asked.split("-")))
-    return next((one for one in known if one == turned), None) or next(
-        iter(difflib.get_close_matches(asked, known, 1)), None
-    )
+    upper = name.upper()
+    swapped = "-".join(reversed(upper.split("-")))
+    if swapped in known:
+        return swapped
+    return next(iter(difflib.get_close_matches(upper, known, 1)), None)
 
 
-def parse_account_id(value: Any, name: str = "account_id") -> int:
-    """Return an account id as an int, or raise."""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = -1
-    if found < 0:
-        raise LabError(f"{name}={value!r}: give the account's number, such as 10083.")
-    return found
+def filter_trades(
+    frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
+) -> pd.DataFrame:
+    """Choose rows by their time, and then the newest of them."""
+    moment = frame["created_at"]
+    inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
+    chosen = frame if inside.all() else frame[inside]
+    return (chosen.tail(limit) if limit else chosen).reset_index(drop=True)

@@ -154,8 +154,8 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
     ("arguments", "said"),
     [
         ({}, "nothing to ask for. Give account_id=, or order_hash=."),
-        ({"account_id": -1}, "account_id=-1: give the account's number, such as 10083."),
-        ({"account_id": "10083"}, "account_id='10083': give the account's number"),
+        ({"account_id": -1}, "account_id=-1 is not a valid account id. Give a whole number, such as 10083."),
+        ({"account_id": "10083"}, "account_id='10083' is not a valid account id. Give a whole number"),
         ({"account_id": 1, "fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),
         ({"account_id": 1, "limit": 0}, "limit=0: give a number of trades above 0"),
         (
@@ -178,6 +178,50 @@ def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
         client.trades(ACCOUNT, market="lrc-eht")
     with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
         client.trades(ACCOUNT, market="XXXX")
+
+
+# Pages
+
+
+def test_pages_hold_the_history_as_it_was_sent(client: Client, trades: pd.DataFrame) -> None:
+    pages = list(client.pages([(ACCOUNT, "amm"), (ACCOUNT, "dex")]))
+    offsets = {
+        kind: [page.offset for page in pages if page.history.fill_type == kind] for kind in ("amm", "dex")
+    }
+    assert all(starts == list(range(0, len(starts) * 50, 50)) for starts in offsets.values())
+    frame = tables.trades(
+        [page.body for page in pages],
+        client.tokens(),
+        client.markets(),
+        fill_type=[page.history.fill_type for page in pages],
+        account_id=ACCOUNT,
+    )
+    assert_frame_equal(frame, trades)
+    assert sum(len(page.batch.columns) for page in pages) == len(trades)
+
+
+def test_the_error_of_one_history_is_raised_when_the_others_are_read(small: World) -> None:
+    with Relayer(small) as relayer:
+        account = relayer.accounts[0]
+        pages = client_of(relayer).pages([(4_000_000, "amm"), (account, "amm"), (account, "dex")])
+        read: list[Any] = []
+        with pytest.raises(RelayerError, match="No such account"):
+            read.extend(row for page in pages for row in json.loads(page.body)["trades"])
+        assert len(read) == len(relayer.rows(account))
+
+
+def test_pages_that_are_not_wanted_any_more_are_not_asked_for(small: World) -> None:
+    with Relayer(small, Settings(latency=0.02)) as relayer:
+        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
+        for _ in client_of(relayer).pages([(busiest, "amm")]):
+            break
+        assert relayer.counts.requests["/user/trades"] <= 1
+
+
+@pytest.mark.parametrize("history", [(ACCOUNT, "pool"), (-1, "amm")])
+def test_histories_that_cannot_be_read_are_named(client: Client, history: Any) -> None:
+    with pytest.raises(LabError, match="fill_type='pool'|account_id=-1"):
+        list(client.pages([history]))
 
 
 # Refusals
@@ -215,7 +259,7 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: Wo
     with scripted(script) as server:
         client = Client(Transport(server.base_url, rate=None, proxies=False))
         with pytest.raises(
-            UnexpectedAnswer, match=r"got 40 fills as both. .*read one of them, with fill_type="
+            UnexpectedAnswer, match=r"got 40 fills as both. .*Read one of them, with fill_type="
         ):
             client.trades(account)
         assert len(client.trades(account, fill_type="dex")) == 40
@@ -293,7 +337,7 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
     [
         ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'?"),
         ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
-        ({"market": "AMM-LRC-ETH"}, "name the market, market='LRC-ETH', and say fill_type='amm'."),
+        ({"market": "AMM-LRC-ETH"}, "is the name of a pool. Give market='LRC-ETH' and fill_type='amm'."),
         ({"account_id": 7}, "There are 25 here, such as 11375, 11519, 58344: client.accounts lists them."),
     ],
 )

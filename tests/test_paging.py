@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.wire_rows import page, row
 
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Window
+from loopring_lab.paging import EVERYTHING, PAGE, History, PageReader, Window
+from loopring_lab.progress import Progress
 
 Rows = list[list[Any]]
 
@@ -37,9 +38,14 @@ class Ledger:
             return answer
 
 
-def read(ledger: Callable[[int], bytes], wanted: Window | None = None) -> set[str]:
-    bodies = History(ledger, "trades").read(*[wanted] if wanted else [])
-    return {members[1] for body in bodies for members in json.loads(body)["trades"]}
+def read(
+    fetch: Callable[[int], bytes],
+    window: Window = EVERYTHING,
+    progress: Progress = lambda held, expected: None,
+) -> set[str]:
+    history = History(5, "dex", window=window)
+    pages = PageReader(lambda _, offset: fetch(offset), [history], progress, at_once=1)
+    return {members[1] for page in pages for members in json.loads(page.body)["trades"]}
 
 
 def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
@@ -109,7 +115,9 @@ def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
 
 def test_a_relayer_that_repeats_a_page_ends_in_incomplete_history() -> None:
     rows = [fill(number) for number in range(100)]
-    with pytest.raises(IncompleteHistory, match="trades: expected 100 rows, as the relayer counts, got 50"):
+    with pytest.raises(
+        IncompleteHistory, match="account 5, dex trades: expected 100 rows, as the relayer counts, got 50"
+    ):
         read(lambda offset: page(rows[:PAGE], 100))
 
 
@@ -121,10 +129,16 @@ def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"totalNum": -1, "trades": []}', "trades.totalNum: expected a number of rows, got str"),
-        (b'{"trades": []}', "trades.totalNum: expected a number of rows, got nothing"),
-        (b'{"totalNum": 1, "trades": {}}', "trades.trades: expected a list of rows"),
-        (b"<html>", "trades: expected JSON"),
+        (
+            b'{"totalNum": -1, "trades": []}',
+            "account 5, dex trades, page at 0.totalNum: expected a number of rows, got str",
+        ),
+        (
+            b'{"trades": []}',
+            "account 5, dex trades, page at 0.totalNum: expected a number of rows, got nothing",
+        ),
+        (b'{"totalNum": 1, "trades": {}}', "page at 0.trades: expected a list of rows"),
+        (b"<html>", "page at 0: expected JSON"),
     ],
 )
 def test_an_answer_that_is_no_page_is_refused(body: bytes, said: str) -> None:
@@ -167,7 +181,7 @@ def test_an_error_of_one_page_is_the_error_of_the_read() -> None:
 def test_progress_ends_at_the_whole() -> None:
     seen: list[tuple[int, int]] = []
     ledger = Ledger([fill(number) for number in range(130)])
-    History(ledger, "trades", lambda held, expected: seen.append((held, expected))).read()
+    read(ledger, progress=lambda held, expected: seen.append((held, expected)))
     assert seen[0] == (50, 130)
     assert seen[-1] == (130, 130)
     assert seen == sorted(seen)

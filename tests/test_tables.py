@@ -57,7 +57,7 @@ def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
     text = [json.dumps({"totalNum": len(rows_), "trades": [members]}).encode() for members in rows_]
     listing = MarketLookup(tokens(), markets())
     for one in text:
-        fast, slow = wire.read([one]), wire.read([one], fast=False)
+        fast, slow = wire.read([one], ["page"]), wire.read_tolerantly([one], ["page"], "account")
         assert fast.columns.equals(slow.columns)
         typed = [rows.typed(batch, [-1], listing, "received").to_pandas() for batch in (fast, slow)]
         assert_frame_equal(*typed)
@@ -67,7 +67,7 @@ def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
 def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
     for length in range(7, 15):
         members = [row()[:length], row(id="2")[:length]]
-        assert wire._read_regular([page(members), page(members)], 0, "account") is not None
+        assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
 
 
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))

@@ -16,16 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import maintenance, queries
-from loopring_lab.archive.delta import TRADES, DeltaFolder
+from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
 from loopring_lab.archive.imports import Import, Paths
 from loopring_lab.archive.maintenance import Compacted
-from loopring_lab.archive.merge import retry_on_conflict
 from loopring_lab.archive.records import TYPED, listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.progress import Watching, track
-from loopring_lab.query import Moment, parse_account_id, parse_utc
+from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseconds
 from loopring_lab.tables.rows import FILL_TYPES
 
 __all__ = ["Archive"]
@@ -65,14 +64,14 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._disk = DeltaFolder(path)
+        self._folder = DeltaFolder(path)
 
     def __repr__(self) -> str:
-        return f"Archive({str(self._disk.path)!r}{'' if self._disk.check() else ', empty'})"
+        return f"Archive({str(self._folder.path)!r}{'' if self._folder.check() else ', empty'})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Archive</b> in {escape(str(self._disk.path))}"
-        if not self._disk.check():
+        where = f"<b>Archive</b> in {escape(str(self._folder.path))}"
+        if not self._folder.check():
             return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
         report = self.report()
         missing = int(report["missing"].fillna(0).sum())
@@ -140,14 +139,9 @@ class Archive:
         """
         chosen = _accounts(account_id, accounts)
         start = parse_utc("since", since)
-        retry_on_conflict(self._disk.begin)
-        with track("trades", progress) as report:
-            histories = [(account, kind) for account in chosen for kind in FILL_TYPES]
-            sync = Sync(self._disk, client, histories, _milliseconds(start), report)
-            sync.run()
-        maintenance.tidy(self._disk)
-        if sync.errors:
-            raise sync.errors[0]
+        retry_on_conflict(self._folder.begin)
+        histories = [(account, fill_type) for account in chosen for fill_type in FILL_TYPES]
+        Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
         return self.report(chosen)
 
     def import_pages(
@@ -208,9 +202,9 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        retry_on_conflict(self._disk.begin)
+        retry_on_conflict(self._folder.begin)
         with track("trades", progress) as report:
-            Import(self._disk, account, fill_type, report).run(paths)
+            Import(self._folder, account, fill_type, report).run(paths)
         return self.report()
 
     def trades(
@@ -257,12 +251,12 @@ class Archive:
         where = where if start is None else where & (unknown | (moment >= _scalar(start)))
         where = where if end is None else where & (unknown | (moment < _scalar(end)))
         accounts = None if account_id is None else [parse_account_id(account_id)]
-        rows = self._disk.read(TRADES, [*TYPED, "listing"], where, accounts)
-        known = listings(self._disk)
+        rows = self._folder.read(TRADES, [*TYPED, "listing"], where, accounts)
+        known = listings(self._folder)
         used = set(pc.unique(rows["listing"]).to_pylist())
         listed = [one for name, one in known.items() if name in used] or list(known.values())
         if not listed:
-            raise self._disk.nothing_yet()
+            raise self._folder.nothing_yet()
         frame = to_frame(rows, listed[-1])
         sources = dict.fromkeys(one.source for one in listed)
         frame.attrs |= {
@@ -304,7 +298,7 @@ class Archive:
         >>> fills.fetchall()
         [('amm', 63), ('dex', 87)]
         """
-        return queries.scan(self._disk, engine)
+        return queries.scan(self._folder, engine)
 
     def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
         """Say what is held and whether anything is missing.
@@ -342,7 +336,7 @@ class Archive:
         0       amm    63     63      True
         1       dex    87     87      True
         """
-        return queries.report(self._disk, None if accounts is None else list(accounts))
+        return queries.report(self._folder, None if accounts is None else list(accounts))
 
     def compact(self) -> Compacted:
         """Write few large files for many small ones, which makes reading faster.
@@ -371,7 +365,7 @@ class Archive:
         >>> archive.compact().removed
         0
         """
-        return maintenance.compact(self._disk)
+        return maintenance.compact(self._folder)
 
     def reread(self) -> pd.DataFrame:
         """Run today's reader over the verbatim members of all rows, with the listings of their time.
@@ -399,7 +393,7 @@ class Archive:
         >>> archive.reread().empty
         True
         """
-        return maintenance.reread(self._disk)
+        return maintenance.reread(self._folder)
 
 
 def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
@@ -410,10 +404,6 @@ def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[in
     if not chosen or not isinstance(accounts, Iterable | None):
         raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
     return list(dict.fromkeys(parse_account_id(one) for one in chosen))
-
-
-def _milliseconds(moment: pd.Timestamp | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1000)
 
 
 def _scalar(moment: pd.Timestamp) -> pa.Scalar:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
+import tenacity
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from loopring_lab.errors import (
@@ -80,6 +81,25 @@ ROWS_SAFE = "What was committed before is safe"
 
 class Conflict(Exception):
     """Another writer committed rows of the same accounts first: look again and try again."""
+
+
+ATTEMPTS = 50
+
+
+def _give_up(state: tenacity.RetryCallState) -> NoReturn:
+    raise ArchiveError(
+        f"Other writers of this archive came first {state.attempt_number} times. Nothing was lost: try again "
+        "when they are done."
+    )
+
+
+retry_on_conflict = tenacity.Retrying(
+    stop=tenacity.stop_after_attempt(ATTEMPTS),
+    wait=tenacity.wait_random_exponential(multiplier=0.01, max=0.5),
+    retry=tenacity.retry_if_exception_type(Conflict),
+    retry_error_callback=_give_up,
+)
+"""Calls a function again while other writers come first."""
 
 
 @contextmanager
@@ -278,8 +298,8 @@ class DeltaFolder:
                 opened,
                 rows.cast(SCHEMAS[name]),
                 mode="append",
-                writer_properties=self._writing(),
-                commit_properties=self._claiming(opened, claims),
+                writer_properties=self._writer_properties(),
+                commit_properties=self._commit_properties(opened, claims),
             )
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
@@ -292,8 +312,8 @@ class DeltaFolder:
                 f"t.account_id IN ({accounts}) AND {same}",
                 source_alias="s",
                 target_alias="t",
-                writer_properties=self._writing(),
-                commit_properties=self._claiming(table, claims),
+                writer_properties=self._writer_properties(),
+                commit_properties=self._commit_properties(table, claims),
             ).when_matched_update({"current": "s.current"}).when_not_matched_insert_all().execute()
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
@@ -304,8 +324,8 @@ class DeltaFolder:
                 rows.cast(SCHEMAS[TRADES]),
                 mode="overwrite",
                 predicate=f"account_id = {int(account_id)}",
-                writer_properties=self._writing(),
-                commit_properties=self._claiming(table, claims),
+                writer_properties=self._writer_properties(),
+                commit_properties=self._commit_properties(table, claims),
             )
 
     def translate_errors(self, doing: str) -> AbstractContextManager[None]:
@@ -319,13 +339,13 @@ class DeltaFolder:
             "or loopring-lab sync."
         )
 
-    def _claiming(self, table: DeltaTable, claims: Any) -> Any:
+    def _commit_properties(self, table: DeltaTable, claims: Any) -> Any:
         number = table.version() + 1
         return self._delta.CommitProperties(
             app_transactions=[self._delta.Transaction(claim, number) for claim in claims] or None
         )
 
-    def _writing(self) -> Any:
+    def _writer_properties(self) -> Any:
         return self._delta.WriterProperties(compression="ZSTD", compression_level=3)
 
     def _has_log(self, name: str) -> bool:

@@ -1,8 +1,7 @@
-"""Keeping an archive in shape: few large files instead of many small ones, and old rows read anew."""
+"""Maintenance of an archive: few large files instead of many small ones, and old rows typed anew."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder
-from loopring_lab.archive.merge import retry_on_conflict
-from loopring_lab.archive.records import TYPED, ListingSnapshot, Page, listings, to_rows
-
-__all__ = ["Compacted", "compact", "reread", "tidy"]
+from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.merge import set_column
+from loopring_lab.archive.records import TYPED, ListingSnapshot, RawPage, listings, to_rows
+from loopring_lab.tables import wire
 
 KEPT_HOURS = 168
 CHUNK = 50_000
@@ -22,73 +20,72 @@ MANY_FILES = 10
 
 
 class Compacted(NamedTuple):
-    """What compacting did: files of current rows before and after, and old files removed from the disk."""
+    """What compacting did: files of current rows before and after, and old files removed."""
 
     before: int
     after: int
     removed: int
 
 
-def tidy(disk: DeltaFolder) -> None:
-    """Compact tables of many small files; nothing is removed from the disk."""
+def compact_small_files(folder: DeltaFolder) -> None:
+    """Compact tables of many small files; nothing is removed from the folder."""
     for name in SCHEMAS:
-        files = disk.table(name).file_uris()
+        files = folder.table(name).file_uris()
         if len(files) > MANY_FILES * (1 + len({file.rsplit("/", 2)[-2] for file in files})):
-            retry_on_conflict(functools.partial(_compact, disk, name))
+            retry_on_conflict(_compact, folder, name)
 
 
-def compact(disk: DeltaFolder) -> Compacted:
+def compact(folder: DeltaFolder) -> Compacted:
     """Write few large files for many small ones, and remove those that nobody has needed for a week."""
     before = after = removed = 0
     for name in SCHEMAS:
-        found = retry_on_conflict(functools.partial(_compact, disk, name))
+        found = retry_on_conflict(_compact, folder, name)
         before, after = before + found[0], after + found[1]
-        removed += retry_on_conflict(functools.partial(_clear, disk, name))
+        removed += retry_on_conflict(_remove_old_files, folder, name)
     return Compacted(before, after, removed)
 
 
-def reread(disk: DeltaFolder) -> pd.DataFrame:
+def reread(folder: DeltaFolder) -> pd.DataFrame:
     """Read the verbatim members of all rows again, with the listings of their time."""
-    known = listings(disk)
-    accounts = sorted(pc.unique(disk.read(TRADES, ["account_id"])["account_id"]).to_pylist())
-    lines = [
-        line
-        for account in accounts
-        for line in retry_on_conflict(functools.partial(_account, disk, known, account))
-    ]
-    return pd.DataFrame(lines, columns=["account_id", "column", "rows"])
+    known = listings(folder)
+    accounts = sorted(pc.unique(folder.read(TRADES, ["account_id"])["account_id"]).to_pylist())
+    changes: list[tuple[int, str, int]] = []
+    for account in accounts:
+        changes += retry_on_conflict(_reread_account, folder, known, account)
+    return pd.DataFrame(changes, columns=["account_id", "column", "rows"])
 
 
-def _compact(disk: DeltaFolder, name: str) -> tuple[int, int]:
-    table = disk.table(name)
-    with disk.translate_errors(f"compacting {name}/"):
+def _compact(folder: DeltaFolder, name: str) -> tuple[int, int]:
+    table = folder.table(name)
+    with folder.translate_errors(f"compacting {name}/"):
         before = len(table.file_uris())
         table.optimize.compact(max_concurrent_tasks=1)
         return before, len(table.file_uris())
 
 
-def _clear(disk: DeltaFolder, name: str) -> int:
-    table = disk.table(name)
-    with disk.translate_errors(f"compacting {name}/"):
+def _remove_old_files(folder: DeltaFolder, name: str) -> int:
+    table = folder.table(name)
+    with folder.translate_errors(f"compacting {name}/"):
         table.create_checkpoint()
         return len(table.vacuum(KEPT_HOURS, dry_run=False, full=True))
 
 
-def _account(
-    disk: DeltaFolder, known: dict[str, ListingSnapshot], account: int
+def _reread_account(
+    folder: DeltaFolder, known: dict[str, ListingSnapshot], account: int
 ) -> list[tuple[int, str, int]]:
-    table = disk.table(TRADES)
-    old = disk.read(TRADES, accounts=[account], table=table)
-    new = pa.concat_tables([_again(part, known) for part in _alike(old)])
-    old = pa.concat_tables(_alike(old))
-    changed = [(account, name, rows) for name in TYPED if (rows := _differing(old[name], new[name]))]
+    table = folder.table(TRADES)
+    parts = _split_by_listing(folder.read(TRADES, accounts=[account], table=table))
+    old = pa.concat_tables(parts)
+    new = pa.concat_tables([_read_verbatim(part, known) for part in parts])
+    counts = {name: _count_differences(old[name], new[name]) for name in TYPED}
+    changed = [(account, name, count) for name, count in counts.items() if count]
     if changed:
-        disk.replace(account, new, table, [f"account {account}"])
+        folder.replace(account, new, table, [f"account {account}"])
     return changed
 
 
-def _alike(rows: pa.Table) -> list[pa.Table]:
-    """Cut rows into those of one fill type and listing, not too many at once."""
+def _split_by_listing(rows: pa.Table) -> list[pa.Table]:
+    """Split rows into those of one fill type and listing, not too many at once."""
     groups = rows.select(["asked", "listing"]).group_by(["asked", "listing"]).aggregate([]).to_pylist()
     parts = []
     for group in groups:
@@ -97,19 +94,21 @@ def _alike(rows: pa.Table) -> list[pa.Table]:
     return parts
 
 
-def _again(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Table:
+def _read_verbatim(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Table:
     body = b'{"trades":[' + ",".join(part["verbatim"].to_pylist()).encode() + b"]}"
-    page = Page(part["account_id"][0].as_py(), part["asked"][0].as_py(), body, 0, "an archived row")
-    fresh = to_rows([page], known[part["listing"][0].as_py()])
-    order = pc.index_in(part["verbatim"], value_set=fresh["verbatim"].combine_chunks())
-    fresh = fresh.take(order)
+    [batch] = wire.read_each([body], ["an archived row"])
+    if isinstance(batch, Exception):
+        raise batch
+    account_id, fill_type, listing = (part[name][0].as_py() for name in ("account_id", "asked", "listing"))
+    fresh = to_rows((account_id, fill_type), [RawPage(body, 0, batch)], known[listing])
+    fresh = fresh.take(pc.index_in(part["verbatim"], value_set=fresh["verbatim"].combine_chunks()))
     for name in part.column_names:
         if name not in TYPED:
-            fresh = fresh.set_column(fresh.schema.get_field_index(name), name, part[name])
+            fresh = set_column(fresh, name, part[name])
     return fresh
 
 
-def _differing(old: Any, new: Any) -> int:
+def _count_differences(old: Any, new: Any) -> int:
     if old.equals(new):
         return 0
     before, after = (np.array(column.cast(pa.string()).fill_null("\0").to_pylist()) for column in (old, new))

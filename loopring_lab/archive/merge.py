@@ -1,30 +1,23 @@
-"""Rows merged into the archive on their identity: nothing lost, nothing doubled, changes kept."""
+"""Rows merged into the archive by identity: nothing lost, nothing duplicated, changes kept as versions."""
 
 from __future__ import annotations
 
 import functools
 import operator
-import random
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive.delta import TRADES, Conflict, DeltaFolder
-from loopring_lab.errors import ArchiveError, UnexpectedAnswer
+from loopring_lab import tables
+from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.tables.identity import IDENTITY
 
-__all__ = ["Merged", "merge", "retry_on_conflict"]
-
-IDENTITY = ("account_id", "trade_id", "side", "order_hash", "asked")
-MARKS = ("verbatim", "retrieved_at", "version", "current")
-ATTEMPTS = 50
-LONGEST_PAUSE = 0.5
-
-T = TypeVar("T")
+KEY = ("account_id", *IDENTITY, "asked")
+VERSION = ("verbatim", "retrieved_at", "version", "current")
 
 
 class Merged(NamedTuple):
@@ -35,7 +28,7 @@ class Merged(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """One content of an identity: where it stands among the new rows, or -1 and its row among those held."""
+    """One content of an identity: its row among those held, or else among the new ones."""
 
     moment: int
     number: int
@@ -44,67 +37,55 @@ class _Version(NamedTuple):
     current: bool
 
 
-def merge(disk: DeltaFolder, rows: pa.Table) -> Merged:
+def merge(folder: DeltaFolder, rows: pa.Table) -> Merged:
     """Commit what is new among rows, all or none, whoever else writes at the same time."""
-    return retry_on_conflict(lambda: _attempt(disk, rows)) if len(rows) else Merged()
+    return retry_on_conflict(_merge_once, folder, rows) if len(rows) else Merged()
 
 
-def retry_on_conflict(attempt: Callable[[], T]) -> T:
-    """Try a commit again while other writers come first."""
-    for number in range(ATTEMPTS):
-        try:
-            return attempt()
-        except Conflict:
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.01 * 2**number)))  # noqa: S311 - not a secret
-    raise ArchiveError(
-        f"Other writers of this archive came first {ATTEMPTS} times. Nothing was lost: try again when they "
-        "are done."
-    )
-
-
-def _attempt(disk: DeltaFolder, rows: pa.Table) -> Merged:
-    table = disk.table(TRADES)
+def _merge_once(folder: DeltaFolder, rows: pa.Table) -> Merged:
+    table = folder.table(TRADES)
     accounts = pc.unique(rows["account_id"]).to_pylist()
-    held = disk.read(TRADES, [*IDENTITY, *MARKS], _near(rows), accounts, table)
-    fresh, changes = settle(rows, held)
+    held = folder.read(TRADES, [*KEY, *VERSION], _same_ids(rows), accounts, table)
+    fresh, changes = resolve_versions(rows, held)
     if not len(fresh):
         return Merged()
     claims = [f"account {account}" for account in sorted(set(fresh["account_id"].to_pylist()))]
     if len(changes):
-        again = disk.read(TRADES, None, _near(fresh), sorted(set(changes["account_id"].to_pylist())), table)
-        disk.merge(pa.concat_tables([fresh, _with_marks(again, changes)]), table, claims)
+        accounts = sorted(set(changes["account_id"].to_pylist()))
+        again = folder.read(TRADES, None, _same_ids(fresh), accounts, table)
+        folder.merge(pa.concat_tables([fresh, _apply_changes(again, changes)]), table, claims)
     else:
-        disk.append(TRADES, fresh, table, claims)
+        folder.append(TRADES, fresh, table, claims)
     first = pc.sum(pc.equal(fresh["version"], 1)).as_py()
     return Merged(first, len(fresh) - first)
 
 
-def settle(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
+def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Find what is new among rows, and what it changes about those held."""
     moments = rows["retrieved_at"].cast(pa.int64()).to_numpy()
     order = np.argsort(moments, kind="stable")
     rows, moments = rows.take(pa.array(order)), moments[order]
     known: dict[tuple[Any, ...], dict[str, _Version]] = defaultdict(dict)
-    marks = [held[name].to_pylist() for name in ("verbatim", "version", "current")]
+    texts, numbers, flags = (held[name].to_pylist() for name in ("verbatim", "version", "current"))
     times = held["retrieved_at"].cast(pa.int64()).to_pylist()
-    for place, (key, moment, text, *mark) in enumerate(zip(_keys(held), times, *marks, strict=True)):
-        known[key][text] = _Version(moment, mark[0], place, True, mark[1])
-    touched, added = set(), []
+    for place, key in enumerate(_keys(held)):
+        known[key][texts[place]] = _Version(times[place], numbers[place], place, True, flags[place])
+    changed, added = set(), []
     for place, (key, text) in enumerate(zip(_keys(rows), rows["verbatim"].to_pylist(), strict=True)):
         versions = known[key]
         if text not in versions:
             versions[text] = _Version(int(moments[place]), len(versions) + 1, place, False, True)
             added.append(place)
             if len(versions) > 1:
-                touched.add(key)
-    _disjoint(known)
-    return _flagged(rows, held, [known[key] for key in touched], added)
+                changed.add(key)
+    _refuse_shared_fills(known)
+    return _mark_current(rows, held, [known[key] for key in changed], added)
 
 
-def _flagged(
+def _mark_current(
     rows: pa.Table, held: pa.Table, several: Sequence[dict[str, _Version]], added: list[int]
 ) -> tuple[pa.Table, pa.Table]:
-    """Say for identities of several contents which are current."""
+    """Mark the latest of several contents of an identity as current, and the others as not."""
     numbers, flags = np.ones(len(rows), np.int32), np.ones(len(rows), bool)
     turned: list[int] = []
     for versions in several:
@@ -115,53 +96,45 @@ def _flagged(
                 numbers[version.row], flags[version.row] = version.number, current
             elif current != version.current:
                 turned.append(version.row)
-    rows = _set(_set(rows, "version", pa.array(numbers)), "current", pa.array(flags))
+    rows = set_column(set_column(rows, "version", pa.array(numbers)), "current", pa.array(flags))
+    rows = rows.take(pa.array(added, pa.int64()))
     changes = held.take(pa.array(turned, pa.int64()))
-    return rows.take(pa.array(added, pa.int64())), _set(changes, "current", pc.invert(changes["current"]))
+    return rows, set_column(changes, "current", pc.invert(changes["current"]))
 
 
-def _disjoint(known: Mapping[tuple[Any, ...], Any]) -> None:
-    """Refuse fills that are listed under both fill types."""
-    both = len(known) - len({key[:-1] for key in known})
-    if both and any(key[1] is not None for key in known):
-        raise UnexpectedAnswer(
-            "fillTypes",
-            expected="each fill as amm or as dex",
-            got=f"{both} fills as both",
-            hint="This relayer does not tell fill types apart, so its trades are not added: read them with "
-            "client.trades(..., fill_type=...).",
+def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
+    if any(key[1] is not None for key in known):
+        tables.refuse_shared_fills(
+            len(known) - len({key[:-1] for key in known}),
+            "Its trades are not added: read them with client.trades(..., fill_type=...).",
         )
 
 
-def _with_marks(rows: pa.Table, changes: pa.Table) -> pa.Table:
-    """Take the rows that `changes` names, with its marks."""
-    wanted = dict(zip(_versions(changes), changes["current"].to_pylist(), strict=True))
-    chosen = [place for place, one in enumerate(_versions(rows)) if one in wanted]
-    rows = rows.take(pa.array(chosen, pa.int64()))
-    return _set(rows, "current", pa.array([wanted[one] for one in _versions(rows)], pa.bool_()))
+def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the rows that `changes` names, with what it says of being current."""
+    current = dict(zip(_keys(changes, "version"), changes["current"].to_pylist(), strict=True))
+    keys = _keys(rows, "version")
+    places = [place for place, key in enumerate(keys) if key in current]
+    flags = pa.array([current[keys[place]] for place in places], pa.bool_())
+    return set_column(rows.take(pa.array(places, pa.int64())), "current", flags)
 
 
-def _versions(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in (*IDENTITY, "version")), strict=True))
+def _keys(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in (*KEY, *further)), strict=True))
 
 
-def _keys(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in IDENTITY), strict=True))
-
-
-def _near(rows: pa.Table) -> Any:
-    """Choose the rows that can have the identity of one of these: by account, first and last id."""
+def _same_ids(rows: pa.Table) -> Any:
+    """Select the rows that can have the identity of one of these: by account, first and last id."""
     spans = rows.group_by("account_id").aggregate([("trade_id", "min"), ("trade_id", "max")])
-    number, unknown = pc.field("trade_id"), pc.field("trade_id").is_null()
-    conditions = [
-        (pc.field("account_id") == span["account_id"])
-        & (unknown | ((number >= span["trade_id_min"]) & (number <= span["trade_id_max"])))
-        if span["trade_id_min"] is not None
-        else (pc.field("account_id") == span["account_id"]) & unknown
-        for span in spans.to_pylist()
-    ]
+    names = ("account_id", "trade_id_min", "trade_id_max")
+    trade_id, unknown = pc.field("trade_id"), pc.field("trade_id").is_null()
+    conditions = []
+    for account_id, first, last in zip(*(spans[name].to_pylist() for name in names), strict=True):
+        between = unknown if first is None else unknown | ((trade_id >= first) & (trade_id <= last))
+        conditions.append((pc.field("account_id") == account_id) & between)
     return functools.reduce(operator.or_, conditions)
 
 
-def _set(rows: pa.Table, name: str, column: Any) -> pa.Table:
+def set_column(rows: pa.Table, name: str, column: Any) -> pa.Table:
+    """Replace a column of a table."""
     return rows.set_column(rows.schema.get_field_index(name), name, column)

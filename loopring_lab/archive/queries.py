@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder
-from loopring_lab.archive.records import TYPED, counts
+from loopring_lab.archive.records import TYPED, HistoryKey, SyncRecord, last_sync_records
 from loopring_lab.errors import LabError
 
 KEYS = ["account_id", "fill_type"]
@@ -24,30 +24,32 @@ COUNTED = {
 MOMENT = "datetime64[ms, UTC]"
 
 
-def report(disk: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
+def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
     """Say per account and fill type what is held and what is missing."""
-    last = {
-        history: one for history, one in counts(disk).items() if accounts is None or history[0] in accounts
+    sums = {(row.pop("account_id"), row.pop("fill_type")): row for row in _sums(folder, accounts)}
+    records = {
+        key: record
+        for key, record in last_sync_records(folder).items()
+        if accounts is None or key[0] in accounts
     }
-    found = {(row.pop("account_id"), row.pop("fill_type")): row for row in _sums(disk, accounts).to_pylist()}
-    nothing = {"rows": 0, "second_versions": 0, "odd": 0, "first": None, "last": None}
-    lines: list[dict[str, Any]] = []
-    for history in sorted(found.keys() | last.keys()):
-        line = dict(zip(KEYS, history, strict=True)) | (found.get(history) or nothing)
-        one = last.get(history)
-        due = None if one is None else max(0, one.total + (one.gone or 0) - line["rows"])
-        line |= {
-            "total": one and one.total,
-            "missing": due,
-            "complete": due == 0,
-            "synced_at": one and one.synced_at,
-        }
-        lines.append(line)
-    frame = pd.DataFrame(lines, columns=[*KEYS, *_TYPES])
-    for name, kind in _TYPES.items():
-        column = pd.to_datetime(frame[name], unit="ms", utc=True) if kind == MOMENT else frame[name]
-        frame[name] = column.astype(kind)
+    frame = pd.DataFrame(
+        [_report_line(key, sums.get(key), records.get(key)) for key in sorted(sums.keys() | records.keys())],
+        columns=[*KEYS, *_TYPES],
+    )
+    for name, dtype in _TYPES.items():
+        column = pd.to_datetime(frame[name], unit="ms", utc=True) if dtype == MOMENT else frame[name]
+        frame[name] = column.astype(dtype)
     return frame
+
+
+def _report_line(key: HistoryKey, sums: dict[str, Any] | None, record: SyncRecord | None) -> dict[str, Any]:
+    held = sums or {"rows": 0, "second_versions": 0, "odd": 0}
+    line = dict(zip(KEYS, key, strict=True)) | held | {"complete": False}
+    if record:
+        missing = max(0, record.total + (record.gone or 0) - held["rows"])
+        line |= {"total": record.total, "missing": missing, "complete": missing == 0}
+        line["synced_at"] = record.synced_at
+    return line
 
 
 _TYPES: dict[str, Any] = {
@@ -63,94 +65,85 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def _sums(disk: DeltaFolder, accounts: Sequence[int] | None) -> pa.Table:
+def _sums(folder: DeltaFolder, accounts: Sequence[int] | None) -> list[dict[str, Any]]:
+    milliseconds = pc.field("created_at").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     columns = {
         "account_id": pc.field("account_id"),
         "fill_type": pc.field("asked"),
-        "moment": pc.field("created_at"),
         **{name: condition.cast(pa.int64()) for name, condition in COUNTED.items()},
+        "first": milliseconds,
+        "last": milliseconds,
     }
-    sums = [(name, "sum") for name in COUNTED]
-    with disk.translate_errors("reading trades/"):
-        scanner = disk.dataset(TRADES, accounts).scanner(columns=columns)
-        parts = [
-            pa.Table.from_batches([batch])
-            .group_by(KEYS)
-            .aggregate([*sums, ("moment", "min"), ("moment", "max")])
-            for batch in scanner.to_batches()
-            if batch.num_rows
-        ]
-    if not parts:
-        return pa.table({name: [] for name in (*KEYS, *COUNTED)})
-    again = [*((f"{name}_sum", "sum") for name in COUNTED), ("moment_min", "min"), ("moment_max", "max")]
-    whole = pa.concat_tables(parts).group_by(KEYS).aggregate(again)
-    for name in ("moment_min_min", "moment_max_max"):
-        milliseconds = whole[name].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-        whole = whole.set_column(whole.schema.get_field_index(name), name, milliseconds)
-    names = {f"{name}_sum_sum": name for name in COUNTED} | {
-        "moment_min_min": "first",
-        "moment_max_max": "last",
-    }
-    return whole.rename_columns([names.get(name, name) for name in whole.column_names])
+    with folder.translate_errors("reading trades/"):
+        scanner = folder.dataset(TRADES, accounts).scanner(columns=columns)
+        parts = [_add_up(pa.Table.from_batches([batch])) for batch in scanner.to_batches() if batch.num_rows]
+    return _add_up(pa.concat_tables(parts)).to_pylist() if parts else []
 
 
-def scan(disk: DeltaFolder, engine: str) -> Any:
+def _add_up(table: pa.Table) -> pa.Table:
+    sums = [*((name, "sum") for name in COUNTED), ("first", "min"), ("last", "max")]
+    names = {f"{name}_{how}": name for name, how in sums}
+    added = table.group_by(KEYS).aggregate(sums)
+    return added.rename_columns([names.get(name, name) for name in added.column_names])
+
+
+def scan(folder: DeltaFolder, engine: str) -> Any:
     """Open the current versions of all trades on an engine."""
     if engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
         raise LabError(f"engine={engine!r} is not known. Use one of {known}; for pandas there is trades().")
     try:
-        return ENGINES[engine](disk)
+        return ENGINES[engine](folder)
     except ImportError as error:
         hint = "Install it, or use another engine."
         raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
 
 
-def _pyarrow(disk: DeltaFolder) -> pa.Table:
-    return disk.read(TRADES, TYPED, pc.field("current"))
+def _pyarrow(folder: DeltaFolder) -> pa.Table:
+    return folder.read(TRADES, TYPED, pc.field("current"))
 
 
-def _duckdb(disk: DeltaFolder) -> Any:
+def _duckdb(folder: DeltaFolder) -> Any:
     import duckdb
 
-    files = disk.files()
+    files = folder.files()
     if not files:
-        return duckdb.from_arrow(_pyarrow(disk))
+        return duckdb.from_arrow(_pyarrow(folder))
     duckdb.execute("SET TimeZone = 'UTC'")
     opened = duckdb.read_parquet(files, hive_partitioning=True)
     return opened.filter("current").project(", ".join(TYPED))
 
 
-def _polars(disk: DeltaFolder) -> Any:
+def _polars(folder: DeltaFolder) -> Any:
     import polars
 
-    files = disk.files()
+    files = folder.files()
     if not files:
-        return polars.LazyFrame(polars.from_arrow(_pyarrow(disk)))
+        return polars.LazyFrame(polars.from_arrow(_pyarrow(folder)))
     opened = polars.scan_parquet(
         files, glob=False, hive_partitioning=True, hive_schema={"account_id": polars.Int64}
     )
     return opened.filter("current").select(TYPED)
 
 
-def _dask(disk: DeltaFolder) -> Any:
+def _dask(folder: DeltaFolder) -> Any:
     import dask.dataframe as dd
 
-    files = disk.files()
+    files = folder.files()
     meta = _part(None)
     return dd.from_map(_part, files or [None], meta=meta)  # type: ignore[no-untyped-call]
 
 
-def _spark(disk: DeltaFolder) -> Any:
+def _spark(folder: DeltaFolder) -> Any:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    files = disk.files()
+    files = folder.files()
     if not files:
-        return spark.createDataFrame(_pyarrow(disk))
+        return spark.createDataFrame(_pyarrow(folder))
     opened = (
-        spark.read.option("basePath", str((disk.path / TRADES).resolve())).parquet(*files).where("current")
+        spark.read.option("basePath", str((folder.path / TRADES).resolve())).parquet(*files).where("current")
     )
     return opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED)
 

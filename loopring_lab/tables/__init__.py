@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import as_series
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
+from loopring_lab.tables.identity import IDENTITY, SIDES
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 
 __all__ = ["anomalies", "markets", "tokens", "trades"]
+
+GROUP_PAGES = 800
+
+Group = TypeVar("Group")
 
 
 def trades(
@@ -89,21 +94,16 @@ def trades(
      market size (LRC) fee (ETH) fee_bps
     LRC-ETH      1,200  0.000504   10.00
     """
-    _choice("fee_token", fee_token, rows.FEE_TOKENS)
-    _choice("ten_members", ten_members, tuple(wire.TEN_MEMBERS))
-    listing = MarketLookup(tokens, markets)
-    every = wire.as_pages(pages)
+    validate_options(fee_token, ten_members)
+    every = [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
+    places = [f"pages[{position}]" for position in range(len(every))]
     labels = _labels(fill_type, len(every))
 
-    def read(group: tuple[int, list[wire.Page]]) -> pa.Table:
-        first, some = group
-        batch = wire.read(some, first, ten_members=ten_members)
-        return rows.typed(batch, labels[first : first + len(some)], listing, fee_token)
+    def read(group: slice) -> tuple[wire.Batch, list[int]]:
+        return wire.read(every[group], places[group], ten_members=ten_members), labels[group]
 
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        parts = list(pool.map(read, wire.groups(every)))
-    parts = parts or [read((0, []))]
-    return joined(parts, listing, account_id)
+    groups = list(wire.group(every)) or [slice(0, 0)]
+    return _read_groups(read, groups, MarketLookup(tokens, markets), account_id, fee_token)
 
 
 def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
@@ -128,11 +128,10 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     True
     """
     noted = [None if pd.isna(text) else json.loads(text)["anomaly"] for text in trades["extra"]]
-    identity = ["trade_id", "side", "order_hash"]
     plain = trades.reset_index(drop=True)
-    twice = plain[plain.duplicated(identity, keep=False)]
+    twice = plain[plain.duplicated(IDENTITY, keep=False)]
     versions = twice[~twice.astype(str).duplicated()]
-    differing = versions.index[versions.duplicated(identity, keep=False)]
+    differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
     again = "repeated identity with other content"
     repeated = [again if one else None for one in plain.index.isin(differing)]
     reasons = ["; ".join(filter(None, pair)) for pair in zip(noted, repeated, strict=True)]
@@ -140,9 +139,67 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     return found.loc[found["reason"] != "", ["reason", *trades.columns]]
 
 
-def joined(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
+def join_batches(
+    batches: Mapping[str, Sequence[wire.Batch]],
+    tokens: pd.DataFrame,
+    markets: pd.DataFrame,
+    *,
+    account_id: int | None,
+    fee_token: str,
+) -> pd.DataFrame:
+    """Make the frame of `trades` from pages that are parsed already, by fill type."""
+    groups = [
+        (rows.FILL_TYPES.index(fill_type), pages[start : start + GROUP_PAGES])
+        for fill_type, pages in batches.items()
+        for start in range(0, len(pages), GROUP_PAGES)
+    ]
+
+    def read(group: tuple[int, Sequence[wire.Batch]]) -> tuple[wire.Batch, list[int]]:
+        label, pages = group
+        return wire.oldest_first(wire.concat(pages)), [label] * len(pages)
+
+    listing = MarketLookup(tokens, markets)
+    return _read_groups(read, groups or [(0, [])], listing, account_id, fee_token)
+
+
+def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of typed rows, whatever their order: oldest first, each row once."""
     return _frame(_ordered(parts), listing, account_id)
+
+
+def validate_options(fee_token: str, ten_members: str) -> None:
+    """Refuse options of `trades` that are not known."""
+    _choice("fee_token", fee_token, rows.FEE_TOKENS)
+    _choice("ten_members", ten_members, tuple(wire.TEN_MEMBERS))
+
+
+def refuse_shared_fills(count: int, advice: str) -> None:
+    """Refuse a source that lists fills under both fill types."""
+    if count:
+        raise UnexpectedAnswer(
+            "fillTypes",
+            expected="each fill as amm or as dex",
+            got=f"{count} fills as both",
+            hint=f"This relayer does not tell fill types apart. {advice}",
+        )
+
+
+def _read_groups(
+    read: Callable[[Group], tuple[wire.Batch, list[int]]],
+    groups: Sequence[Group],
+    listing: MarketLookup,
+    account_id: int | None,
+    fee_token: str,
+) -> pd.DataFrame:
+    """Read and type groups of pages side by side."""
+
+    def read_typed(group: Group) -> pa.Table:
+        batch, labels = read(group)
+        return rows.typed(batch, labels, listing, fee_token)
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        parts = list(pool.map(read_typed, groups))
+    return join_typed(parts, listing, account_id)
 
 
 def _ordered(parts: list[pa.Table]) -> pa.Table:
@@ -186,7 +243,7 @@ def _frame(table: pa.Table, listing: MarketLookup, account_id: int | None) -> pd
     words = {
         "market": (market, markets),
         **{name: (table[name].to_numpy(), listing.tokens) for name in ("base", "quote", "fee_token")},
-        "side": (table["side"].to_numpy(), rows.SIDES),
+        "side": (table["side"].to_numpy(), SIDES),
         "fill_type": (table["fill_type"].to_numpy(), rows.FILL_TYPES),
         "role": (table["role"].to_numpy(), rows.ROLES),
     }

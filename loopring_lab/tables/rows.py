@@ -14,12 +14,10 @@ import pyarrow.compute as pc
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import WHOLE, decimal, range_of, reduce_scale, scale
 from loopring_lab.errors import AmountError, UnexpectedAnswer
+from loopring_lab.tables.identity import MAX_INT64, SIDES
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch
 
-__all__ = ["typed"]
-
-SIDES = ("BUY", "SELL")
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
 FEE_TOKENS = ("received", "base", "quote", "row")
@@ -28,19 +26,18 @@ Codes = np.ndarray
 _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
-_MAX_INT64 = 2**63 - 1
 
 
 def typed(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
     """Type and scale the rows of a batch."""
-    each = np.repeat(np.asarray(fill_types, np.int8), batch.rows)
-    return _Typing(batch, listing).table(each[::-1] if batch.turned else each, fee_token)
+    each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
+    return _Typing(batch, listing).table(each[::-1] if batch.reversed else each, fee_token)
 
 
 def keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Sort keys of typed rows: milliseconds and id, unknown ones last."""
     moment, number = (
-        pc.fill_null(table[name], pa.scalar(_MAX_INT64)).to_numpy() for name in ("created_at", "trade_id")
+        pc.fill_null(table[name], pa.scalar(MAX_INT64)).to_numpy() for name in ("created_at", "trade_id")
     )
     return moment, number
 
@@ -57,7 +54,7 @@ class _Typing:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
     def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
-        for name in MEMBERS[:CORE]:
+        for name in CORE:
             self.mark(self.columns[name].is_null(), f"{name} is missing")
         market, base, quote, pool = self.markets()
         side = self.coded("side", SIDES, fold=True)
@@ -150,7 +147,7 @@ class _Typing:
 
     def integer(self, name: str, row: int, text: str | None) -> int | None:
         number = None if text is None else decimal(text)
-        if text is None or (number is not None and number == int(number) and abs(number) <= _MAX_INT64):
+        if text is None or (number is not None and number == int(number) and abs(number) <= MAX_INT64):
             return None if number is None else int(number)
         if name in _INTEGERS:
             raise UnexpectedAnswer(

@@ -8,7 +8,7 @@ tolerant path names the page, row and member at fault.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,28 +18,11 @@ import pyarrow.json as paj
 
 from loopring_lab.errors import UnexpectedAnswer
 
-__all__ = ["Batch", "as_pages", "groups", "read"]
-
-MEMBERS = (
-    "createdAt",
-    "id",
-    "side",
-    "size",
-    "price",
-    "market",
-    "feeAmount",
-    "blockId",
-    "indexInBlock",
-    "accountId",
-    "tokenId",
-    "storageId",
-    "orderHash",
-    "type",
-)
-CORE = 7
-TEN_MEMBERS = {"account": (*MEMBERS[:CORE], "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
+CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
+MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
+TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-BATCH_BYTES = 8 << 20
+GROUP_BYTES = 8 << 20
 MAX_DEPTH = 500
 
 Page = bytes | str | Mapping[str, Any]
@@ -48,53 +31,89 @@ _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
 
 
 class Batch(NamedTuple):
-    """The rows of some consecutive pages.
+    """The rows of some pages as text columns, one per name of `MEMBERS` and ``tail``.
 
-    `columns` holds one text column per name of `MEMBERS` and ``tail``, the JSON text of further members;
-    `rows` the number of rows of each page, `first` the position of the first page, and `turned` whether the
-    rows stand in reverse.
+    ``tail`` is the JSON text of further members. `counts` and `totals` are the number of rows of each page
+    and its ``totalNum`` as sent; `places` name the pages in errors; `reversed` tells that the last row of the
+    last page comes first.
     """
 
     columns: pa.RecordBatch
-    rows: list[int]
-    first: int
-    turned: bool = False
+    counts: list[int]
+    totals: list[Any]
+    places: Sequence[str]
+    reversed: bool = False
 
     def where(self, position: int) -> str:
-        """Say where a row stands."""
-        if self.turned:
+        """Name the page and the row at a position of the columns."""
+        if self.reversed:
             position = self.columns.num_rows - 1 - position
         page = 0
-        while position >= self.rows[page]:
-            position -= self.rows[page]
+        while position >= self.counts[page]:
+            position -= self.counts[page]
             page += 1
-        return f"pages[{self.first + page}].trades[{position}]"
+        return f"{self.places[page]}.trades[{position}]"
 
 
-def as_pages(pages: Page | Iterable[Page]) -> list[Page]:
-    """Accept one page or many."""
-    return [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
-
-
-def groups(pages: Sequence[Page]) -> Iterator[tuple[int, list[Page]]]:
+def group(pages: Sequence[Page]) -> Iterator[slice]:
     """Cut pages into groups of a few megabytes, which fit a processor's cache and a thread's turn."""
     start, size = 0, 0
     for position, page in enumerate(pages):
-        size += len(page) if isinstance(page, (bytes, str)) else BATCH_BYTES // 64
-        if size >= BATCH_BYTES:
-            yield start, list(pages[start : position + 1])
+        size += len(page) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
+        if size >= GROUP_BYTES:
+            yield slice(start, position + 1)
             start, size = position + 1, 0
     if start < len(pages):
-        yield start, list(pages[start:])
+        yield slice(start, len(pages))
 
 
-def read(pages: list[Page], first: int = 0, *, ten_members: str = "account", fast: bool = True) -> Batch:
-    """Read pages into text columns."""
-    quick = _read_regular(pages, first, ten_members) if fast else None
-    return quick or _read_any(pages, first, ten_members)
+def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
+    """Read pages into text columns, oldest row first where that takes no sorting."""
+    regular = _read_regular(pages, places, ten_members, oldest_first=True)
+    return regular or read_tolerantly(pages, places, ten_members)
 
 
-def _read_regular(pages: list[Page], first: int, ten_members: str) -> Batch | None:
+def read_each(
+    pages: Sequence[bytes], places: Sequence[str], *, ten_members: str = "account"
+) -> list[Batch | UnexpectedAnswer]:
+    """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
+    together = _read_regular(pages, places, ten_members)
+    if together:
+        return list(_split(together))
+    return [_read_one(page, place, ten_members) for page, place in zip(pages, places, strict=True)]
+
+
+def _read_one(page: bytes, place: str, ten_members: str) -> Batch | UnexpectedAnswer:
+    try:
+        regular = _read_regular([page], [place], ten_members)
+        return regular or read_tolerantly([page], [place], ten_members)
+    except UnexpectedAnswer as error:
+        return error
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """Put batches together that are in the order of their pages."""
+    return Batch(
+        pa.concat_batches([batch.columns for batch in batches] or [_complete({}, 0)]),
+        [count for batch in batches for count in batch.counts],
+        [total for batch in batches for total in batch.totals],
+        [place for batch in batches for place in batch.places],
+    )
+
+
+def oldest_first(batch: Batch) -> Batch:
+    """Reverse the rows of a batch if they seem to be newest first."""
+    rows = batch.columns.num_rows
+    moments = batch.columns["createdAt"]
+    if not rows or not _is_later(moments[0].as_py(), moments[rows - 1].as_py()):
+        return batch
+    backwards = pa.array(np.arange(rows - 1, -1, -1, dtype=np.int32))
+    return batch._replace(columns=batch.columns.take(backwards), reversed=True)
+
+
+def _read_regular(
+    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, oldest_first: bool = False
+) -> Batch | None:
     if not all(isinstance(page, bytes) for page in pages):
         return None
     text = b"\n".join(pages)  # type: ignore[arg-type]
@@ -115,30 +134,39 @@ def _read_regular(pages: list[Page], first: int, ten_members: str) -> Batch | No
     if len(trades) != len(pages) or trades.null_count or rows.null_count or members.null_count:
         return None
     shortest, longest = pc.min_max(lengths).as_py().values()
-    if shortest != longest or not (rows and CORE <= longest <= len(MEMBERS)):
+    if shortest != longest or not (rows and len(CORE) <= longest <= len(MEMBERS)):
         return None
-    every = np.arange(0, len(members), longest, dtype=np.int32)
-    turned = _newest_first(members, longest)
-    if turned:
-        every = every[::-1]
+    starts = np.arange(0, len(members), longest, dtype=np.int32)
+    backwards = oldest_first and _is_later(members[0].as_py(), members[len(members) - longest].as_py())
+    if backwards:
+        starts = starts[::-1]
     columns = {
-        name: members.take(pa.array(every + place))
+        name: members.take(pa.array(starts + place))
         for place, name in enumerate(_layout(longest, ten_members))
     }
-    counts = pc.list_value_length(trades).to_pylist()
-    return Batch(_complete(columns, len(rows)), counts, first, turned)
+    counts, totals = pc.list_value_length(trades).to_pylist(), answers["totalNum"].to_pylist()
+    return Batch(_complete(columns, len(rows)), counts, totals, places, backwards)
 
 
-def _read_any(pages: list[Page], first: int, ten_members: str) -> Batch:
+def read_tolerantly(pages: Sequence[Page], places: Sequence[str], ten_members: str) -> Batch:
+    """Read pages of any layout through the standard library, naming the row or member at fault."""
     columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
-    counts = []
-    for position, page in enumerate(pages, first):
-        where = f"pages[{position}]"
-        trades = page_rows(parse(page, where), where)
+    counts, totals = [], []
+    for page, place in zip(pages, places, strict=True):
+        answer = parse(page, place)
+        trades = page_rows(answer, place)
         counts.append(len(trades))
+        totals.append(answer.get("totalNum"))
         for number, row in enumerate(trades):
-            _append(columns, row, f"pages[{position}].trades[{number}]", ten_members)
-    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, first)
+            _append(columns, row, f"{place}.trades[{number}]", ten_members)
+    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
+
+
+def _split(batch: Batch) -> Iterator[Batch]:
+    start = 0
+    for count, total, place in zip(batch.counts, batch.totals, batch.places, strict=True):
+        yield Batch(batch.columns.slice(start, count), [count], [total], [place])
+        start += count
 
 
 def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_members: str) -> None:
@@ -151,7 +179,7 @@ def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_memb
         raise UnexpectedAnswer(
             where, expected="a token trade of 7 or more members", got="an NFT trade of 19 members", hint=hint
         )
-    if len(row) < CORE:
+    if len(row) < len(CORE):
         raise UnexpectedAnswer(
             where, expected="7 or more members", got=f"{len(row)}: {short(row)}", hint=_HINT
         )
@@ -172,10 +200,10 @@ def _complete(columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
     )
 
 
-def _newest_first(members: pa.Array, length: int) -> bool:
-    """Guess from the first and last row; wrong, it costs a sort later and nothing else."""
-    first, last = members[0].as_py(), members[len(members) - length].as_py()
-    return (len(first), first) > (len(last), last)
+def _is_later(moment: str | None, other: str | None) -> bool:
+    """Compare milliseconds as text; a wrong answer costs a sort later and nothing else."""
+    first, second = moment or "", other or ""
+    return (len(first), first) > (len(second), second)
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:

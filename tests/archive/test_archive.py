@@ -70,7 +70,7 @@ def test_spans_are_the_client_s(filled: tuple[Archive, Client], ledger: Ledger, 
 
 def test_every_member_of_every_row_is_kept_verbatim(filled: tuple[Archive, Client], ledger: Ledger) -> None:
     archive, _ = filled
-    rows = table(archive._disk.path)
+    rows = table(archive._folder.path)
     each = zip(rows["account_id"], rows["asked"], map(json.loads, rows["verbatim"]), strict=True)
     assert told(each) == ledger.truth()
 
@@ -338,12 +338,12 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path
         Archive(tmp_path / "a").sync(changed(client_of(relayer), same), account_id=ledger.accounts[0])
 
 
-def test_made_up_trades_are_not_mixed_with_others(tmp_path: Path, ledger: Ledger) -> None:
+def test_synthetic_trades_are_not_mixed_with_others(tmp_path: Path, ledger: Ledger) -> None:
     archive = Archive(tmp_path / "a")
     with Relayer(ledger) as relayer:
         archive.sync(client_of(relayer), account_id=ledger.accounts[0])
         real = Client(client_of(relayer)._transport, "elsewhere")
-        with pytest.raises(ArchiveError, match="Made-up trades are not mixed"):
+        with pytest.raises(ArchiveError, match="Synthetic trades are not mixed"):
             archive.sync(real, account_id=ledger.accounts[1])
     assert set(archive.report()["account_id"]) == {ledger.accounts[0]}
 
@@ -352,7 +352,7 @@ def test_made_up_trades_are_not_mixed_with_others(tmp_path: Path, ledger: Ledger
     ("words", "said"),
     [
         ({}, "no account to ask for"),
-        ({"account_id": -1}, "give the account's number"),
+        ({"account_id": -1}, "is not a valid account id"),
         ({"account_id": 1, "since": "soon"}, "is not a time"),
     ],
 )
@@ -378,7 +378,7 @@ def test_what_is_shown_of_an_archive_is_short_and_says_what_is_missing(
     tmp_path: Path, filled: tuple[Archive, Client]
 ) -> None:
     archive, _ = filled
-    assert repr(archive) == f"Archive('{archive._disk.path}')"
+    assert repr(archive) == f"Archive('{archive._folder.path}')"
     assert "1,260 trades of 3 accounts, nothing is missing" in archive._repr_html_()
     empty = Archive(tmp_path / "<a>")
     assert repr(empty).endswith("<a>', empty)")

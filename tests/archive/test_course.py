@@ -2,14 +2,17 @@
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
 
-from loopring_lab.paging import PAGE, PageScheduler, Window
+from loopring_lab.paging import EVERYTHING, PAGE, History, PageReader, Window
+from loopring_lab.tables.identity import hash_identities
 
 Rows = list[list[Any]]
 
@@ -18,27 +21,23 @@ def fill(number: int) -> list[Any]:
     return row(id=str(number), createdAt=str(1_000 + number), orderHash=f"0x{number:x}")
 
 
-def identities(numbers: Any) -> set[int]:
-    return {hash((number, "SELL", f"0x{number:x}")) for number in numbers}
+def identities(numbers: Iterable[int]) -> set[int]:
+    ids = list(numbers)
+    orders = pa.array([f"0x{number:x}" for number in ids], pa.string())
+    return set(hash_identities(pa.array(ids, pa.int64()), pa.array(["SELL"] * len(ids), pa.string()), orders))
 
 
-def read(rows: Rows, held: set[int], gone: int = 0, wanted: Window | None = None) -> tuple[set[int], int]:
-    """Follow a course over rows that stay as they are; give the numbers read and the requests."""
-    course = PageScheduler("trades", held, gone)
-    steps, found, asked = course.steps(*[wanted] if wanted else []), set[int](), 0
-    offsets = next(steps)
-    try:
-        while True:
-            answers = []
-            for offset in offsets:
-                asked += 1
-                body = page(rows[offset : offset + PAGE], len(rows))
-                found |= {int(one[1]) for one in json.loads(body)["trades"]}
-                answers.append(course.take(body))
-            offsets = steps.send(answers)
-    except StopIteration:
-        assert course.complete or wanted
-        return found, asked
+def read(rows: Rows, held: set[int], dropped: int = 0, window: Window = EVERYTHING) -> tuple[set[int], int]:
+    """Read rows that stay as they are; return the numbers read and the count of requests."""
+    history = History(5, "dex", window=window, held=held, dropped=dropped)
+
+    def fetch(_: History, offset: int) -> bytes:
+        return page(rows[offset : offset + PAGE], len(rows))
+
+    pages = list(PageReader(fetch, [history], lambda known, total: None))
+    assert history.scheduler.complete or window != EVERYTHING
+    found = {int(one[1]) for page in pages for one in json.loads(page.body)["trades"]}
+    return found, history.requests
 
 
 def arranged(count: int, order: str) -> Rows:
@@ -77,7 +76,7 @@ def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends() ->
 def test_what_the_relayer_dropped_is_not_looked_for_again() -> None:
     rows = arranged(500, "newest")
     held = identities([*range(500), *range(9_000, 9_040)])
-    assert read(rows, held, gone=40) == (set(range(450, 500)), 1)
+    assert read(rows, held, dropped=40) == (set(range(450, 500)), 1)
     assert read(rows, held)[0] == set(range(500))
 
 
@@ -90,6 +89,6 @@ def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest() -> N
 
 def test_since_is_read_down_to_and_no_further() -> None:
     rows = arranged(3_000, "newest")
-    found, asked = read(rows, identities(range(2_900, 3_000)), wanted=Window(since=1_000 + 2_700))
+    found, asked = read(rows, identities(range(2_900, 3_000)), window=Window(since=1_000 + 2_700))
     assert found >= set(range(2_700, 2_900))
     assert asked <= 12

@@ -120,7 +120,7 @@ def test_what_is_not_an_archive_is_left_alone(
 
 def test_a_table_of_an_archive_is_told_from_the_archive(archive: Archive) -> None:
     with pytest.raises(NotAnArchive, match="Give the archive's own folder"):
-        Archive(archive._disk.path / "trades")
+        Archive(archive._folder.path / "trades")
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a[b]", "a|b", "a^b", "a\\b", "a\nb"])
@@ -144,10 +144,10 @@ def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
 
 
 def test_a_later_schema_is_left_alone(archive: Archive) -> None:
-    mark = archive._disk.path / "archive.json"
+    mark = archive._folder.path / "archive.json"
     mark.write_text(json.dumps(json.loads(mark.read_text()) | {"schema": 2}))
     with pytest.raises(NewerArchive, match=r"schema 2; this one reads up to 1.*Upgrade loopring-lab"):
-        Archive(archive._disk.path)
+        Archive(archive._folder.path)
     with pytest.raises(NewerArchive):
         archive.report()
 
@@ -168,7 +168,7 @@ def spoil(path: Path) -> None:
 def test_a_damaged_file_of_trades_is_named(
     archive: Archive, small: Ledger, damage: Callable[[Path], None]
 ) -> None:
-    [file, *_] = sorted((archive._disk.path / "trades").rglob("*.parquet"))
+    [file, *_] = sorted((archive._folder.path / "trades").rglob("*.parquet"))
     damage(file)
     with pytest.raises(DamagedArchive) as caught:
         archive.trades()
@@ -178,35 +178,35 @@ def test_a_damaged_file_of_trades_is_named(
 
 
 def test_a_lost_file_is_let_go_of_and_fetched_again(archive: Archive, small: Ledger) -> None:
-    for file in (archive._disk.path / "trades" / f"account_id={small.accounts[0]}").glob("*.parquet"):
+    for file in (archive._folder.path / "trades" / f"account_id={small.accounts[0]}").glob("*.parquet"):
         file.unlink()
     with pytest.raises(DamagedArchive, match=r"\.parquet is missing or damaged"):
         archive.scan("duckdb")
-    deltalake.DeltaTable(str(archive._disk.path / "trades")).repair()
+    deltalake.DeltaTable(str(archive._folder.path / "trades")).repair()
     lacking = archive.report().query("not complete")
     assert set(lacking["account_id"]) == {small.accounts[0]}
     assert lacking["missing"].sum() == 120
     with Relayer(small) as relayer:
         assert archive.sync(client_of(relayer), accounts=small.accounts)["complete"].all()
-    check(archive._disk.path, *small.truth())
+    check(archive._folder.path, *small.truth())
 
 
 @pytest.mark.parametrize("name", ["trades", "listings"])
 def test_a_lost_log_is_named(archive: Archive, name: str) -> None:
-    shutil.rmtree(archive._disk.path / name / "_delta_log")
+    shutil.rmtree(archive._folder.path / name / "_delta_log")
     with pytest.raises(DamagedArchive, match=f"the log of {name}/ is gone"):
         archive.report()
 
 
 def test_a_damaged_log_is_named(archive: Archive) -> None:
-    for file in (archive._disk.path / "trades" / "_delta_log").iterdir():
+    for file in (archive._folder.path / "trades" / "_delta_log").iterdir():
         file.write_bytes(b'{"add": {"path')
     with pytest.raises(DamagedArchive, match="reading the log of trades/"):
         archive.report()
 
 
 def test_another_table_in_the_place_of_trades_is_named(archive: Archive) -> None:
-    trades = archive._disk.path / "trades"
+    trades = archive._folder.path / "trades"
     shutil.rmtree(trades)
     deltalake.write_deltalake(str(trades), pa.table({"x": [1]}))
     with pytest.raises(DamagedArchive, match="this Delta table has no account_id, asked"):

@@ -19,10 +19,11 @@ import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.archive import Archive
 from loopring_lab.archive.delta import SCHEMAS, TRADES
-from loopring_lab.archive.merge import IDENTITY, MARKS, settle
-from loopring_lab.archive.records import ListingSnapshot, Page, to_frame, to_rows, verbatim
+from loopring_lab.archive.merge import KEY, VERSION, resolve_versions
+from loopring_lab.archive.records import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer
+from loopring_lab.tables import wire
 
 KEYS = st.tuples(st.sampled_from([1, 2]), st.sampled_from([5, 6, None]), st.sampled_from(["BUY", "SELL"]))
 ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
@@ -58,16 +59,13 @@ def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]]) ->
 def test_batches_settle_as_a_plain_model_does(batches: list[list[tuple[Any, str, int]]]) -> None:
     table, model = SCHEMAS[TRADES].empty_table(), defaultdict(list)
     for batch in batches:
-        fresh, changes = settle(rows(batch), table.select([*IDENTITY, *MARKS]))
+        fresh, changes = resolve_versions(rows(batch), table.select([*KEY, *VERSION]))
         turned = {
-            tuple(line[name] for name in (*IDENTITY, "version")): line["current"]
-            for line in changes.to_pylist()
+            tuple(line[name] for name in (*KEY, "version")): line["current"] for line in changes.to_pylist()
         }
         lines = table.to_pylist()
         for line in lines:
-            line["current"] = turned.get(
-                tuple(line[name] for name in (*IDENTITY, "version")), line["current"]
-            )
+            line["current"] = turned.get(tuple(line[name] for name in (*KEY, "version")), line["current"])
         table = pa.Table.from_pylist(lines + fresh.to_pylist(), SCHEMAS[TRADES])
         plain(model, batch)
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
@@ -92,6 +90,13 @@ def listed() -> ListingSnapshot:
     return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), "made up", True, 0)
 
 
+def typed_rows(body: bytes, fill_type: str = "dex") -> pa.Table:
+    [batch] = wire.read_each([body], ["page 7"])
+    if isinstance(batch, Exception):
+        raise batch
+    return to_rows((147661, fill_type), [RawPage(body, 1, batch)], listed())
+
+
 @settings(max_examples=40)
 @given(st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans())
 def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: str, spaced: bool) -> None:
@@ -103,7 +108,7 @@ def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: st
         if spaced
         else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
     )
-    table = to_rows([Page(147661, kind, body, 1, "a page")], listed())
+    table = typed_rows(body, kind)
     texts = table["verbatim"].to_pylist()
     assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)
     expected = tables.trades([body], tokens(), markets(), fill_type=kind, account_id=147661)
@@ -125,16 +130,16 @@ def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     ],
 )  # fmt: skip
 def test_members_are_kept_as_they_were_sent(text: str, kept: str) -> None:
-    assert verbatim(text.encode()) == [kept]
+    assert row_texts(text.encode()) == [kept]
 
 
 def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
     odd = row(orderHash='0x1"],["2')
     compact = json.dumps({"trades": [row(), odd]}, separators=(",", ":")).replace("\\", "").encode()
     with pytest.raises(UnexpectedAnswer):
-        to_rows([Page(147661, "dex", compact, 1, "page 7")], listed())
+        typed_rows(compact, "dex")
     bracket = json.dumps({"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")).encode()
-    table = to_rows([Page(147661, "dex", bracket, 1, "page 7")], listed())
+    table = typed_rows(bracket, "dex")
     assert table["order_hash"].to_pylist() == ["0x1],[2"]
     assert json.loads(table["verbatim"][0].as_py())[12] == "0x1],[2"
 
@@ -151,7 +156,7 @@ def test_a_row_that_cannot_be_held_is_named_with_its_page(
     member: dict[str, str], error: Any, said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        to_rows([Page(147661, "dex", page([row(), row(**member)]), 1, "page 7")], listed())
+        typed_rows(page([row(), row(**member)]), "dex")
 
 
 # Reading again, compacting
@@ -166,7 +171,7 @@ def test_reading_again_changes_nothing_as_long_as_the_reader_is_the_same(archive
 def test_a_better_reader_is_run_over_old_rows(archive: Archive, small: Ledger) -> None:
     expected = archive.trades()
     account = small.accounts[1]
-    disk = archive._disk
+    disk = archive._folder
     table = disk.table(TRADES)
     old = disk.read(TRADES, accounts=[account], table=table)
     spoiled = old.set_column(old.schema.get_field_index("role"), "role", pa.nulls(len(old), pa.string()))
@@ -196,11 +201,11 @@ def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> N
 
 
 def disk_rows(archive: Archive, name: str) -> list[Any]:
-    return archive._disk.read(name).to_pylist()
+    return archive._folder.read(name).to_pylist()
 
 
 def test_compacting_changes_no_row_and_takes_no_file_from_a_reader(archive: Archive, small: Ledger) -> None:
-    folder = archive._disk.path / "trades"
+    folder = archive._folder.path / "trades"
     with Relayer(Ledger(2, 140, seed=3)) as relayer:
         archive.sync(client_of(relayer), accounts=small.accounts)
     before, files = archive.trades(), set(folder.rglob("*.parquet"))
@@ -213,7 +218,7 @@ def test_compacting_changes_no_row_and_takes_no_file_from_a_reader(archive: Arch
 
 
 def test_old_files_that_no_commit_names_are_removed_and_new_ones_are_not(archive: Archive) -> None:
-    [file, *_] = archive._disk.files()
+    [file, *_] = archive._folder.files()
     before = archive.trades()
     fresh, old = (Path(file).with_name(f"part-{name}.parquet") for name in ("fresh", "old"))
     for orphan in (fresh, old):  # as a writer leaves them that is under way, or was killed
@@ -236,6 +241,6 @@ def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: 
         vars(ledger).pop("history", None)
         with Relayer(ledger) as relayer:
             archive.sync(client_of(relayer), account_id=20_000)
-    assert len(archive._disk.files()) <= 2
+    assert len(archive._folder.files()) <= 2
     assert len(archive.trades()) == 60
     assert lab.anomalies(archive.trades()).empty

@@ -54,9 +54,13 @@ def test_columns_are_kept_in_order_and_once() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("account", "1o083", "account='1o083': give the account's number, such as 10083."),
-        ("account", -1, "account=-1: give the account's number, such as 10083."),
-        ("account", "١٢", "account='١٢': give the account's number, such as 10083."),
+        (
+            "account",
+            "1o083",
+            "account='1o083' is not a valid account id. Give a whole number, such as 10083.",
+        ),
+        ("account", -1, "account=-1 is not a valid account id. Give a whole number, such as 10083."),
+        ("account", "١٢", "account='١٢' is not a valid account id. Give a whole number, such as 10083."),
         ("side", "buy", "side='buy' is not known. Did you mean 'BUY'?"),
         ("side", 3, "side=3 is not known. Give one of: BUY, SELL; or None for all."),
         ("listing", None, "listing=None is not known. Give one of: markets, tokens."),

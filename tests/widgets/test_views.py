@@ -216,7 +216,7 @@ def test_a_wrong_account_is_said_in_place_and_stays_to_be_mended(client: Client)
     view = explorer.view
     explorer.wait(SECONDS)
     view.controls["account"].value = "1oo83"
-    assert "account='1oo83': give the account's number" in text(view.problem)
+    assert "account='1oo83' is not a valid account id" in text(view.problem)
     assert view.controls["account"].value == "1oo83"
     assert explorer.account == ACCOUNT
 

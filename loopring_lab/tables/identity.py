@@ -1,0 +1,69 @@
+"""What makes two rows the same trade, in one place: paging, archive and `anomalies` go by it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts.scaling import decimal
+from loopring_lab.tables import wire
+
+IDENTITY = ["trade_id", "side", "order_hash"]
+SIDES = ("BUY", "SELL")
+MAX_INT64 = 2**63 - 1
+
+_SEPARATOR = secrets.token_hex(8)  # not known to a relayer, which therefore cannot make hashes collide
+
+
+class RowKeys(NamedTuple):
+    """Hashes of the identities and of the whole contents of a page's rows, and their milliseconds."""
+
+    identities: list[int]
+    contents: list[int]
+    moments: list[int]
+
+
+def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
+    """Return the keys of each batch, computed for all of them at once; rows as they were sent."""
+    columns = wire.concat(batches).columns
+    ids = _integers(columns["id"])
+    keys = (
+        hash_identities(ids, pc.ascii_upper(columns["side"]), columns["orderHash"]),
+        _hash_rows(columns.columns),
+        _integers(columns["createdAt"]).fill_null(0).to_pylist(),
+    )
+    borders = [0, *itertools.accumulate(len(batch.columns) for batch in batches)]
+    return [RowKeys(*(key[start:stop] for key in keys)) for start, stop in itertools.pairwise(borders)]
+
+
+def hash_identities(trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array) -> list[int]:
+    """Hash the identities of rows; equal ones have equal hashes within this process only."""
+    known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
+    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes])
+
+
+def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
+    texts = pc.binary_join_element_wise(*columns, _SEPARATOR, null_handling="replace", null_replacement="\0")
+    return list(map(hash, texts.to_numpy(zero_copy_only=False)))
+
+
+def _integers(column: pa.Array) -> pa.Array:
+    """Read text as integers; what is none, or too large, becomes null here and an error when it is typed."""
+    if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array([_integer(text) for text in column.to_pylist()], pa.int64())
+
+
+def _integer(text: str | None) -> int | None:
+    number = None if text is None else decimal(text)
+    if number is None or number.adjusted() > 18 or abs(number) > MAX_INT64:
+        return None
+    return int(number)
