@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from loopring_lab.amounts.scaling import decimal
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.tables import wire
@@ -223,7 +223,7 @@ def read_total(page: wire.Page, name: str) -> int:
     """Take the number of rows a relayer counts out of a page."""
     answer = wire.parse(page, name)
     told = answer.get("totalNum") if isinstance(answer, Mapping) else None
-    number = decimal(str(told))
+    number = parse_decimal(str(told))
     if number is None or number != int(number) or number < 0:
         hint = "Check that base_url is a relayer."
         raise UnexpectedAnswer(
@@ -243,13 +243,13 @@ def _identity(row: Any) -> int:
     if not isinstance(row, list) or len(row) < wire.CORE:
         return _content(row)
     number, side, order = row[1], str(row[2]).upper(), row[12] if len(row) > 12 else None
-    exact = number if isinstance(number, str) and number.isdecimal() else decimal(str(number))
+    exact = number if isinstance(number, str) and number.isdecimal() else parse_decimal(str(number))
     known = side if side in ("BUY", "SELL") else None
     return hash((None if exact is None else int(exact), known, None if order is None else str(order)))
 
 
 def _moment(row: Any) -> int:
-    moment = decimal(str(row[0])) if isinstance(row, list) and row else None
+    moment = parse_decimal(str(row[0])) if isinstance(row, list) and row else None
     return 0 if moment is None else int(moment)
 
 

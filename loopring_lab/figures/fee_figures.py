@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
 from loopring_lab.amounts import to_float, total
-from loopring_lab.amounts.display import NOTHING
+from loopring_lab.amounts.display import MISSING
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import time_axis
@@ -95,9 +95,9 @@ def fee_rates(
     >>> lab.figures.fee_rates(trades).axes[0].get_ylabel()
     'fee rate (basis points)'
     """
-    what = "fee_rates"
-    names = group_keys(by, what)
-    every = every or time_axis.chosen(trades, what)
+    caller = "fee_rates"
+    names = group_keys(by, caller)
+    every = every or time_axis.chosen(trades, caller)
     table = local(fees.over_time(trades, every, names))
     total, table = table["fills"].sum(), table.dropna(subset=["period", "bps"])
     if "fee_token" not in names or fee_token:
@@ -106,9 +106,9 @@ def fee_rates(
         table = table[table["fee_token"] == fee_token]
     if table.empty:
         paid, hint = fee_token or "any token", "Ask for other trades, or another fee_token=."
-        raise LabError(f"{what}: no trade with a known time and fee in {paid} to draw. {hint}")
+        raise LabError(f"{caller}: no trade with a known time and fee in {paid} to draw. {hint}")
     table, looks, lines = _lines(table, names)
-    periods = time_axis.timeline(table["period"], every, what)
+    periods = time_axis.timeline(table["period"], every, caller)
     rates = periods.spread(table, "line", "bps")
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     drawn = of_all((table["fills"] - table["unknown"]).sum(), total)
@@ -156,15 +156,15 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     >>> [text.get_text() for text in lab.figures.fee_tiers(trades).axes[0].get_legend().get_texts()]
     ['20 bps', '8 bps', '0 bps']
     """
-    what = "fee_tiers"
-    every = every or time_axis.chosen(trades, what)
+    caller = "fee_tiers"
+    every = every or time_axis.chosen(trades, caller)
     table = local(fees.tiers(trades, every))
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
     kept = sorted(int(one) for one in counts.nlargest(MOST_TIERS).index)
     pairs = zip(table["tier_bps"], table["certainty"], strict=True)
     table = table.assign(part=[_part(tier, certainty, kept) for tier, certainty in pairs])
-    periods = time_axis.timeline(table["period"], every, what)
+    periods = time_axis.timeline(table["period"], every, caller)
     shares = periods.spread(table, "part", "share") * 100
     looks = _tier_looks(kept)
     title, note = f"Fills by fee tier, per {periods.name}", of_all(table["fills"].sum(), total)
@@ -271,9 +271,9 @@ def fees_by_token(
     >>> lab.figures.fees_by_token(trades).axes[0].get_xlabel()
     'number of fills'
     """
-    what = "fees_by_token"
+    caller = "fees_by_token"
     if token is None and prices is not None:
-        raise LabError(f"{what}: prices= value fees in a token. Give token= as well, such as token='USDT'.")
+        raise LabError(f"{caller}: prices= value fees in a token. Give token= as well, such as token='USDT'.")
     table, axis, title, note = _counted(trades) if token is None else _valued(trades, token, prices)
     places = np.arange(len(table))
     with picture(trades, ax, title, note) as axes:
@@ -295,9 +295,9 @@ def _counted(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     table = local(fees.summary(trades))
     shown, unknown = _longest(table.assign(length=table["fills"])), int(table["unknown"].sum())
     shown["label"] = [f"{count:,.0f}" for count in shown["length"]]
-    shown["rate in bps"] = [NOTHING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
+    shown["rate in bps"] = [MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
     zero = shown["zero_fee_share"] * 100
-    shown["without fee"] = [NOTHING if pd.isna(share) else f"{share:.0f} %" for share in zero]
+    shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in zero]
     note = of_all(table["fills"].sum(), table["fills"].sum())
     note += f", {unknown:,} with an amount that is not known" if unknown else ""
     return shown, "number of fills", "Fees by the token they were paid in", note
@@ -327,7 +327,7 @@ def _longest(table: pd.DataFrame) -> pd.DataFrame:
     known = table["fee"].notna() & table["fee_token"].notna()
     names = [named(token) for token in table["fee_token"]]
     fees_in_words = [
-        f"{cut(fee, DIGITS)} {name}" if sure else NOTHING
+        f"{cut(fee, DIGITS)} {name}" if sure else MISSING
         for fee, name, sure in zip(table["fee"], names, known, strict=True)
     ]
     table = table.assign(name=names, fee=fees_in_words)
@@ -337,7 +337,7 @@ def _longest(table: pd.DataFrame) -> pd.DataFrame:
     sums: dict[str, Any] = {name: rest[name].sum() for name in ("fills", "length")}
     if "fee_value" in rest:
         sums["fee_value"] = total(rest["fee_value"].dropna())
-    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": NOTHING}], dtype=object)
+    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": MISSING}], dtype=object)
     return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
 
 

@@ -132,17 +132,17 @@ def fill_shares(
     >>> lab.figures.fill_shares(trades).axes[0].get_ylabel()
     'share of fills (%)'
     """
-    what = "fill_shares"
+    caller = "fill_shares"
     if of not in ("fills", "notional"):
-        raise LabError(f"{what}: of={of!r} is not known. Give 'fills' or 'notional'.")
-    every = every or time_axis.chosen(trades, what)
+        raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
+    every = every or time_axis.chosen(trades, caller)
     needed = ["created_at"] if of == "fills" else ["created_at", "quote", "notional"]
-    complete, total = _complete(trades, needed, what)
+    complete, total = _complete(trades, needed, caller)
     table, where = with_types(local(fills.breakdown(complete, every, "quote"))), ""
     if of == "notional" or quote:
-        table, chosen = by_quote(table, quote, what)
+        table, chosen = by_quote(table, quote, caller)
         where = f", {chosen}-quoted markets"
-    periods = time_axis.timeline(table["period"], every, what)
+    periods = time_axis.timeline(table["period"], every, caller)
     heights = periods.spread(table, "fill_type", of)
     shares = heights.div(heights.sum(axis=1), axis=0) * 100
     note = f"{of_all(table['fills'].sum(), total)}; over the whole time {_overall(heights)}"
@@ -154,10 +154,10 @@ def fill_shares(
     return cast("Figure", axes.figure)
 
 
-def _complete(trades: Any, columns: list[str], what: str) -> tuple[Any, int]:
+def _complete(trades: Any, columns: list[str], caller: str) -> tuple[Any, int]:
     """Leave out rows in which one of the columns is null; tell how many rows there were."""
     check = adapters.partitions if adapters.engine_of(trades) == "dask" else adapters.open_frame
-    check(trades, columns, what)
+    check(trades, columns, caller)
     table = nw.from_native(trades)
     known = table.filter(~nw.any_horizontal(*(nw.col(name).is_null() for name in columns), ignore_nulls=True))
     count = table.select(nw.len().alias("n")).lazy().collect("pyarrow").to_native()["n"][0].as_py()
@@ -384,15 +384,17 @@ def cost_curve(
     >>> lab.figures.cost_curve(trades).axes[0].get_ylabel()
     'all-in cost (basis points)'
     """
-    what = "cost_curve"
-    _, chosen, total = _sized(trades, MOST_PARTS if quantiles is None else quantiles, quote, what)
+    caller = "cost_curve"
+    _, chosen, total = _sized(trades, MOST_PARTS if quantiles is None else quantiles, quote, caller)
     costs = to_float(local(fills.all_in_cost(trades, reference, tolerance)))
     costs = with_types(costs[costs["quote"] == chosen].dropna(subset=["all_in_bps", "notional"]))
     if costs.empty:
         hint = "Allow more with tolerance=, or give prices with reference=."
-        raise LabError(f"{what}: no fill quoted in {chosen} has a reference price within {tolerance}. {hint}")
+        raise LabError(
+            f"{caller}: no fill quoted in {chosen} has a reference price within {tolerance}. {hint}"
+        )
     parts = min(MOST_PARTS, max(LEAST_PARTS, len(costs) // PART)) if quantiles is None else quantiles
-    bounds = _bounds(_sized(trades, parts, chosen, what)[0])
+    bounds = _bounds(_sized(trades, parts, chosen, caller)[0])
     part = np.searchsorted(to_float(bounds)["largest"].to_numpy(), costs["notional"].to_numpy())
     quartiles = costs.groupby(["fill_type", part])["all_in_bps"].quantile(np.array(QUARTILES)).unstack()
     against = f"the market's {reference} trade" if isinstance(reference, str) else "the reference"
@@ -408,11 +410,11 @@ def cost_curve(
     return cast("Figure", axes.figure)
 
 
-def _sized(trades: Any, quantiles: int, quote: str | None, what: str) -> tuple[pd.DataFrame, str, int]:
+def _sized(trades: Any, quantiles: int, quote: str | None, caller: str) -> tuple[pd.DataFrame, str, int]:
     """Take the parts by size of one quote token, and tell how many fills there are in all."""
     table = local(fills.size_profile(trades, quantiles))
     total = int(table["fills"].sum())
-    mine, chosen = by_quote(table.dropna(subset=["quantile"]), quote, what)
+    mine, chosen = by_quote(table.dropna(subset=["quantile"]), quote, caller)
     return mine.astype({"quantile": int}), chosen, total
 
 

@@ -128,17 +128,17 @@ def local(table: Any) -> pd.DataFrame:
     opened = nw.from_native(table).lazy()
     columns = opened.collect_schema().names()  # Dask adds its index when it collects
     arrow = opened.collect("pyarrow").to_native().select(columns)
-    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.plain(arrow)))
+    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.normalize(arrow)))
 
 
-def by_quote(table: pd.DataFrame, quote: str | None, what: str) -> tuple[pd.DataFrame, str]:
+def by_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
     """Take the rows of one quote token: amounts in different tokens are never compared."""
     counts = table.groupby("quote", observed=True)["fills"].sum()
     chosen = quote or (str(counts.idxmax()) if len(counts) else None)
     mine = table[table["quote"] == chosen]
     if mine.empty:
         hint = "Ask for other trades, or another quote=."
-        raise LabError(f"{what}: no trade quoted in {chosen or 'any token'} to draw. {hint}")
+        raise LabError(f"{caller}: no trade quoted in {chosen or 'any token'} to draw. {hint}")
     return mine, str(chosen)
 
 

@@ -44,9 +44,9 @@ class Timeline(NamedTuple):
         return to_float(sums).unstack().reindex(self.starts)
 
 
-def chosen(trades: Any, what: str) -> str:
+def chosen(trades: Any, caller: str) -> str:
     """Choose a period that suits the time covered: some ten to sixty of them."""
-    ends = [pc.min_max(part["moment"]).as_py() for part in convert.batches(trades, ["created_at"], what)]
+    ends = [pc.min_max(part["moment"]).as_py() for part in convert.batches(trades, ["created_at"], caller)]
     seen = [moment for end in ends for moment in end.values() if moment is not None]
     return suiting((max(seen) - min(seen)) / DAY if seen else 0)
 
@@ -56,22 +56,23 @@ def suiting(days: float) -> str:
     return next((every for most, every in LADDER if days <= most), "1q") if days else "1d"
 
 
-def timeline(periods: pd.Series, every: str, what: str) -> Timeline:
+def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
     """Lay out all periods from the first to the last."""
     if periods.empty:
-        raise LabError(f"{what}: no trade with a known time to draw. Ask for other trades.")
-    length, moments = Period.of(every), milliseconds(periods)
+        raise LabError(f"{caller}: no trade with a known time to draw. Ask for other trades.")
+    length, moments = Period.parse(every), milliseconds(periods)
     ends = np.array([moments.min(), moments.max()])
     if length.months:
         first, last = ends.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
         months = np.arange(first, last + 2 * length.months, length.months)
         edges = months.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
     else:
-        count = (ends[1] - ends[0]) // length.fine + 2
-        edges = ends[0] + length.fine * np.arange(min(count, MOST + 2))
+        count = (ends[1] - ends[0]) // length.step + 2
+        edges = ends[0] + length.step * np.arange(min(count, MOST + 2))
     if len(edges) > MOST + 1:
         raise LabError(
-            f"{what}: every={every!r} makes more than {MOST:,} periods, too many to draw. Give a longer one."
+            f"{caller}: every={every!r} makes more than {MOST:,} periods, too many to draw. Give a longer "
+            "one."
         )
     left = edges / DAY
     return Timeline(in_full(every), edges[:-1], left[:-1], np.diff(left))
