@@ -34,6 +34,11 @@ from loopring_lab.errors import AmountError
 
 __all__ = ["AMOUNT", "LIMIT", "fit", "show", "to_float", "to_smallest", "to_units", "total"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 AMOUNT = pd.ArrowDtype(pa.decimal256(37, 18))
 """Amounts, prices and fees of trades: 19 digits before the point, 18 after."""
 LIMIT = pd.ArrowDtype(pa.decimal256(76, 18))

@@ -7,3 +7,7 @@ take frames of any of them and return frames of the same kind.
 from loopring_lab.engines.adapters import portable
 
 __all__ = ["portable"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,6 +18,10 @@ from loopring_lab.fees.valuation import in_token
 __all__ = ["in_token", "over_time", "schedule_check", "summary", "tiers", "with_tiers"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     """Sum fees by fee token and any other columns.
 

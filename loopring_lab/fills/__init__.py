@@ -32,6 +32,11 @@ from loopring_lab.fills.prices import all_in_cost, price_gap
 
 __all__ = ["all_in_cost", "breakdown", "orders", "price_gap", "size_profile", "vwap"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 UNIT = 10**18
 MOST_QUANTILES = 1000
 

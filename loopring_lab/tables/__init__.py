@@ -24,6 +24,10 @@ from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, to
 __all__ = ["anomalies", "markets", "tokens", "trades"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def trades(
     pages: wire.Page | Iterable[wire.Page],
     tokens: pd.DataFrame,
