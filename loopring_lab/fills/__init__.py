@@ -149,7 +149,7 @@ def orders(trades: Any) -> Any:
 
     Returns
     -------
-    frame of the same kind, one row pern order
+    frame of the same kind, one row per order
         ``order_hash``, ``account_id``, ``market``, ``side``, ``fee_token``, ``first`` and ``last`` (times of
         its fills), ``fills`` (more than one for an order filled in parts), ``amm_fills``, ``average_price``
         (quote per base, truncated to 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1;
