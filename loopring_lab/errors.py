@@ -23,6 +23,30 @@ Every message ends with what to do next.
 
 from __future__ import annotations
 
+__all__ = [
+    "AmountError",
+    "ArchiveError",
+    "DamagedArchive",
+    "DiskRefused",
+    "IncompleteHistory",
+    "KeyUpdateError",
+    "LabError",
+    "NewerArchive",
+    "NotAnArchive",
+    "NotAuthorized",
+    "ProtocolError",
+    "RateLimited",
+    "RelayerError",
+    "RelayerTimeout",
+    "RelayerUnreachable",
+    "TransportError",
+    "UnexpectedAnswer",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 class LabError(Exception):
     """Root of the tree: catch it to catch everything the toolkit raises on purpose.

@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from loopring_lab.amounts.scaling import decimal
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -480,7 +480,7 @@ def count_shared(histories: Iterable[History]) -> int:
 def read_total(batch: wire.Batch) -> int:
     """Return the number of rows that a relayer counts, as a batch of one page says it."""
     [sent], [place] = batch.totals, batch.places
-    total = None if sent is None else decimal(str(sent))
+    total = None if sent is None else parse_decimal(str(sent))
     if total is None or total != int(total) or total < 0:
         hint = "Check that base_url is a relayer."
         raise UnexpectedAnswer(

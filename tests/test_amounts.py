@@ -68,7 +68,7 @@ def test_null_stays_null_and_the_index_stays() -> None:
 
 
 def test_amounts_below_the_smallest_unit_do_not_come_back() -> None:
-    with pytest.raises(AmountError, match="USDC.*digits below its smallest unit, 1e-6"):
+    with pytest.raises(AmountError, match="USDC.*with 6 decimals has digits below the token's smallest unit"):
         to_smallest(to_units([1], 7), 6, token="USDC")
 
 
@@ -128,7 +128,7 @@ def test_only_exact_columns_become_floats() -> None:
 @pytest.mark.parametrize(
     ("amounts", "words"),
     [
-        (["1,5", "2"], "expected a series, got list. Give trades['fee']."),
+        (["1,5", "2"], "expected a pandas Series, got list. Pass a column, such as trades['fee']."),
         (pd.Series(["1,5", "2"]), "This series is str, not an exact amount."),
     ],
 )

@@ -194,7 +194,7 @@ def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None
 @pytest.mark.parametrize("question", ROWS)
 @pytest.mark.parametrize("engine", OTHERS)
 def test_other_engines_say_how_to_collect_single_fills(engine: str, question: str) -> None:
-    with pytest.raises(LabError, match="pandas, pyarrow and Polars frames can") as refused:
+    with pytest.raises(LabError, match="needs a pandas, pyarrow or Polars frame") as refused:
         ROWS[question][0](odd_on(engine))
     hint = str(refused.value).rsplit(maxsplit=1)[1].rstrip(".")
     names = {"duckdb": "relation", "dask": "frame", "spark": "frame"}

@@ -312,7 +312,7 @@ def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.
 
 def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history: pd.DataFrame) -> None:
     lines = [{"market": "LRC-ETH", "bps": 0}]
-    with pytest.raises(LabError, match=r"fills have no line in the schedule, the first in .*others=None"):
+    with pytest.raises(LabError, match=r"fills match no line of the schedule, the first in .*others=None"):
         lab.fees.schedule_check(history, lines)
     left_out = lab.fees.schedule_check(history, lines, others=None)
     assert set(left_out["market"]) == {"LRC-ETH"}
@@ -409,47 +409,47 @@ def test_fills_of_unknown_time_stand_under_a_null_period_last(history: pd.DataFr
 
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a list": (lambda f: lab.fees.summary(f.to_dict("records")), r"builtins.list is not a frame of trades. Give a"),
-    "nothing": (lambda f: lab.fees.tiers(None), r"NoneType is not a frame of trades. Give a pandas"),
-    "a column": (lambda f: lab.fees.summary(f["fee"]), r"Series is not a frame of trades. Give a pandas"),
+    "a list": (lambda f: lab.fees.summary(f.to_dict("records")), r"expected a trades DataFrame, got list. Pass a"),
+    "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
+    "a column": (lambda f: lab.fees.summary(f["fee"]), r"got Series. Pass a pandas"),
     "no amount": (lambda f: lab.fees.summary(f.drop(columns="fee")), r"has no column 'fee'. Did you mean 'fee_bps'\?"),
     "no columns": (lambda f: lab.fees.summary(f[[]]), r"no column 'created_at'. It has no columns."),
     "two alike": (lambda f: lab.fees.summary(pd.concat([f, f[["fee"]]], axis=1)), r"two columns 'fee'. Drop or rename"),
     "misspelt by": (lambda f: lab.fees.summary(f, by="markt"), r"no column 'markt'. Did you mean 'market'\?"),
-    "an amount to group by": (lambda f: lab.fees.summary(f, by=["size"]), r"by= cannot take 'size'. Use columns"),
-    "the time to group by": (lambda f: lab.fees.tiers(f, by="created_at"), r"'created_at'. Periods are asked for with"),
-    "an answer's name": (lambda f: lab.fees.summary(f.assign(fills=1), by="fills"), r"'fills'. Answers have a column"),
-    "a tier's name": (lambda f: lab.fees.tiers(lab.fees.with_tiers(f), by="tier_bps"), r"Answers have a column"),
+    "an amount to group by": (lambda f: lab.fees.summary(f, by=["size"]), r"by= cannot include 'size'. Use columns"),
+    "the time to group by": (lambda f: lab.fees.tiers(f, by="created_at"), r"'created_at'. Use every= to group by period"),
+    "an answer's name": (lambda f: lab.fees.summary(f.assign(fills=1), by="fills"), r"'fills'. The result has its own column"),
+    "a tier's name": (lambda f: lab.fees.tiers(lab.fees.with_tiers(f), by="tier_bps"), r"The result has its own column"),
     "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
-    "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot take 3. Use columns such as market"),
-    "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* no order"),
+    "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot include 3. Use columns such as market"),
+    "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* cannot be ordered"),
     "by intervals": (
         lambda f: lab.fees.summary(f.assign(part=pd.cut(f["fee_bps"], 3)), by="part"),
-        r"'part' is .*interval.* Make them texts or numbers",
+        r"'part' is .*interval.* Convert them to strings or numbers",
     ),
     "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
     "no every": (lambda f: lab.fees.over_time(f, None), r"every='None' is not a period"),
     "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),
     "naive times": (
         lambda f: lab.fees.summary(f.assign(created_at=f["created_at"].dt.tz_localize(None))),
-        r"not a time with a zone. Convert it",
+        r"not a time with a time zone. Convert it",
     ),
-    "texts for times": (lambda f: lab.fees.summary(f.assign(created_at="2022")), r"String, not a time with a zone"),
-    "texts for rates": (lambda f: lab.fees.summary(f.assign(fee_bps="ten")), r"fee_bps is String, not a number. Give"),
+    "texts for times": (lambda f: lab.fees.summary(f.assign(created_at="2022")), r"String, not a time with a time zone"),
+    "texts for rates": (lambda f: lab.fees.summary(f.assign(fee_bps="ten")), r"fee_bps is String, not a number. Convert"),
     "unlike objects": (
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
-        r"holds what Arrow does not: .*column desk.*Clean that column first",
+        r"Arrow cannot hold the frame's values: .*column desk.*Clean that column first",
     ),
     "unknown token": (lambda f: lab.fees.in_token(f, "ETHH"), r"no fee is in 'ETHH'. Did you mean 'ETH'\?"),
     "a list of tokens": (lambda f: lab.fees.in_token(f, ["ETH"]), r"no fee is in \['ETH'\]. Did you mean 'ETH'\?"),
     "prices without times": (lambda f: lab.fees.in_token(f, "ETH", prices=f[["price"]]), r"no column 'created_at'"),
-    "tokens without decimals": (lambda f: lab.fees.tiers(f, tokens=pd.DataFrame()), r"no column 'decimals'. Give what"),
-    "tokens by name": (lambda f: lab.fees.with_tiers(f, tokens=["ETH"]), r"no column 'decimals'. Give what"),
+    "tokens without decimals": (lambda f: lab.fees.tiers(f, tokens=pd.DataFrame()), r"no column 'decimals'. Pass client.tokens"),
+    "tokens by name": (lambda f: lab.fees.with_tiers(f, tokens=["ETH"]), r"no column 'decimals'. Pass client.tokens"),
     "no schedule": (lambda f: lab.fees.schedule_check(f, None), r"None is not a rate. Give basis points from 0 to"),
     "a rate too high": (lambda f: lab.fees.schedule_check(f, 10_001), r"10001 is not a rate"),
     "a rate that is none": (lambda f: lab.fees.schedule_check(f, float("nan")), r"nan is not a rate"),
     "a line without rate": (lambda f: lab.fees.schedule_check(f, [{"market": "LRC-ETH"}]), r"line 0 .*has no bps. Give"),
-    "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Say since and until"),
+    "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Use since and until"),
     "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
     "a line with no name": (lambda f: lab.fees.schedule_check(f, [{5: "x", "bps": 1}]), r"no column 5. It has"),
     "a wrong moment": (lambda f: lab.fees.schedule_check(f, [{"since": "soon", "bps": 1}]), r"since='soon' is not a time"),
@@ -477,19 +477,21 @@ def test_amounts_that_are_not_exact_are_refused(
         table = portable(history.head(20))
         frame = from_arrow(engine, table.set_column(table.column_names.index("size"), "size", loose))
     for ask in (lab.fees.summary, lab.fees.tiers):
-        with pytest.raises(AmountError, match=r"size is .*, not an exact amount. Give decimals"):
+        with pytest.raises(AmountError, match=r"size is .*, not an exact amount. Use decimals"):
             ask(frame)
 
 
 def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
     frame = history.head(4)
-    with pytest.raises(LabError, match=r"takes a pandas or pyarrow frame. Give the polars frame as it is"):
+    with pytest.raises(
+        LabError, match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion"
+    ):
         portable(on("polars", frame))
-    with pytest.raises(LabError, match=r"list is not a frame of trades"):
+    with pytest.raises(LabError, match=r"expected a trades DataFrame, got list"):
         portable([1])
-    with pytest.raises(LabError, match=r"a time is finer than a millisecond. Cut it with"):
+    with pytest.raises(LabError, match=r"a time is finer than a millisecond. Round it down with"):
         portable(frame.assign(seen=pd.Timestamp("2022-01-01T00:00:00.0001", tz="UTC")))
-    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines do not know. Make its values"):
+    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines cannot hold. Convert it"):
         portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))
     large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
     with pytest.raises(

@@ -142,7 +142,7 @@ def test_trades_without_a_time_a_notional_or_a_type_are_left_out_and_counted() -
 
 @pytest.mark.parametrize("rows", [[], [row(createdAt="0")], [row(size=None)]])
 def test_nothing_to_draw_is_said(rows: Any) -> None:
-    with pytest.raises(LabError, match="no trade quoted in .* to draw. Ask for other trades"):
+    with pytest.raises(LabError, match="no trade quoted in .* to draw. Pass other trades"):
         volume(read(page(rows), fill_type="dex"))
     with pytest.raises(LabError, match="no trade quoted in DOGE to draw"):
         volume(read(page([row()]), fill_type="dex"), quote="DOGE")

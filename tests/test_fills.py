@@ -275,23 +275,23 @@ def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: s
 
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a dictionary": (lambda f: lab.fills.breakdown({}), r"builtins.dict is not a frame of trades. Give a pandas"),
+    "a dictionary": (lambda f: lab.fills.breakdown({}), r"expected a trades DataFrame, got dict. Pass a pandas"),
     "no price": (lambda f: lab.fills.price_gap(f.drop(columns="price")), r"no column 'price'. It has .*notional"),
     "wrong every": (lambda f: lab.fills.breakdown(f, "daily"), r"every='daily' is not a period. Give a number"),
     "an empty every": (lambda f: lab.fills.vwap(f, every=""), r"every='' is not a period"),
     "half a period": (lambda f: lab.fills.breakdown(f, "1.5h"), r"every='1.5h' is not a period"),
-    "no parts": (lambda f: lab.fills.size_profile(f, 0), r"quantiles=0. Give a whole number from 1 to 1000"),
-    "half a part": (lambda f: lab.fills.size_profile(f, 2.5), r"quantiles=2.5. Give a whole number"),
-    "true parts": (lambda f: lab.fills.size_profile(f, True), r"quantiles=True. Give a whole number"),
+    "no parts": (lambda f: lab.fills.size_profile(f, 0), r"quantiles=0 is not valid. Give a whole number from 1 to 1000"),
+    "half a part": (lambda f: lab.fills.size_profile(f, 2.5), r"quantiles=2.5 is not valid. Give a whole number"),
+    "true parts": (lambda f: lab.fills.size_profile(f, True), r"quantiles=True is not valid. Give a whole number"),
     "time backwards": (lambda f: lab.fills.price_gap(f, "-1s"), r"tolerance='-1s' is not a length of time. Give one"),
     "no time": (lambda f: lab.fills.price_gap(f, "soon"), r"tolerance='soon' is not a length of time"),
     "a bare number": (lambda f: lab.fills.all_in_cost(f, tolerance=60), r"tolerance=60 is not a length of time"),
     "not a time": (lambda f: lab.fills.all_in_cost(f, tolerance=pd.NaT), r"tolerance=NaT is not a length of time"),
     "unknown reference": (lambda f: lab.fills.all_in_cost(f, "mid"), r"reference='mid' is not known. Give 'next', 'last'"),
-    "no reference": (lambda f: lab.fills.all_in_cost(f, None), r"NoneType is not a frame of trades"),
+    "no reference": (lambda f: lab.fills.all_in_cost(f, None), r"expected a trades DataFrame, got NoneType"),
     "reference without price": (lambda f: lab.fills.all_in_cost(f, f[["market"]]), r"no column 'created_at'"),
-    "by an answer's name": (lambda f: lab.fills.breakdown(f.assign(share=1), by="share"), r"'share'. Answers have a"),
-    "by the time": (lambda f: lab.fills.price_gap(f, by="created_at"), r"'created_at'. Periods are asked for with"),
+    "by an answer's name": (lambda f: lab.fills.breakdown(f.assign(share=1), by="share"), r"'share'. The result has its own"),
+    "by the time": (lambda f: lab.fills.price_gap(f, by="created_at"), r"'created_at'. Use every= to group by period"),
 }  # fmt: skip
 
 

@@ -193,6 +193,45 @@ def test_importing_the_package_loads_nothing_slow() -> None:
     assert SLOW & set(loaded) == set()
 
 
+PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
+
+
+def test_dir_lists_public_names_only_in_a_fresh_kernel() -> None:
+    code = f"""
+import json
+import loopring_lab as lab
+listed = {{"": (dir(lab), lab.__all__)}}
+for name in {PUBLIC_MODULES}:
+    member = getattr(lab, name)
+    listed[name] = dir(member), member.__all__
+print(json.dumps(listed))
+"""
+    listed = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    assert {"fees", "fills", "figures", "widgets", "Archive"} <= set(listed[""][0])
+    assert {name: found for name, (found, public) in listed.items() if found != sorted(public)} == {}
+
+
+@pytest.mark.parametrize("use_jedi", [True, False])  # kernels complete with jedi where it is installed
+def test_tab_completes_public_names_only(use_jedi: bool) -> None:
+    code = f"""
+import json
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.Completer.use_jedi = {use_jedi}
+shell.run_cell("import loopring_lab as lab")
+lines = ["lab.", *(f"lab.{{name}}." for name in {PUBLIC_MODULES})]
+with provisionalcompleter():
+    found = {{line: [c.text.lstrip(".") for c in shell.Completer.completions(line, len(line))] for line in lines}}
+print(json.dumps(found))
+"""
+    completed = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    members = {"lab.": lab, **{f"lab.{name}.": getattr(lab, name) for name in PUBLIC_MODULES}}
+    assert {line: sorted(found) for line, found in completed.items()} == {
+        line: sorted(member.__all__) for line, member in members.items()
+    }
+
+
 def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

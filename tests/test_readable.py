@@ -37,7 +37,7 @@ def test_one_token_for_all_stands_in_the_heading() -> None:
     assert "created_at (UTC)" in shown.frame.columns
     assert shown.frame["created_at (UTC)"].tolist() == ["2022-07-12 15:07:39.610"]
     assert shown.frame["order_hash"].tolist() == ["0x0a417a…1b58"]
-    assert shown.notes == ["Without a value, left out: fill_type, extra."]
+    assert shown.notes == ["Empty columns hidden: fill_type, extra."]
 
 
 def test_totals_by_token_carry_the_token_of_the_index() -> None:
@@ -47,24 +47,31 @@ def test_totals_by_token_carry_the_token_of_the_index() -> None:
     assert show(fees).frame["fee"].tolist() == ["1.5 ETH", "2 USDC"]
 
 
-def test_amounts_can_be_cut_to_a_token_s_precision_and_say_so() -> None:
+def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so() -> None:
     listed = tokens()
     listed["precision"] = pd.array([3] * len(listed), dtype="Int64")
     frame = read(page([row(size="453794999999999999999")]))[["size", "price", "base", "quote"]]
     shown = show(frame, precision=listed)
     assert shown.frame["size (LRC)"].tolist() == ["453.794"]
     assert shown.frame["price (ETH)"].tolist() == ["0.00035669"]
-    assert shown.notes == ["Cut to the token's precision, digits below are not shown: size."]
+    assert shown.notes == ["size truncated to the token's precision."]
     assert show(frame, precision=1).frame["size (LRC)"].tolist() == ["453.7"]
     assert show(frame, precision=18).notes == []
     assert show(frame).frame["size (LRC)"].tolist() == ["453.794999999999999999"]
+
+
+def test_long_amounts_are_truncated_exactly() -> None:
+    digits = "1234567890123456789123456789012345678"
+    frame = pd.DataFrame({"size": to_units([digits, "-" + digits], 18), "base": ["ETH", "ETH"]})
+    texts = show(frame, precision=17).frame["size (ETH)"].tolist()
+    assert texts == [f"{sign}1,234,567,890,123,456,789.12345678901234567" for sign in ("", "-")]
 
 
 def test_long_tables_show_both_ends_and_say_so() -> None:
     frame = pd.DataFrame({"n": range(1_000)})
     shown = show(frame, rows=5)
     assert shown.frame["n"].tolist() == ["0", "1", "2", "998", "999"]
-    assert shown.notes == ["1,000 rows: the first 3 and the last 2."]
+    assert shown.notes == ["Showing first 3 and last 2 of 1,000 rows."]
 
 
 def test_the_html_is_the_same_every_time_and_escaped() -> None:
@@ -126,5 +133,5 @@ def test_an_unknown_amount_does_not_keep_a_symbol_out_of_the_heading() -> None:
 
 def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
     assert "No rows." in repr(show(pd.DataFrame({"a": []})))
-    with pytest.raises(lab.LabError, match="show: expected a pandas frame or series, got dict"):
+    with pytest.raises(lab.LabError, match="show: expected a pandas DataFrame or Series, got dict"):
         show({"a": 1})

@@ -1,7 +1,7 @@
 """Exact token amounts in pandas: dtypes, smallest units to units and back, totals, floats.
 
-A token amount travels as an integer of smallest units. In a frame it stands in units of the token, as a
-256-bit decimal: the same integer with a scale. Nothing here multiplies by a power of ten and nothing rounds.
+Token amounts are sent as integers of smallest units. Frames hold them in units of the token, as 256-bit
+decimals: the same integers with a scale. Nothing here multiplies by a power of ten, and nothing rounds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.display import show
 from loopring_lab.amounts.scaling import (
     WHOLE,
-    Name,
+    TokenName,
     as_array,
     as_series,
-    by_decimals,
     check_decimals,
+    convert_by_decimals,
     first_failure,
     is_exact,
+    parse_integers,
     range_of,
-    rescaled,
     scale,
-    whole_numbers,
+    with_scale,
 )
 from loopring_lab.errors import AmountError
 
 __all__ = ["AMOUNT", "LIMIT", "fit", "show", "to_float", "to_smallest", "to_units", "total"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 AMOUNT = pd.ArrowDtype(pa.decimal256(37, 18))
 """Amounts, prices and fees of trades: 19 digits before the point, 18 after."""
@@ -46,7 +51,7 @@ def to_units(
     values: Iterable[Any],
     decimals: int | Sequence[int] | np.ndarray,
     *,
-    token: Name = "this token",
+    token: TokenName = "this token",
     dtype: pd.ArrowDtype = AMOUNT,
 ) -> pd.Series:
     """Scale integers in smallest units to units of the token, exactly.
@@ -54,18 +59,18 @@ def to_units(
     Parameters
     ----------
     values : iterable of int, str or None, shape (n,)
-        Whole numbers of smallest units, as the relayer sends them. None stays null.
+        Whole numbers of smallest units, as the relayer sends them. None becomes null.
     decimals : int or sequence of int, shape (n,)
         Decimals of the token, 0 to 30; one for all values or one for each.
     token : str or callable
-        Name for error messages; a callable is given the position of the value.
+        Name for error messages; a callable receives the position of the value.
     dtype : pandas.ArrowDtype
-        A decimal dtype of this module, or a wider one of your own.
+        `AMOUNT`, `LIMIT`, or any other decimal dtype.
 
     Returns
     -------
     pandas.Series, shape (n,)
-        Units of the token, of `dtype`; the index of `values` where it has one.
+        Units of the token, as `dtype`, with the index of `values` if it has one.
 
     Raises
     ------
@@ -78,14 +83,14 @@ def to_units(
     ['1.500000000000000000', '0.000001000000000000']
     """
     index = values.index if isinstance(values, pd.Series) else None
-    numbers = whole_numbers(values, token)
+    numbers = parse_integers(values, token)
     each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), len(numbers))
     check_decimals(each, token)
     return as_series(scale(numbers, each, dtype.pyarrow_dtype, token), index)
 
 
 def to_smallest(
-    amounts: pd.Series, decimals: int | Sequence[int] | np.ndarray, *, token: Name = "this token"
+    amounts: pd.Series, decimals: int | Sequence[int] | np.ndarray, *, token: TokenName = "this token"
 ) -> pd.Series:
     """Scale units of a token back to integers in smallest units; the inverse of `to_units`.
 
@@ -96,7 +101,7 @@ def to_smallest(
     decimals : int or sequence of int, shape (n,)
         Decimals of the token, 0 to 30; one for all amounts or one for each.
     token : str or callable
-        Name for error messages; a callable is given the position of the amount.
+        Name for error messages; a callable receives the position of the amount.
 
     Returns
     -------
@@ -117,34 +122,32 @@ def to_smallest(
     each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), len(array))
     check_decimals(each, token)
 
-    def back(part: pa.Array, places: int) -> pa.Array:
-        return rescaled(part.cast(pa.decimal256(76, places)), WHOLE)
+    def to_whole(part: pa.Array, places: int) -> pa.Array:
+        return with_scale(part.cast(pa.decimal256(76, places)), WHOLE)
 
-    def why(places: int) -> str:
-        return f"has digits below its smallest unit, 1e-{places}"
-
-    return as_series(by_decimals(array, each, back, token, why), amounts.index)
+    problem = "has digits below the token's smallest unit"
+    return as_series(convert_by_decimals(array, each, to_whole, token, problem), amounts.index)
 
 
 def total(amounts: pd.Series, by: Any = None) -> Any:
-    """Sum amounts exactly, refusing to skip unknown ones.
+    """Sum amounts exactly; unknown amounts raise an error instead of being skipped.
 
     Parameters
     ----------
     amounts : pandas.Series, shape (n,)
         Amounts in units, of a decimal dtype.
     by : optional
-        What `pandas.Series.groupby` takes: one sum for each group.
+        Anything `pandas.Series.groupby` accepts; returns one sum per group.
 
     Returns
     -------
     decimal.Decimal or pandas.Series
-        The sum in units; with `by` a series of `AMOUNT`, one row a group.
+        The sum in units; with `by`, a series of `AMOUNT` with one row per group.
 
     Raises
     ------
     AmountError
-        An amount is null, so that the sum would be too small, or a sum does not fit.
+        An amount is null, so the sum would be too small, or a sum does not fit.
 
     Examples
     --------
@@ -152,38 +155,41 @@ def total(amounts: pd.Series, by: Any = None) -> Any:
     Decimal('4.000000000000000000')
     """
     if not isinstance(amounts, pd.Series):
-        raise AmountError(f"amounts: expected a series, got {type(amounts).__name__}. Give trades['fee'].")
+        raise AmountError(
+            f"amounts: expected a pandas Series, got {type(amounts).__name__}. Pass a column, such as "
+            "trades['fee']."
+        )
     missing = int(amounts.isna().sum())
     if missing:
         raise AmountError(
-            f"{missing} of {len(amounts)} amounts in {amounts.name!r} are null, so their total is not known. "
-            "Look at them with lab.anomalies(trades), or leave them out yourself with .dropna()."
+            f"{missing} of {len(amounts)} amounts in {amounts.name!r} are null, so their total is unknown. "
+            "Inspect them with lab.anomalies(trades), or drop them with .dropna()."
         )
     if by is None:
-        found = pc.sum(as_array(amounts)).as_py()
-        return Decimal(0) if found is None else found
+        summed = pc.sum(as_array(amounts)).as_py()
+        return Decimal(0) if summed is None else summed
     return fit(amounts.groupby(by, observed=True).sum())
 
 
 def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
-    """Cast a decimal series to another decimal dtype, checked.
+    """Cast a decimal series to another decimal dtype; overflow raises.
 
     Parameters
     ----------
     amounts : pandas.Series, shape (n,)
-        Any decimal dtype, such as the ``decimal256(76, 18)`` a group-by sum gives.
+        Any decimal dtype, such as the ``decimal256(76, 18)`` of a group-by sum.
     dtype : pandas.ArrowDtype
-        The decimal dtype wanted.
+        The target decimal dtype.
 
     Returns
     -------
     pandas.Series, shape (n,)
-        The same numbers.
+        The same values.
 
     Raises
     ------
     AmountError
-        A number does not fit without losing digits.
+        A value does not fit without losing digits.
 
     Examples
     --------
@@ -203,12 +209,12 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
 
 
 def to_float(frame: Frame) -> Frame:
-    """Turn exact amounts into float64, each correctly rounded: the one way out of exactness.
+    """Convert exact amounts to float64, each correctly rounded.
 
     Parameters
     ----------
     frame : pandas.DataFrame or pandas.Series
-        Columns of a decimal dtype are converted, the others are left alone.
+        Columns of a decimal dtype are converted; others are left unchanged.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""Frames as people read them: no trailing zeros, symbols beside amounts, the same HTML every time."""
+"""Tables for reading: no trailing zeros, token symbols beside amounts, the same HTML every time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import ROUND_DOWN, Decimal
-from typing import Any
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,12 @@ UNIT_COLUMNS = {
     "fee_value": "value_token",
 }
 """The column that names the token of each amount in a trades frame or a summary of one."""
-NOTHING = "-"
+MISSING = "-"
+_EXACT = Context(prec=160)
 
 Precision = int | pd.DataFrame
+DecimalPlaces = Callable[[str | None], int | None]
+"""Gives the decimal places to show for a token; None for all."""
 
 
 class Shown:
@@ -34,47 +37,46 @@ class Shown:
         self.frame, self.notes = frame, notes
 
     def __repr__(self) -> str:
-        return "\n".join([self._headed.to_string(index=self._indexed), *self.notes])
+        return "\n".join([self._titled().to_string(index=self._has_index), *self.notes])
 
     def _repr_html_(self) -> str:
-        table = self._headed.to_html(border=0, index=self._indexed, escape=True)
+        table = self._titled().to_html(border=0, index=self._has_index, escape=True)
         return table.replace("<td>", '<td style="white-space: nowrap">') + small(self.notes)
 
-    @property
-    def _headed(self) -> pd.DataFrame:
-        """Put the index's name into the heading's line."""
+    def _titled(self) -> pd.DataFrame:
+        """Move the index's name into the header row."""
         if self.frame.index.nlevels > 1:
             return self.frame
-        headed = self.frame.copy()
-        headed.columns.name, headed.index.name = headed.index.name, None
-        return headed
+        titled = self.frame.copy()
+        titled.columns.name, titled.index.name = titled.index.name, None
+        return titled
 
     @property
-    def _indexed(self) -> bool:
+    def _has_index(self) -> bool:
         return self.frame.index.name is not None or self.frame.index.nlevels > 1
 
 
 def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
-    """Show a frame for reading: every digit that counts and no other.
+    """Format a frame for reading: every significant digit and no others.
 
-    Amounts lose trailing zeros and carry their token's symbol, in the heading where it is one for all rows.
-    The columns that only name those tokens are left out, and so are columns without a value. Times are UTC.
-    Long hashes are shortened.
+    Amounts lose trailing zeros and carry their token's symbol, in the heading where all rows share one token.
+    Columns that only name those tokens are hidden, and so are empty columns. Times are UTC. Long hashes are
+    shortened.
 
     Parameters
     ----------
     frame : pandas.DataFrame or pandas.Series
-        Tokens, markets, trades, or a result made of them.
+        Tokens, markets, trades, or a result computed from them.
     precision : int or pandas.DataFrame, optional
-        Cut amounts, toward zero, to so many decimals, or to each token's ``precision`` in a tokens frame.
-        A note under the table says so. Prices are not cut.
+        Truncate amounts, toward zero, to this many decimals, or to each token's ``precision`` in a tokens
+        frame. A note under the table says so. Prices are never truncated.
     rows : int
-        At most so many rows: the first half and the last half.
+        Show at most this many rows: the first half and the last half.
 
     Returns
     -------
     Shown
-        Renders in a notebook and as text; ``.frame`` is a frame of the texts.
+        Renders in a notebook and as text; ``.frame`` holds the formatted text.
 
     Raises
     ------
@@ -90,118 +92,141 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
             1.5
     """
     if rows < 1:
-        raise LabError(f"rows={rows}: give a number above 0.")
+        raise LabError(f"rows={rows} is too few. Give 1 or more.")
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
     if not isinstance(frame, pd.DataFrame):
-        raise LabError(f"show: expected a pandas frame or series, got {type(frame).__name__}. Give one.")
-    places = _places(precision)
-    notes = [f"{len(frame):,} rows: the first {rows - rows // 2} and the last {rows // 2}."] * (
-        len(frame) > rows
-    )
+        raise LabError(
+            f"show: expected a pandas DataFrame or Series, got {type(frame).__name__}. Convert it first, "
+            "such as with pandas.DataFrame(...)."
+        )
+    decimal_places = _decimal_places(precision)
+    notes = []
     empty = [name for name in frame.columns if len(frame) and frame[name].isna().all()]
-    notes += ["No rows."] * (not len(frame))
-    notes += [f"Without a value, left out: {', '.join(map(str, empty))}."] * bool(empty)
-    part = frame.drop(columns=empty)
-    if len(part) > rows:
-        part = pd.concat([part.head(rows - rows // 2), part.tail(rows // 2)])
-    columns: dict[str, list[str]] = {}
-    cut: list[str] = []
-    spoken: set[str | None] = set()
-    for name in part.columns:
-        heading, texts, unit = _column(part, name, places, cut)
-        columns[heading] = texts
-        spoken.add(unit)
-    if cut:
+    visible = frame.drop(columns=empty)
+    if len(frame) > rows:
+        head, tail = rows - rows // 2, rows // 2
+        visible = pd.concat([visible.head(head), visible.tail(tail)])
+        notes.append(f"Showing first {head} and last {tail} of {len(frame):,} rows.")
+    if len(frame) == 0:
+        notes.append("No rows.")
+    if empty:
+        notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
+    columns = [_column(visible, name, decimal_places) for name in visible.columns]
+    truncated = [str(name) for name, column in zip(visible.columns, columns, strict=True) if column.truncated]
+    if truncated:
         limit = f"{precision} decimals" if isinstance(precision, int) else "the token's precision"
-        notes.append(f"Cut to {limit}, digits below are not shown: {', '.join(cut)}.")
-    table = pd.DataFrame(columns, index=part.index)
-    return Shown(table.drop(columns=spoken & set(table.columns)), notes)
-
-
-def _column(
-    frame: pd.DataFrame, name: Any, places: Callable[[str | None], int | None], cut: list[str]
-) -> tuple[str, list[str], str | None]:
-    """Give a column's heading, its texts, and the name of the column its texts already tell."""
-    column = frame[name]
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
-        return f"{name} (UTC)", _times(column), None
-    if not is_exact(column):
-        write = _percent if str(name).endswith("share") else _plain
-        return str(name), [write(value) for value in column.astype(object)], None
-    amounts = as_array(column).to_pylist()
-    units = _units(frame, str(name))
-    if name not in PRICES:
-        short = [_cut(amount, places(unit)) for amount, unit in zip(amounts, units, strict=True)]
-        cut += [str(name)] * (short != amounts)
-        amounts = short
-    texts = [format_amount(amount) for amount in amounts]
-    symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
-    if symbols == {None} or not symbols:
-        return str(name), texts, None
-    told = UNIT_COLUMNS[str(name)]
-    if len(symbols) == 1:
-        return f"{name} ({symbols.pop()})", texts, told
-    known = zip(texts, units, strict=True)
-    return str(name), [text if text == NOTHING else f"{text} {unit or '?'}" for text, unit in known], told
+        notes.append(f"{', '.join(truncated)} truncated to {limit}.")
+    table = pd.DataFrame({column.heading: column.texts for column in columns}, index=visible.index)
+    redundant = {column.unit_column for column in columns} & set(table.columns)
+    return Shown(table.drop(columns=redundant), notes)
 
 
 def format_amount(amount: Decimal | None) -> str:
-    """Write an exact amount: thousands apart, no trailing zeros, no exponent."""
+    """Write an exact amount with thousands separators, without trailing zeros or an exponent."""
     if amount is None:
-        return NOTHING
+        return MISSING
     text = f"{amount:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
-    by = UNIT_COLUMNS.get(name, "")
-    if by in frame.columns:
-        found = frame[by]
-    elif by in frame.index.names:
-        found = frame.index.get_level_values(by).to_series()
-    else:
-        return [None] * len(frame)
-    return [None if pd.isna(unit) else str(unit) for unit in found.astype(object)]
-
-
-def _places(precision: Precision | None) -> Callable[[str | None], int | None]:
-    if isinstance(precision, pd.DataFrame) and "precision" in precision:
-        known = precision["precision"].dropna().astype(int).to_dict()
-        return known.get
-    if precision is None or (isinstance(precision, int) and precision >= 0):
-        return lambda unit: precision
-    raise LabError(f"precision={precision!r}: give a number of decimals, or the frame of client.tokens().")
-
-
-def _cut(amount: Decimal | None, places: int | None) -> Decimal | None:
+def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
+    """Cut an amount toward zero, so that it never says more than there is."""
     if amount is None or places is None or -amount.as_tuple().exponent <= places:  # type: ignore[operator]
         return amount
-    kept = amount.quantize(Decimal(1).scaleb(-places), rounding=ROUND_DOWN)
-    return amount if kept == amount else kept
+    return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, _EXACT)
 
 
-def _times(column: pd.Series) -> list[str]:
-    known = column.dropna()
-    seconds = (known == known.dt.floor("s")).all()
-    days = (known == known.dt.floor("D")).all()
-    pattern = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M:%S.%f"
-    cut = None if days or seconds else -3
-    return [NOTHING if moment is pd.NaT else moment.strftime(pattern)[:cut] for moment in column]
+class _Column(NamedTuple):
+    """A column as text; `unit_column` names the column that repeats its tokens."""
+
+    heading: str
+    texts: list[str]
+    unit_column: str | None = None
+    truncated: bool = False
 
 
-def _percent(share: Any) -> str:
-    return f"{share:.1%}" if isinstance(share, float) and not pd.isna(share) else _plain(share)
+def _column(frame: pd.DataFrame, name: Any, decimal_places: DecimalPlaces) -> _Column:
+    column = frame[name]
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        return _Column(f"{name} (UTC)", _format_times(column))
+    if is_exact(column):
+        return _amount_column(frame, str(name), decimal_places)
+    format_value = _format_share if str(name).endswith("share") else _format_value
+    return _Column(str(name), [format_value(value) for value in column.astype(object)])
 
 
-def _plain(value: Any) -> str:
+def _amount_column(frame: pd.DataFrame, name: str, decimal_places: DecimalPlaces) -> _Column:
+    amounts = as_array(frame[name]).to_pylist()
+    units = _units(frame, name)
+    shown = amounts
+    if name not in PRICES:
+        pairs = zip(amounts, units, strict=True)
+        shown = [truncate(amount, decimal_places(unit)) for amount, unit in pairs]
+    texts = [format_amount(amount) for amount in shown]
+    symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
+    truncated = shown != amounts
+    if symbols <= {None}:
+        return _Column(name, texts, truncated=truncated)
+    if len(symbols) == 1:
+        return _Column(f"{name} ({symbols.pop()})", texts, UNIT_COLUMNS[name], truncated)
+    for row, unit in enumerate(units):
+        if texts[row] != MISSING:
+            texts[row] += f" {unit or '?'}"
+    return _Column(name, texts, UNIT_COLUMNS[name], truncated)
+
+
+def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
+    """Give the token of each amount; None where the frame does not name it."""
+    unit_column = UNIT_COLUMNS.get(name, "")
+    if unit_column in frame.columns:
+        units = frame[unit_column]
+    elif unit_column in frame.index.names:
+        units = frame.index.get_level_values(unit_column).to_series()
+    else:
+        return [None] * len(frame)
+    return [None if pd.isna(unit) else str(unit) for unit in units.astype(object)]
+
+
+def _decimal_places(precision: Precision | None) -> DecimalPlaces:
+    if isinstance(precision, pd.DataFrame) and "precision" in precision:
+        by_token = precision["precision"].dropna().astype(int).to_dict()
+        return by_token.get
+    if precision is None or (isinstance(precision, int) and precision >= 0):
+        return lambda unit: precision
+    raise LabError(
+        f"precision={precision!r} is not valid. Give a number of decimals, or the frame of client.tokens()."
+    )
+
+
+def _format_times(column: pd.Series) -> list[str]:
+    """Write times to the millisecond, to the second, or to the day, as precisely as any of them needs."""
+    times = column.dropna()
+    if (times == times.dt.floor("D")).all():
+        texts = column.dt.strftime("%Y-%m-%d")
+    elif (times == times.dt.floor("s")).all():
+        texts = column.dt.strftime("%Y-%m-%d %H:%M:%S")
+    else:
+        texts = column.dt.strftime("%Y-%m-%d %H:%M:%S.%f").str[:-3]
+    return list(texts.fillna(MISSING))
+
+
+def _format_share(share: Any) -> str:
+    if isinstance(share, float) and not pd.isna(share):
+        return f"{share:.1%}"
+    return _format_value(share)
+
+
+def _format_value(value: Any) -> str:
     if isinstance(value, (list, tuple, dict, np.ndarray)):
         return str(value)
     if pd.isna(value):
-        return NOTHING
+        return MISSING
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, (float, np.floating)):
         return f"{value:,.2f}"
     text = str(value)
-    return f"{text[:8]}…{text[-4:]}" if text.startswith("0x") and len(text) > 20 else text
+    if text.startswith("0x") and len(text) > 20:
+        return f"{text[:8]}…{text[-4:]}"
+    return text

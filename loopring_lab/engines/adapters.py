@@ -1,9 +1,9 @@
-"""Which engine a frame is of, and how it is opened: amounts exact, times in UTC."""
+"""Frames of every engine opened alike: checked columns, exact amounts, times in UTC."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -12,20 +12,19 @@ import pyarrow as pa
 
 from loopring_lab.errors import AmountError, LabError
 
-__all__ = ["group_keys", "open_frame", "portable"]
-
 AMOUNTS = ("size", "price", "notional", "fee")
-OWN = {
+RESERVED = {
     "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
     "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
     "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share",
-    *(f"{name} {working}" for name in AMOUNTS for working in ("known", "as float")),
+    *(f"{name} {suffix}" for name in AMOUNTS for suffix in ("known", "as float")),
 }  # fmt: skip
-WIDE = pa.decimal256(37, 18)
-PORTABLE = pa.decimal128(38, 18)
-MOMENT = pa.timestamp("ms", "UTC")
-NESTED = (nw.List, nw.Struct, nw.Array, nw.Object)
-NAMES = {
+"""Columns that results add, so that trades cannot be grouped by columns of the same name."""
+DECIMAL_256 = pa.decimal256(37, 18)
+DECIMAL_128 = pa.decimal128(38, 18)
+TIMESTAMP = pa.timestamp("ms", "UTC")
+NESTED_TYPES = (nw.List, nw.Struct, nw.Array, nw.Object)
+ENGINES = {
     nw.Implementation.POLARS: "polars",
     nw.Implementation.DUCKDB: "duckdb",
     nw.Implementation.DASK: "dask",
@@ -34,24 +33,24 @@ NAMES = {
 
 
 def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
-    """Turn a frame into an Arrow table that engines without 256-bit decimals read.
+    """Convert a frame to an Arrow table that engines without 256-bit decimals can read.
 
     Parameters
     ----------
     trades : pandas.DataFrame or pyarrow.Table
-        Such as `Client.trades` gives.
+        As returned by `Client.trades`.
 
     Returns
     -------
     pyarrow.Table
         The same rows and columns: amounts as ``decimal128(38, 18)``, categories as strings, times as
-        ``timestamp[ms, UTC]``. Write it with ``pyarrow.parquet.write_table``, or give it to
+        ``timestamp[ms, UTC]``. Write it with ``pyarrow.parquet.write_table``, or pass it to
         ``polars.from_arrow``, ``duckdb.from_arrow`` or ``spark.createDataFrame``.
 
     Raises
     ------
     LabError
-        It is no such frame, or a time is finer than a millisecond.
+        The frame is neither pandas nor pyarrow, or a time is finer than a millisecond.
     AmountError
         An amount has more than 19 digits before the point or 18 after it.
 
@@ -61,111 +60,106 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     >>> portable(pd.DataFrame({"fee": to_units(["1"], 18)})).schema.field("fee").type
     Decimal128Type(decimal128(38, 18))
     """
-    what = "engines.portable"
+    caller = "engines.portable"
     if engine_of(trades) not in ("pandas", "pyarrow"):
         raise LabError(
-            f"{what} takes a pandas or pyarrow frame. Give the {engine_of(trades)} frame as it is."
+            f"{caller} takes a pandas or pyarrow frame. A {engine_of(trades)} frame needs no conversion."
         )
-    table = _arrow(trades, _names(trades, what), what)
+    table = _to_arrow(trades, _column_names(trades, caller), caller)
     for place, field in enumerate(table.schema):
-        column = flat(table[field.name], field.name)
+        column = decode(table[field.name], field.name)
         if pa.types.is_decimal(field.type):
-            column = cast(column, PORTABLE, field.name)
+            column = checked_cast(column, DECIMAL_128, field.name)
         elif pa.types.is_timestamp(field.type) and field.type.tz:
             column = _in_milliseconds(column, field.name)
         table = table.set_column(place, field.name, column)
     return table.replace_schema_metadata(None)
 
 
-def group_keys(by: Any, what: str, *own: str) -> list[str]:
-    """Read ``by=``: names of columns to group by."""
-    several = isinstance(by, Iterable) and not isinstance(by, str)
-    names: list[str] = [] if by is None else list(by) if several else [by]
+def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
+    """Check ``by=`` and return it as a list of column names."""
+    if by is None:
+        return []
+    names: list[Any] = list(by) if isinstance(by, Iterable) and not isinstance(by, str) else [by]
     for name in names:
-        hint = _unfit(name, own) or ("Name it once." if names.count(name) > 1 else "")
-        if hint:
-            raise LabError(f"{what}: by= cannot take {name!r}. {hint}")
+        if name == "created_at":
+            hint = "Use every= to group by period."
+        elif not isinstance(name, str) or name in (*AMOUNTS, "fee_bps"):
+            hint = "Use columns such as market."
+        elif name in RESERVED or name in reserved:
+            hint = "The result has its own column of that name: rename yours."
+        elif names.count(name) > 1:
+            hint = "Name it once."
+        else:
+            continue
+        raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
     return names
 
 
-def _unfit(name: object, own: Sequence[str]) -> str:
-    """Say why a column cannot be grouped by; nothing if it can."""
-    if name == "created_at":
-        return "Periods are asked for with every=."
-    if not isinstance(name, str) or name in (*AMOUNTS, "fee_bps"):
-        return "Use columns such as market."
-    return "Answers have a column of that name: rename yours." if name in OWN or name in own else ""
-
-
 def engine_of(frame: Any) -> str:
-    """Name the engine of a frame, or raise a `LabError`."""
-    if isinstance(frame, (pd.DataFrame, pa.Table)):
-        return "pandas" if isinstance(frame, pd.DataFrame) else "pyarrow"
+    """Return the name of a frame's engine, or raise a `LabError`."""
+    if isinstance(frame, pd.DataFrame):
+        return "pandas"
+    if isinstance(frame, pa.Table):
+        return "pyarrow"
     opened = nw.from_native(frame, pass_through=True)
-    known = NAMES.get(opened.implementation) if isinstance(opened, (nw.DataFrame, nw.LazyFrame)) else None
-    if known is None:
-        raise LabError(
-            f"a {type(frame).__module__}.{type(frame).__name__} is not a frame of trades. "
-            "Give a pandas, pyarrow, Polars, DuckDB, Dask or Spark frame, such as client.trades(...) gives."
-        )
-    return known
+    if isinstance(opened, (nw.DataFrame, nw.LazyFrame)) and opened.implementation in ENGINES:
+        return ENGINES[opened.implementation]
+    raise LabError(
+        f"expected a trades DataFrame, got {type(frame).__name__}. "
+        "Pass a pandas, pyarrow, Polars, DuckDB, Dask or Spark frame, such as client.trades(...) returns."
+    )
 
 
-def open_frame(frame: Any, columns: Sequence[str], what: str) -> Any:
-    """Open columns of a frame for narwhals: amounts exact, and ``moment``, its time in milliseconds."""
+def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
+    """Open columns of a frame with narwhals, ``created_at`` as ``moment`` in milliseconds."""
     engine = engine_of(frame)
-    table, schema = _chosen(frame, engine, columns, what)
+    table, schema = _select(frame, engine, columns, caller)
     if "fee_bps" in columns:
-        table = _with_rate(table, schema["fee_bps"], what)
+        table = _rate_as_float(table, schema["fee_bps"], caller)
     if "created_at" not in columns:
         return table
-    zoned = schema["created_at"]
-    if not isinstance(zoned, nw.Datetime) or zoned.time_zone is None:
+    dtype = schema["created_at"]
+    if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
         raise LabError(
-            f"{what}: created_at is {zoned}, not a time with a zone. Convert it, such as with "
+            f"{caller}: created_at is {dtype}, not a time with a time zone. Convert it, such as with "
             "pandas.to_datetime(..., utc=True)."
         )
     return _with_moment(table, engine).drop("created_at")
 
 
-def partitions(frame: Any, columns: Sequence[str], what: str) -> list[Any]:
-    """Give the partitions of a Dask frame with the columns needed: pandas frames, still to be computed."""
-    _there(columns, list(frame.columns), what)
+def partitions(frame: Any, columns: Sequence[str], caller: str) -> list[Any]:
+    """Return the partitions of a Dask frame as delayed pandas frames of these columns."""
+    _check_columns(columns, list(frame.columns), caller)
     parts: list[Any] = frame[list(dict.fromkeys(columns))].to_delayed()
     return parts
 
 
-def missing(name: str, there: Sequence[str], what: str) -> LabError:
-    """Say that a column is not there, and which may be meant."""
-    near = difflib.get_close_matches(str(name), map(str, there), 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(map(str, there)) or 'no columns'}."
-    return LabError(f"{what}: the frame has no column {name!r}. {hint}")
-
-
-def unordered(name: str, type_: Any, what: str) -> LabError:
-    """Say that a column's values cannot be grouped by."""
+def not_groupable(name: str, type_: Any, caller: str) -> LabError:
+    """Build the error for a column whose values cannot be grouped by."""
     return LabError(
-        f"{what}: {name!r} is {type_}, whose values have no order to group by. Make them texts or numbers."
+        f"{caller}: {name!r} is {type_}, and such values cannot be ordered to group by them. Convert them to "
+        "strings or numbers."
     )
 
 
-def cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray:
+def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray:
     """Cast a column of amounts, or raise an `AmountError` that names it."""
     try:
         return column.cast(to)
     except pa.ArrowInvalid:
         raise AmountError(
             f"{name}: an amount does not fit {to}: at most {to.precision - to.scale} digits before the point "
-            f"and {to.scale} after it. Leave it out, or stay on pandas with a wider dtype."
+            f"and {to.scale} after it. Leave it out, or use pandas with a wider dtype."
         ) from None
 
 
-def flat(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Write categories out, and texts as strings; refuse what engines do not know, such as intervals."""
+def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Decode categories and large strings; raise for values engines cannot hold, such as intervals."""
     if pa.types.is_dictionary(column.type):
         if _is_nested(column.type):
             raise LabError(
-                f"{name!r} is {column.type}, which engines do not know. Make its values texts or numbers."
+                f"{name!r} is {column.type}, which engines cannot hold. Convert it to strings or numbers."
             )
         column = column.cast(column.type.value_type)
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
@@ -173,72 +167,70 @@ def flat(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _in_milliseconds(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
-        return column.cast(MOMENT)
+        return column.cast(TIMESTAMP)
     except pa.ArrowInvalid:
         raise LabError(
-            f"{name}: a time is finer than a millisecond. Cut it with .dt.floor('ms'), or leave the column "
-            "out."
+            f"{name}: a time is finer than a millisecond. Round it down with .dt.floor('ms'), or drop the "
+            "column."
         ) from None
 
 
-def _arrow(frame: pd.DataFrame | pa.Table, columns: Sequence[str], what: str) -> pa.Table:
-    """Take columns as Arrow: one dictionary a column, amounts as 256-bit decimals."""
+def _to_arrow(frame: pd.DataFrame | pa.Table, columns: Sequence[str], caller: str) -> pa.Table:
+    """Convert columns to Arrow: one dictionary per column, amounts as 256-bit decimals."""
     if isinstance(frame, pd.DataFrame):
         try:
             frame = pa.Table.from_pandas(frame[list(columns)], preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise LabError(
-                f"{what}: the frame holds what Arrow does not: {'; '.join(map(str, error.args))}. Clean that "
-                "column first."
+                f"{caller}: Arrow cannot hold the frame's values: {'; '.join(map(str, error.args))}. Clean "
+                "that column first."
             ) from None
     table = frame.select(list(columns)).unify_dictionaries()
-    floats = [n for n in AMOUNTS if n in columns and not _is_decimal_or_null(table.schema.field(n).type)]
-    _exact(floats, {name: table.schema.field(name).type for name in floats}, what)
     for place, field in enumerate(table.schema):
-        if field.name in AMOUNTS and field.type != WIDE:
-            table = table.set_column(place, field.name, cast(table[field.name], WIDE, field.name))
+        if field.name in AMOUNTS and field.type != DECIMAL_256:
+            if not (pa.types.is_decimal(field.type) or pa.types.is_null(field.type)):
+                raise _not_exact(field.name, field.type, caller)
+            column = checked_cast(table[field.name], DECIMAL_256, field.name)
+            table = table.set_column(place, field.name, column)
     return table
 
 
-def _is_decimal_or_null(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(type_) or pa.types.is_null(type_))
+def _not_exact(name: str, type_: Any, caller: str) -> AmountError:
+    return AmountError(
+        f"{caller}: {name} is {type_}, not an exact amount. Use decimals, as client.trades and "
+        "lab.engines.portable return; Dask reads them with read_parquet(..., dtype_backend='pyarrow')."
+    )
 
 
-def _exact(wrong: Sequence[str], types: Any, what: str) -> None:
-    if wrong:
-        raise AmountError(
-            f"{what}: {wrong[0]} is {types[wrong[0]]}, not an exact amount. Give decimals, as client.trades "
-            "and lab.engines.portable do; Dask reads them with read_parquet(..., dtype_backend='pyarrow')."
-        )
-
-
-def _chosen(frame: Any, engine: str, columns: Sequence[str], what: str) -> tuple[Any, dict[str, Any]]:
-    """Give columns as narwhals takes them, with their types: amounts exact, nothing nested."""
+def _select(frame: Any, engine: str, columns: Sequence[str], caller: str) -> tuple[Any, dict[str, Any]]:
+    """Select columns with narwhals and return them with their types: amounts exact, nothing nested."""
     if engine in ("pandas", "pyarrow"):
-        _there(columns, _names(frame, what), what)
-        arrow = _arrow(frame, columns, what)
-        _flat_only({field.name: field.type for field in arrow.schema}, _is_nested, what)
+        _check_columns(columns, _column_names(frame, caller), caller)
+        arrow = _to_arrow(frame, columns, caller)
+        for field in arrow.schema:
+            if _is_nested(field.type):
+                raise not_groupable(field.name, field.type, caller)
         table: Any = nw.from_native(arrow)
         return table, dict(table.schema)
     table = nw.from_native(frame)
     schema = dict(table.collect_schema())
-    _there(columns, list(schema), what)
-    _flat_only({name: schema[name] for name in columns}, lambda dtype: isinstance(dtype, NESTED), what)
-    amounts = [name for name in AMOUNTS if name in columns]
-    _exact([name for name in amounts if not isinstance(schema[name], nw.Decimal)], schema, what)
+    _check_columns(columns, list(schema), caller)
+    for name in columns:
+        if isinstance(schema[name], NESTED_TYPES):
+            raise not_groupable(name, schema[name], caller)
+        if name in AMOUNTS and not isinstance(schema[name], nw.Decimal):
+            raise _not_exact(name, schema[name], caller)
     return table.select(*columns), schema
 
 
-def _there(columns: Sequence[str], names: list[str], what: str) -> None:
+def _check_columns(columns: Sequence[str], names: list[str], caller: str) -> None:
     for name in columns:
         if name not in names:
-            raise missing(name, names, what)
-
-
-def _flat_only(types: Mapping[str, Any], nested: Callable[[Any], bool], what: str) -> None:
-    for name, type_ in types.items():
-        if nested(type_):
-            raise unordered(name, type_, what)
+            near = difflib.get_close_matches(str(name), map(str, names), 1)
+            hint = f"It has {', '.join(map(str, names)) or 'no columns'}."
+            if near:
+                hint = f"Did you mean {near[0]!r}?"
+            raise LabError(f"{caller}: the frame has no column {name!r}. {hint}")
 
 
 def _is_nested(type_: pa.DataType) -> bool:
@@ -246,17 +238,17 @@ def _is_nested(type_: pa.DataType) -> bool:
     return bool(pa.types.is_nested(inner) or isinstance(inner, pa.BaseExtensionType))
 
 
-def _names(frame: pd.DataFrame | pa.Table, what: str) -> list[str]:
+def _column_names(frame: pd.DataFrame | pa.Table, caller: str) -> list[str]:
     names = list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.column_names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise LabError(f"{what}: the frame has two columns {twice!r}. Drop or rename one of them.")
+    for name in names:
+        if names.count(name) > 1:
+            raise LabError(f"{caller}: the frame has two columns {name!r}. Drop or rename one of them.")
     return names
 
 
-def _with_rate(table: Any, dtype: Any, what: str) -> Any:
+def _rate_as_float(table: Any, dtype: Any, caller: str) -> Any:
     if not dtype.is_numeric() and dtype != nw.Unknown:
-        raise LabError(f"{what}: fee_bps is {dtype}, not a number. Give basis points as float64.")
+        raise LabError(f"{caller}: fee_bps is {dtype}, not a number. Convert it to basis points as float64.")
     return table if dtype == nw.Float64 else table.with_columns(nw.col("fee_bps").cast(nw.Float64))
 
 

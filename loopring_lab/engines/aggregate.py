@@ -1,4 +1,4 @@
-"""Trades aggregated on their engine, exactly: periods, sums, groups of sums, and the columns of a summary."""
+"""Exact sums of trades: periods, partial sums made by the engine, and the groups of a summary."""
 
 from __future__ import annotations
 
@@ -13,292 +13,306 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import integers
+from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import adapters, convert
 from loopring_lab.errors import AmountError, LabError
 
 SECOND = 1000
 DAY = 86_400 * SECOND
-FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
+UNITS = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
-MONDAY = 4 * DAY
+FIRST_MONDAY = 4 * DAY  # 1970 began on a Thursday
+
+AMOUNTS = ("size", "notional", "fee")
+TOKENS = ("base", "quote", "fee_token")
+COLUMNS = ("created_at", *TOKENS, *AMOUNTS, "fee_bps")
+SUM = pa.decimal256(76, 18)
+MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
+DIGITS_128 = 38
+WHOLE_FROM = 2.0**60  # a float this large has no fractional part
+WRAPPING = ("polars", "spark")
+"""Engines whose sums overflow without an error."""
 
 
 class Period(NamedTuple):
-    """A length of time: `fine` milliseconds for the engine, counted from `origin`, and calendar `months`."""
+    """A length of time: bins of `step` milliseconds counted from `origin`, or calendar `months` of days."""
 
-    fine: int
+    step: int
     origin: int = 0
     months: int = 0
 
     @classmethod
-    def of(cls, every: str) -> Period:
-        """Read a length such as ``"1d"``."""
-        found = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
-        if not found:
+    def parse(cls, every: str) -> Period:
+        """Parse a length such as ``"1d"``."""
+        match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
+        if not match:
             raise LabError(
                 f"every={every!r} is not a period. Give a number and a unit, such as '1h', '1d', '1w' (from "
                 "Monday), '1mo', '1q' or '1y'; 'min' is a minute."
             )
-        number, unit = int(found[1] or 1), found[2]
+        count, unit = int(match[1] or 1), match[2]
         if unit in MONTHS:
-            return cls(DAY, 0, number * MONTHS[unit])
-        return cls(number * FIXED[unit], MONDAY if unit == "w" else 0)
+            return cls(DAY, 0, count * MONTHS[unit])
+        return cls(count * UNITS[unit], FIRST_MONDAY if unit == "w" else 0)
 
-    def starts(self, cells: np.ndarray) -> np.ndarray:
-        """Turn the engine's cells into moments at which periods start."""
-        moments = cells * self.fine + self.origin
-        if not self.months:
-            return moments
-        months = moments.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
-        first = months // self.months * self.months
-        return first.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+    def bins(self, times: Any) -> Any:
+        """Number the bin of each time in milliseconds; takes an array or an engine's expression."""
+        return (times - self.origin) // self.step
 
-
-AMOUNTS = ("size", "notional", "fee")
-LEGS = ("base", "quote", "fee_token")
-NEEDED = ("created_at", *LEGS, *AMOUNTS, "fee_bps")
-ADDED = dict.fromkeys((*AMOUNTS, "received", "fills", "charged", "zero"), "sum") | {
-    "first": "min",
-    "last": "max",
-}
-SUM = pa.decimal256(76, 18)
-MILLI = 1000
-MOST_DIGITS = 38
-MOST_WHOLE = 2.0**60
-SILENT = ("polars", "spark")  # sums that do not fit come back as another number
+    def starts(self, bins: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return when the periods of bins start; null stays null."""
+        times = bins.fill_null(0).to_numpy() * self.step + self.origin
+        if self.months:
+            months = times.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+            first = months // self.months * self.months
+            times = first.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+        return pa.array(times, adapters.TIMESTAMP, mask=np.asarray(bins.is_null()))
 
 
-def aggregate(frame: Any, by: Sequence[str], what: str, every: str | None = None) -> pa.Table:
-    """Count and sum trades on their engine."""
-    period = None if every is None else Period.of(every)
-    if (engine := adapters.engine_of(frame)) == "dask":
-        return pa.concat_tables(_partitions(frame, by, what, every), promote_options="permissive")
-    table = adapters.open_frame(frame, list(dict.fromkeys([*NEEDED, *by])), what)
-    keys = list(dict.fromkeys([*(["period"] if period else []), *by, *LEGS, "unknown", "milli_bps"]))
-    with _overflow_named(engine, what):
-        found = _sums(table, keys, period, engine)
-    _check_sums(found, engine, what)
-    return _regular(found, keys, period)
+def aggregate(trades: Any, by: Sequence[str], caller: str, every: str | None = None) -> pa.Table:
+    """Add up trades on their engine: a row for each combination of period, `by`, tokens and fee rate."""
+    period = None if every is None else Period.parse(every)
+    engine = adapters.engine_of(trades)
+    if engine == "dask":
+        return pa.concat_tables(_partition_sums(trades, by, caller, every), promote_options="permissive")
+    table = adapters.open_frame(trades, list(dict.fromkeys([*COLUMNS, *by])), caller)
+    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", "milli_bps"]))
+    with _overflow_as_amount_error(engine, caller):
+        sums = _engine_sums(table, keys, period, engine)
+    _check_overflow(sums, engine, caller)
+    return _uniform(sums, keys, period)
 
 
-def _sums(table: Any, keys: Sequence[str], period: Period | None, engine: str) -> pa.Table:
-    """Group and add up, as the engine gives it."""
+def with_period(by: Sequence[str], every: str | None) -> list[str]:
+    """Put ``period`` in front of the keys where sums are per period."""
+    return [*by] if every is None else ["period", *by]
+
+
+class GroupBy:
+    """Rows of partial sums grouped by keys, in the order of the keys' values."""
+
+    def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
+        self.table, self.keys = table, list(dict.fromkeys(keys))
+        self.ids = np.zeros(len(table), np.int64)
+        for name in self.keys:
+            ranks, count = _ranks(table[name], name)
+            self.ids = np.unique(self.ids * count + ranks, return_inverse=True)[1]
+        numbers, self.first_rows = np.unique(self.ids, return_index=True)
+        self.count = len(numbers)
+
+    def key_columns(self) -> dict[str, Any]:
+        """Return the value of each key in each group."""
+        rows = self.table.select(self.keys).take(pa.array(self.first_rows))
+        return {name: rows[name] for name in self.keys}
+
+    def complete(self) -> np.ndarray:
+        """Return a mask of the rows whose amounts are all known."""
+        mask: np.ndarray = self.table["unknown"].to_numpy() == 0
+        return mask
+
+    def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
+        """Add up a column, or the `rows` of it, in each group; null where nothing is known."""
+        column = self.table[name]
+        if rows is not None:
+            column = pc.if_else(pa.array(rows), column, pa.scalar(None, column.type))
+        return self._aggregate(column, "sum")
+
+    def min(self, name: str) -> pa.Array:
+        """Return the smallest known value of a column in each group."""
+        return self._aggregate(self.table[name], "min")
+
+    def max(self, name: str) -> pa.Array:
+        """Return the largest known value of a column in each group."""
+        return self._aggregate(self.table[name], "max")
+
+    def only_value(self, name: str) -> pa.Array:
+        """Return the value that all known ones of a group share, else null."""
+        single = pc.equal(self._aggregate(self.table[name], "count_distinct"), 1)
+        values = self.min(name)
+        return pc.if_else(single, values, pa.scalar(None, values.type))
+
+    def median_bps(self) -> pa.Array:
+        """Return the median fee rate of each group's fills, to a thousandth of a basis point."""
+        rates = self.table["milli_bps"].to_numpy()
+        known = np.flatnonzero(~np.isnan(rates))
+        known = known[np.lexsort((rates[known], self.ids[known]))]
+        rates, counts = rates[known], self.table["fills"].to_numpy()[known]
+        last_ranks = np.cumsum(counts)
+        fills = np.zeros(self.count, np.int64)
+        np.add.at(fills, self.ids[known], counts)
+        before, rated = np.cumsum(fills) - fills, fills > 0
+        lower = rates[np.searchsorted(last_ranks, (before + (fills + 1) // 2)[rated])]
+        upper = rates[np.searchsorted(last_ranks, (before + fills // 2 + 1)[rated])]
+        medians = np.full(self.count, np.nan)
+        medians[rated] = (lower + upper) / (2 * MILLI_BPS)
+        return pa.array(medians, from_pandas=True)
+
+    def _aggregate(self, column: pa.ChunkedArray, how: str) -> pa.Array:
+        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
+        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
+
+
+def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
+    """Compute the exact sums and the ratios that every summary has."""
+    table, complete = groups.table, groups.complete()
+    fee_token = groups.only_value("fee_token")
+    rated = complete & table["received"].is_valid().to_numpy()
+    rated_fee = pc.if_else(fee_token.is_valid(), groups.sum("fee", rated), pa.scalar(None, SUM))
+    charged = groups.sum("charged", table["charged"].to_numpy() > 0)
+    return {
+        "fills": groups.sum("fills"),
+        "base": groups.only_value("base"),
+        "volume": _sum_in_one_token(groups, "size", "base"),
+        "quote": groups.only_value("quote"),
+        "notional": _sum_in_one_token(groups, "notional", "quote"),
+        "fee_token": fee_token,
+        "received": _sum_in_one_token(groups, "received", "fee_token"),
+        "fee": _sum_in_one_token(groups, "fee", "fee_token"),
+        "bps": ratio(rated_fee, groups.sum("received", rated), 10_000),
+        "median_bps": groups.median_bps(),
+        "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
+        "unknown": groups.sum("fills", ~complete).fill_null(0),
+    }
+
+
+def ratio(numerators: pa.Array, denominators: pa.Array, times: int = 1) -> pa.Array:
+    """Divide exact sums, each quotient correctly rounded to float64; null where it is not defined."""
+    pairs = zip(to_integers(numerators), to_integers(denominators), strict=True)
+    return pa.array([None if a is None or not b else a * times / b for a, b in pairs], pa.float64())
+
+
+def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
+    """Divide counts by the total of the outer group that each belongs to."""
+    counts = fills.to_numpy()
+    totals = np.zeros(int(outer.max(initial=-1)) + 1, np.int64)
+    np.add.at(totals, outer, counts)
+    return pa.array(counts / totals[outer])
+
+
+def result_frame(trades: Any, columns: Mapping[str, Any]) -> Any:
+    """Build a result of the same engine as the trades it comes from; amounts that do not fit raise."""
+    table = pa.table(columns)
+    fields = []
+    for place, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type):
+            narrow = adapters.checked_cast(table[field.name], adapters.DECIMAL_256, field.name)
+            table = table.set_column(place, field.name, narrow)
+        is_count = pa.types.is_int64(field.type) and not table[field.name].null_count
+        fields.append(table.schema.field(place).with_nullable(not is_count))
+    return convert.to_native(trades, table.cast(pa.schema(fields)))
+
+
+def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine: str) -> pa.Table:
     unknown = nw.col("size").is_null() | nw.col("notional").is_null() | nw.col("fee").is_null()
-    milli = nw.col("fee_bps") * MILLI + 0.5
-    if engine == "spark":  # its floor gives 64 bits; above them a float is whole
-        milli = nw.when(milli < MOST_WHOLE).then(milli.floor()).otherwise(milli)
+    milli = nw.col("fee_bps") * MILLI_BPS + 0.5
+    if engine == "spark":  # its floor returns 64 bits, too few for larger rates
+        milli = nw.when(milli < WHOLE_FROM).then(milli.floor()).otherwise(milli)
     else:
         milli = milli.floor()
     zero = (nw.col("fee") == 0).fill_null(False)
-    fresh = [unknown.cast(nw.Int64).alias("unknown"), milli.alias("milli_bps")]
+    added = [
+        unknown.cast(nw.Int64).alias("unknown"),
+        milli.alias("milli_bps"),
+        zero.cast(nw.Int64).alias("zero"),
+    ]
     if period:
-        fresh.append(((nw.col("moment") - period.origin) // period.fine).alias("period"))
-    floats = {name: f"{name} as float" for name in AMOUNTS} if engine in SILENT else {}
-    sums = (
-        table.with_columns(*fresh, zero.cast(nw.Int64).alias("zero"))
-        .group_by(*keys)
-        .agg(
-            nw.len().alias("fills"),
-            nw.col("zero").sum(),
-            nw.col("moment").min().alias("first"),
-            nw.col("moment").max().alias("last"),
-            *(nw.col(name).sum() for name in AMOUNTS),
-            *(nw.col(name).count().alias(f"{name} known") for name in AMOUNTS),
-            *(nw.col(name).cast(nw.Float64).sum().alias(alias) for name, alias in floats.items()),
-        )
-    )
-    return sums.lazy().collect("pyarrow").to_native()
+        added.append(period.bins(nw.col("moment")).alias("period"))
+    sums = [
+        nw.len().alias("fills"),
+        nw.col("zero").sum(),
+        nw.col("moment").min().alias("first"),
+        nw.col("moment").max().alias("last"),
+        *(nw.col(name).sum() for name in AMOUNTS),
+        *(nw.col(name).count().alias(f"{name} known") for name in AMOUNTS),
+    ]
+    if engine in WRAPPING:
+        sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in AMOUNTS]
+    grouped = table.with_columns(*added).group_by(*keys).agg(*sums)
+    return grouped.lazy().collect("pyarrow").to_native()
 
 
-def _partitions(frame: Any, by: Sequence[str], what: str, every: str | None) -> list[pa.Table]:
-    """Add up each partition of a Dask frame where it lies: nothing is shuffled, and little comes back."""
+def _partition_sums(trades: Any, by: Sequence[str], caller: str, every: str | None) -> list[pa.Table]:
+    """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
     import dask
 
-    def counted(part: pd.DataFrame) -> bytes:
-        sums = aggregate(part, by, what, every)
+    def serialized_sums(part: pd.DataFrame) -> bytes:
+        sums = aggregate(part, by, caller, every)
         with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, sums.schema) as stream:
             stream.write_table(sums)
         return bytes(sink.getvalue())  # a table itself would arrive with unaligned buffers
 
-    parts = adapters.partitions(frame, [*NEEDED, *by], what)
-    found = dask.compute(*map(dask.delayed(counted), parts))  # type: ignore[attr-defined, no-untyped-call]
-    return [pa.ipc.open_stream(sums).read_all() for sums in found]
+    parts = adapters.partitions(trades, [*COLUMNS, *by], caller)
+    results = dask.compute(*map(dask.delayed(serialized_sums), parts))  # type: ignore[attr-defined, no-untyped-call]
+    return [pa.ipc.open_stream(sums).read_all() for sums in results]
 
 
 @contextmanager
-def _overflow_named(engine: str, what: str) -> Iterator[None]:
+def _overflow_as_amount_error(engine: str, caller: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         if isinstance(error, LabError) or "overflow" not in str(error).lower():
             raise
-        raise _too_large(engine, what) from None
+        raise _overflow(engine, caller) from None
 
 
-def _too_large(engine: str, what: str) -> AmountError:
-    return AmountError(
-        f"{what}: a sum has more than 20 digits before the point, the most {engine} holds exactly. "
-        "Group more finely, or use pandas or pyarrow, whose sums have 58."
-    )
-
-
-def _check_sums(found: pa.Table, engine: str, what: str) -> None:
-    """Refuse sums that were too large for an engine which does not say so."""
-    for name in AMOUNTS if engine in SILENT else ():
-        largest = pc.max(pc.abs(found[f"{name} as float"])).as_py() or 0
-        if largest > 0.99 * 10.0 ** (MOST_DIGITS - found[name].type.scale):
-            raise _too_large(engine, what)
-
-
-def _regular(found: pa.Table, keys: Sequence[str], period: Period | None) -> pa.Table:
-    """Give the engine's answer the same types, whichever engine it was."""
-    columns: dict[str, Any] = {}
-    for name in keys:
-        columns[name] = _key(found[name], name)
+def _check_overflow(sums: pa.Table, engine: str, caller: str) -> None:
+    """Compare sums with the same sums in floats, where the engine would wrap without an error."""
+    if engine not in WRAPPING:
+        return
     for name in AMOUNTS:
-        known = pc.greater(found[f"{name} known"], 0)
-        columns[name] = pc.if_else(known, found[name].cast(SUM), pa.scalar(None, SUM)).combine_chunks()
-    counts = {"fills": "fills", "charged": "fee known", "zero": "zero", "first": "first", "last": "last"}
-    for name, given in counts.items():
-        columns[name] = pc.cast(found[given], pa.int64()).combine_chunks()
-    if period:
-        known = columns["period"].is_valid().to_numpy(zero_copy_only=False)
-        starts = period.starts(columns["period"].fill_null(0).to_numpy())
-        columns["period"] = pa.array(starts, pa.timestamp("ms", "UTC"), mask=~known)
-    in_base, in_quote = (pc.equal(columns["fee_token"], columns[leg]) for leg in ("base", "quote"))
-    nothing = pa.scalar(None, SUM)
-    columns["received"] = pc.if_else(
-        in_base, columns["size"], pc.if_else(in_quote, columns["notional"], nothing)
+        largest = pc.max(pc.abs(sums[f"{name} as float"])).as_py() or 0
+        if largest > 0.99 * 10.0 ** (DIGITS_128 - sums[name].type.scale):
+            raise _overflow(engine, caller)
+
+
+def _overflow(engine: str, caller: str) -> AmountError:
+    return AmountError(
+        f"{caller}: a sum has more than 20 digits before the point, the most {engine} holds exactly. "
+        "Group more finely, or use pandas or pyarrow, whose sums hold 58."
     )
+
+
+def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.Table:
+    """Give the partial sums of every engine the same types."""
+    columns: dict[str, Any] = {name: _uniform_key(sums[name], name) for name in keys}
+    if period:
+        columns["period"] = period.starts(columns["period"])
+    missing = pa.scalar(None, SUM)
+    for name in AMOUNTS:
+        known = pc.greater(sums[f"{name} known"], 0)
+        columns[name] = pc.if_else(known, sums[name].cast(SUM), missing).combine_chunks()
+    counts = {"fills": "fills", "charged": "fee known", "zero": "zero", "first": "first", "last": "last"}
+    for name, source in counts.items():
+        columns[name] = sums[source].cast(pa.int64()).combine_chunks()
+    in_base, in_quote = (pc.equal(columns["fee_token"], columns[token]) for token in ("base", "quote"))
+    received_quote = pc.if_else(in_quote, columns["notional"], missing)
+    columns["received"] = pc.if_else(in_base, columns["size"], received_quote)
     return pa.table(columns)
 
 
-def _key(column: pa.ChunkedArray, name: str) -> pa.Array:
+def _uniform_key(column: pa.ChunkedArray, name: str) -> pa.Array:
     if name == "milli_bps":
-        return column.cast(pa.float64()).combine_chunks()
-    if name in ("period", "unknown"):
-        return pc.cast(column, pa.int64()).combine_chunks()
-    return adapters.flat(column, name).combine_chunks()
+        column = column.cast(pa.float64())
+    elif name in ("period", "unknown"):
+        column = column.cast(pa.int64())
+    else:
+        column = adapters.decode(column, name)
+    return column.combine_chunks()
 
 
-class Groups:
-    """The groups of a cube under some keys, in the order of the keys."""
-
-    def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
-        self.table, self.keys = table, list(keys)
-        self.ids = np.zeros(len(table), np.int64)
-        for name in keys:
-            ranks, count = _ranked(table[name], name)
-            self.ids = np.unique(self.ids * count + ranks, return_inverse=True)[1]
-        found, self.where = np.unique(self.ids, return_index=True)
-        self.count = len(found)
-
-    def key(self, name: str) -> pa.ChunkedArray:
-        """Give a key's value for each group."""
-        return self.table[name].take(pa.array(self.where))
-
-    def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
-        """Add up a column within each group; null where nothing is known or no row is chosen."""
-        column = self.table[name]
-        if rows is not None:
-            column = pc.if_else(pa.array(rows), column, pa.scalar(None, column.type))
-        empty = pa.table({"id": np.arange(self.count), "x": pa.nulls(self.count, column.type)})
-        parts = pa.concat_tables([pa.table({"id": self.ids, "x": column}), empty])
-        return parts.group_by("id").aggregate([("x", "sum")]).sort_by("id")["x_sum"].combine_chunks()
-
-    def only(self, name: str) -> pa.Array:
-        """Give a text column's value where all that is known of it in a group is the same, else null."""
-        codes = pa.table({"id": self.ids, "x": self.table[name]})
-        found = codes.group_by("id").aggregate([("x", "count_distinct"), ("x", "min")]).sort_by("id")
-        nothing = pa.scalar(None, found["x_min"].type)
-        return pc.if_else(pc.equal(found["x_count_distinct"], 1), found["x_min"], nothing).combine_chunks()
-
-    def extreme(self, name: str, which: str) -> pa.Array:
-        """Give the least or greatest known value of a column in each group."""
-        found = pa.table({"id": self.ids, "x": self.table[name]}).group_by("id").aggregate([("x", which)])
-        return found.sort_by("id")[f"x_{which}"].combine_chunks()
-
-    def median_bps(self) -> np.ndarray:
-        """Find the median of the fills' fee rates, to a thousandth of a basis point."""
-        rates = self.table["milli_bps"].to_numpy()
-        known = ~np.isnan(rates)
-        order = np.lexsort((rates[known], self.ids[known]))
-        ids, rates = self.ids[known][order], rates[known][order]
-        reached = np.cumsum(self.table["fills"].to_numpy()[known][order])
-        last = np.searchsorted(ids, np.arange(self.count), "right") - 1
-        ends = np.where(last >= 0, reached[last], 0) if len(reached) else np.zeros(self.count, np.int64)
-        before = np.concatenate([[0], ends[:-1]])
-        held = ends - before
-        found = np.full(self.count, np.nan)
-        some = held > 0
-        low = rates[np.searchsorted(reached, before[some] + (held[some] + 1) // 2)]
-        high = rates[np.searchsorted(reached, before[some] + held[some] // 2 + 1)]
-        found[some] = (low + high) / (2 * MILLI)
-        return found
-
-
-def _ranked(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
-    """Number the values of a column in their order, null last, and say how many numbers there are."""
+def _ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
+    """Rank the values of a column, null last; also return the number of ranks."""
     try:
-        coded = adapters.flat(column, name).combine_chunks().dictionary_encode()
+        coded = adapters.decode(column, name).combine_chunks().dictionary_encode()
         order = pc.sort_indices(coded.dictionary).to_numpy()
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise adapters.unordered(name, column.type, "grouping") from None
+        raise adapters.not_groupable(name, column.type, "grouping") from None
     ranks = np.empty(len(order) + 1, np.int64)
     ranks[order], ranks[-1] = np.arange(len(order)), len(order)
     return ranks[coded.indices.fill_null(len(order)).to_numpy()], len(ranks)
 
 
-def ratio(numerators: pa.Array, denominators: pa.Array, times: int = 1) -> pa.Array:
-    """Divide exact sums, each quotient correctly rounded to float64; null where there is none."""
-    pairs = zip(integers(numerators), integers(denominators), strict=True)
-    return pa.array([None if a is None or not b else a * times / b for a, b in pairs], pa.float64())
-
-
-def amounts_of(groups: Groups) -> dict[str, pa.Array]:
-    """Work out the exact sums and the ratios of each group."""
-    table = groups.table
-    clear = np.asarray(table["unknown"]) == 0
-    token = groups.only("fee_token")
-    rated = clear & table["received"].is_valid().to_numpy()
-    fee = pc.if_else(token.is_valid(), groups.sum("fee", rated), pa.scalar(None, table["fee"].type))
-    charged = groups.sum("charged", np.asarray(table["charged"]) > 0)
-    return {
-        "fills": groups.sum("fills"),
-        "base": groups.only("base"),
-        "volume": _in_one(groups, "base", "size"),
-        "quote": groups.only("quote"),
-        "notional": _in_one(groups, "quote", "notional"),
-        "fee_token": token,
-        "received": _in_one(groups, "fee_token", "received"),
-        "fee": _in_one(groups, "fee_token", "fee"),
-        "bps": ratio(fee, groups.sum("received", rated), 10_000),
-        "median_bps": pa.array(groups.median_bps(), from_pandas=True),
-        "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
-        "unknown": groups.sum("fills", ~clear).fill_null(0),
-    }
-
-
-def share_of(fills: pa.Array, whole: np.ndarray) -> pa.Array:
-    """Divide counts by the count of the whole they belong to."""
-    counts = fills.to_numpy()
-    totals = np.zeros(int(whole.max(initial=-1)) + 1, np.int64)
-    np.add.at(totals, whole, counts)
-    return pa.array(counts / totals[whole])
-
-
-def answer(frame: Any, columns: Mapping[str, Any]) -> Any:
-    """Give columns as a frame of the engine that asked."""
-    fields, arrays = [], []
-    for name, column in columns.items():
-        wide = pa.types.is_decimal(column.type)
-        arrays.append(adapters.cast(column, adapters.WIDE, name) if wide else column)
-        counted = pa.types.is_int64(column.type) and not column.null_count
-        fields.append(pa.field(name, arrays[-1].type, nullable=not counted))
-    return convert.to_native(frame, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
-
-
-def _in_one(groups: Groups, token: str, amount: str) -> pa.Array:
-    total = groups.sum(amount)
-    return pc.if_else(groups.only(token).is_valid(), total, pa.scalar(None, total.type))
+def _sum_in_one_token(groups: GroupBy, amount: str, token: str) -> pa.Array:
+    """Add up an amount in each group; null where the group mixes tokens."""
+    return pc.if_else(groups.only_value(token).is_valid(), groups.sum(amount), pa.scalar(None, SUM))

@@ -1,4 +1,4 @@
-"""Rows out of a frame of any engine, and answers as frames of the engine that asked."""
+"""Rows read from frames of any engine, and results converted back to the same engine."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ import pyarrow as pa
 
 from loopring_lab.engines.adapters import (
     AMOUNTS,
-    MOMENT,
-    WIDE,
-    cast,
+    DECIMAL_256,
+    TIMESTAMP,
+    checked_cast,
+    decode,
     engine_of,
-    flat,
     open_frame,
     partitions,
     portable,
 )
 from loopring_lab.errors import LabError
 
-__all__ = ["batches", "to_native", "to_pandas", "with_columns"]
-
-IN_MEMORY = ("pandas", "pyarrow", "polars")
-BATCH = 1 << 20
+COLLECT = {
+    "duckdb": "relation.to_arrow_table()",
+    "dask": "frame.compute()",
+    "spark": "frame.toArrow()",
+}
+"""How to bring a frame of these engines into memory."""
+BATCH_ROWS = 1 << 20
 
 
 def to_native(frame: Any, table: pa.Table) -> Any:
-    """Give an Arrow table as a frame of the same engine as `frame`."""
+    """Convert an Arrow table to a frame of the same engine as `frame`."""
     engine = engine_of(frame)
     if engine == "pyarrow":
         return table
@@ -48,8 +51,8 @@ def to_native(frame: Any, table: pa.Table) -> Any:
     if engine == "polars":
         import polars
 
-        made = polars.from_arrow(narrow)
-        return made.lazy() if isinstance(frame, polars.LazyFrame) else made  # type: ignore[union-attr]
+        result = polars.from_arrow(narrow)
+        return result.lazy() if isinstance(frame, polars.LazyFrame) else result  # type: ignore[union-attr]
     if engine == "duckdb":
         import duckdb
 
@@ -58,85 +61,76 @@ def to_native(frame: Any, table: pa.Table) -> Any:
 
 
 def with_columns(frame: Any, columns: dict[str, pa.Array]) -> Any:
-    """Add columns to a frame that is in memory."""
+    """Add or replace columns of a frame that is in memory."""
     engine = engine_of(frame)
     if engine == "pyarrow":
-        kept = frame.select([name for name in frame.column_names if name not in columns])
+        frame = frame.select([name for name in frame.column_names if name not in columns])
         for name, column in columns.items():
-            kept = kept.append_column(name, column)
-        return kept
-    fresh = to_native(
-        frame.head(0) if engine == "pandas" else frame.lazy().collect().head(0), pa.table(columns)
-    )
+            frame = frame.append_column(name, column)
+        return frame
     if engine == "pandas":
-        kept = frame.drop(columns=list(columns), errors="ignore")
-        return kept.assign(**{name: fresh[name].array for name in fresh})
-    whole = frame.lazy().collect().drop(fresh.columns, strict=False).hstack(fresh)
+        added = to_native(frame, pa.table(columns))
+        return frame.drop(columns=list(columns), errors="ignore").assign(**{n: added[n].array for n in added})
+    whole = frame.lazy().collect()
+    whole = whole.drop(list(columns), strict=False).hstack(to_native(whole, pa.table(columns)))
     return whole.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else whole
 
 
-def batches(frame: Any, columns: Sequence[str], what: str) -> Iterator[pa.Table]:
-    """Drain columns of a frame in parts, whichever engine holds it."""
+def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Table]:
+    """Read columns of a frame of any engine in batches, as normalized Arrow tables."""
     if engine_of(frame) == "dask":
-        for part in partitions(frame, columns, what):
-            yield from batches(part.compute(), columns, what)
+        for part in partitions(frame, columns, caller):
+            yield from batches(part.compute(), columns, caller)
         return
-    lazy = open_frame(frame, columns, what)
-    for part in _parts(lazy, engine_of(frame)):
-        for start in range(0, max(len(part), 1), BATCH):
-            yield plain(part.slice(start, BATCH))
+    opened = open_frame(frame, columns, caller)
+    for part in _native_parts(opened, engine_of(frame)):
+        for start in range(0, max(len(part), 1), BATCH_ROWS):
+            yield normalize(part.slice(start, BATCH_ROWS))
 
 
-def to_pandas(frame: Any, what: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Take columns of a frame that is in memory as pandas."""
-    in_memory(frame, what)
-    wanted = list(dict.fromkeys(columns))
-    table = plain(open_frame(frame, wanted, what).lazy().collect("pyarrow").to_native())
+def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Read columns of a frame that is in memory into pandas."""
+    require_in_memory(frame, caller)
+    names = list(dict.fromkeys(columns))
+    table = normalize(open_frame(frame, names, caller).lazy().collect("pyarrow").to_native())
     if "moment" in table.column_names:
-        table = table.append_column("created_at", table["moment"].cast(MOMENT)).drop_columns("moment")
-    found: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=_exact_dtype)
-    return found
+        table = table.append_column("created_at", table["moment"].cast(TIMESTAMP))
+    rows: pd.DataFrame = table.select(names).to_pandas(types_mapper=_exact_dtype)
+    return rows
 
 
-def in_memory(frame: Any, what: str) -> str:
-    """Name the engine of a frame that holds its rows in memory, or say how to collect them."""
+def require_in_memory(frame: Any, caller: str) -> None:
+    """Raise a `LabError` that says how to collect a frame whose rows are not in memory."""
     engine = engine_of(frame)
-    if engine not in IN_MEMORY:
-        collect = {
-            "duckdb": "relation.to_arrow_table()",
-            "dask": "frame.compute()",
-            "spark": "frame.toArrow()",
-        }
+    if engine in COLLECT:
         raise LabError(
-            f"{what} looks at single fills in the order of time, which {engine} frames cannot do here; "
-            "pandas, pyarrow and Polars frames can. Choose the rows you need and collect them: "
-            f"{collect[engine]}."
+            f"{caller} looks up single fills in time order, which needs a pandas, pyarrow or Polars frame, "
+            f"not one of {engine}. Select the rows you need and collect them: {COLLECT[engine]}."
         )
-    return engine
 
 
-def plain(part: pa.Table) -> pa.Table:
-    """Write categories out as strings, amounts as ``decimal256(37, 18)``, moments as integers."""
+def normalize(part: pa.Table) -> pa.Table:
+    """Convert categories to strings, amounts to ``decimal256(37, 18)``, moments to integers."""
     for place, field in enumerate(part.schema):
-        column = flat(part[field.name], field.name)
-        if field.name in AMOUNTS and field.type != WIDE:
-            column = cast(column, WIDE, field.name)
+        column = decode(part[field.name], field.name)
+        if field.name in AMOUNTS and field.type != DECIMAL_256:
+            column = checked_cast(column, DECIMAL_256, field.name)
         elif field.name == "moment":
             column = column.cast(pa.int64())
         part = part.set_column(place, field.name, column)
     return part
 
 
-def _parts(lazy: Any, engine: str) -> Iterator[pa.Table]:
-    native = lazy.to_native()
+def _native_parts(opened: Any, engine: str) -> Iterator[pa.Table]:
+    native = opened.to_native()
     if engine == "duckdb":
-        reader = native.to_arrow_reader(BATCH)
+        reader = native.to_arrow_reader(BATCH_ROWS)
         yield from (pa.Table.from_batches([batch]) for batch in reader)
-        yield reader.schema.empty_table()
+        yield reader.schema.empty_table()  # an empty relation has no batches, and callers need one
     elif engine == "spark":
         yield native.toArrow()
     else:
-        yield lazy.lazy().collect("pyarrow").to_native()
+        yield opened.lazy().collect("pyarrow").to_native()
 
 
 def _exact_dtype(type_: pa.DataType) -> pd.ArrowDtype | None:

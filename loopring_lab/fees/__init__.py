@@ -1,7 +1,7 @@
-"""Fees: what was charged, in which token, at which rate. A frame of trades in, a frame of the same kind out.
+"""Fees: what was charged, in which token, at which rate. Trades in, a frame of the same kind out.
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
-take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and give the same numbers for all of them.
+take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and return the same numbers for all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import Groups, aggregate, amounts_of, answer
+from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
 from loopring_lab.fees.schedule import schedule_check
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -18,8 +18,12 @@ from loopring_lab.fees.valuation import in_token
 __all__ = ["in_token", "over_time", "schedule_check", "summary", "tiers", "with_tiers"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
-    """Sum up fees, for each fee token and whatever else is asked for.
+    """Sum fees by fee token and any other columns.
 
     Parameters
     ----------
@@ -30,17 +34,17 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
 
     Returns
     -------
-    frame of the same kind, one row a group
-        In the order of `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base
-        units), ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received``
-        (gross) and ``fee``, units of the fee token; ``bps``, fee per received amount in basis points;
-        ``median_bps`` of the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, fills with
-        an amount that is not known. Sums are exact and cover what is known; ratios are the nearest float64.
+    frame of the same kind, one row per group
+        Sorted by `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base units),
+        ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received`` (gross) and
+        ``fee``, units of the fee token; ``bps``, fee per received amount in basis points; ``median_bps`` of
+        the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, the number of fills with an
+        unknown amount. Sums are exact and cover known amounts only; ratios are the nearest float64.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, or `by` names no column of it.
+        The frame does not hold trades, or `by` names a column it does not have.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
 
@@ -54,11 +58,11 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     0   BUY       LRC     48  4.593454480000000000
     1  SELL       ETH     52  0.003691724640000000
     """
-    return _summed("fees.summary", trades, group_keys(by, "fees.summary"))
+    return _sum_fees("fees.summary", trades, by)
 
 
 def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
-    """Sum up fees for each period, each fee token and whatever else is asked for.
+    """Sum fees by period, fee token and any other columns.
 
     Parameters
     ----------
@@ -72,14 +76,14 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
     Returns
     -------
-    frame of the same kind, one row a group
-        As `summary`, with ``period``, the moment a period starts, in front. Periods without fills have no
-        row; fills of unknown time stand under a null period, last.
+    frame of the same kind, one row per group
+        As `summary`, with ``period``, the start of each period, in front. Periods without fills have no row;
+        fills at an unknown time are grouped under a null period, last.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, `every` is no period, or `by` names no column.
+        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
 
@@ -95,11 +99,10 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     2 2022-12-26 00:00:00+00:00       ETH  0.000499075160000000
     3 2022-12-26 00:00:00+00:00       LRC  0.152822080000000000
     """
-    return _summed("fees.over_time", trades, group_keys(by, "fees.over_time"), str(every))
+    return _sum_fees("fees.over_time", trades, by, str(every))
 
 
-def _summed(what: str, trades: Any, by: list[str], every: str | None = None) -> Any:
-    table = aggregate(trades, by, what, every)
-    keys = list(dict.fromkeys([*(["period"] if every is not None else []), *by, "fee_token"]))
-    groups = Groups(table, keys)
-    return answer(trades, {name: groups.key(name) for name in keys} | amounts_of(groups))
+def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
+    names = group_keys(by, caller)
+    groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
+    return result_frame(trades, groups.key_columns() | summary_columns(groups))

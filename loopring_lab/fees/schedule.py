@@ -1,4 +1,4 @@
-"""Fees against a schedule: which fills were charged more than they should have been."""
+"""Fees compared with a fee schedule: which fills were charged more than it allows."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import absent, from_integers
-from loopring_lab.engines import adapters, convert
-from loopring_lab.engines.aggregate import answer
+from loopring_lab.amounts.scaling import from_integers
+from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
+from loopring_lab.engines.aggregate import result_frame
 from loopring_lab.errors import LabError
-from loopring_lab.fees.tiers import NEEDED, Fees
+from loopring_lab.fees.tiers import COLUMNS, FeeAmounts
 
-__all__ = ["schedule_check"]
-
-WHAT = "fees.schedule_check"
-WHOLE = 10_000
-SHOWN = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
-TIMES = ("since", "until")
+CALLER = "fees.schedule_check"
+ALL_BPS = 10_000
+FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
+VALIDITY = ("since", "until")
 EPOCH = pd.Timestamp(0, tz="UTC")
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
-    """Find the fills that were charged above a schedule.
+    """Find the fills that were charged more than a fee schedule allows.
 
-    Only what is certain is listed: a price is cut to 8 decimals, so the amount received in quote units is
-    only known between bounds, and a fee counts as too high if it is above what the larger bound allows.
+    Only certain cases are listed: prices are truncated to 8 decimals, so an amount received in quote units is
+    known only between bounds, and a fee counts as too high if it exceeds what the larger bound allows.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     schedule : number, list of mappings, or pandas.DataFrame
-        Basis points for every fill; or lines of ``bps`` with any of the columns of `trades` they are for,
-        and ``since`` and ``until``, moments from and before which they hold (UTC where no zone is given),
-        such as ``[{"market": "LRC-ETH", "fill_type": "amm", "bps": 20}, {"bps": 30}]``. The first line that
-        fits a fill counts.
+        Basis points for every fill; or lines with ``bps``, the columns of `trades` to match, and optionally
+        ``since`` (inclusive) and ``until`` (exclusive), in UTC unless they have a time zone, such as
+        ``[{"market": "LRC-ETH", "fill_type": "amm", "bps": 20}, {"bps": 30}]``. The first line that matches
+        a fill applies.
     others : number, None or 'refuse'
-        Basis points for fills that no line fits; None leaves them out; by default there must be none.
+        Basis points for fills that no line matches; None ignores them; by default an unmatched fill raises
+        an error.
 
     Returns
     -------
-    frame of the same kind, one row a fill
+    frame of the same kind, one row per fill
         ``created_at``, ``trade_id``, ``account_id``, ``market``, ``side``, ``fill_type``, ``order_hash``,
-        ``fee_token``, ``fee``, ``schedule_bps`` (float64), ``allowed``, the most the schedule allows (cut at
-        18 decimals), ``excess``, fee above that, and ``verdict``: ``above``, or ``unknown`` where an amount
-        is not known, so that the fill cannot be checked.
+        ``fee_token``, ``fee``, ``schedule_bps`` (float64), ``allowed``, the highest fee the schedule allows
+        (truncated to 18 decimals), ``excess``, the fee above that, and ``verdict``: ``above``, or ``unknown``
+        where an amount is unknown, so that the fill cannot be checked.
 
     Raises
     ------
     LabError
-        The schedule is not one, or no line fits a fill.
+        The schedule is not valid, or no line matches a fill.
     AmountError
         An amount is not an exact decimal.
 
@@ -67,16 +67,19 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
     0
     """
     lines = _lines(schedule)
-    if others != "refuse":
-        lines.append(_Line({}, None, None, None if others is None else _rate(others, "others")))
-    columns = dict.fromkeys(["created_at", *SHOWN, *NEEDED, *(name for line in lines for name in line.match)])
-    parts = [_checked(part, lines) for part in convert.batches(trades, list(columns), WHAT)]
-    found = pa.concat_tables(parts)
-    return answer(trades, {name: found[name] for name in found.column_names})
+    if others is None:
+        lines.append(_Line({}, None, None, None))
+    elif others != "refuse":
+        lines.append(_Line({}, None, None, _rate(others, "others")))
+    matched = [name for line in lines for name in line.match]
+    columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *COLUMNS, *matched]))
+    batches = convert.batches(trades, columns, CALLER)
+    table = pa.concat_tables([_check_batch(batch, lines) for batch in batches])
+    return result_frame(trades, {name: table[name] for name in table.column_names})
 
 
 class _Line(NamedTuple):
-    """A line of a schedule: what a fill must be, from and until when, and the rate; None leaves it out."""
+    """A line of a schedule: values to match, validity in milliseconds, and the rate; None to ignore."""
 
     match: Mapping[str, Any]
     since: int | None
@@ -91,90 +94,78 @@ def _lines(schedule: Any) -> list[_Line]:
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
         return [_Line({}, None, None, _rate(schedule, "schedule"))]
-    return [_line(number, line) for number, line in enumerate(schedule)]
+    return [_line(line, f"line {number} of the schedule") for number, line in enumerate(schedule)]
 
 
-def _line(number: int, line: Any) -> _Line:
+def _line(line: Any, where: str) -> _Line:
     if not isinstance(line, Mapping) or "bps" not in line:
-        raise LabError(
-            f"{WHAT}: line {number} of the schedule, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}."
-        )
+        raise LabError(f"{CALLER}: {where}, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}.")
     if "created_at" in line:
-        raise LabError(
-            f"{WHAT}: line {number} of the schedule names created_at. Say since and until instead."
-        )
-    match = {name: value for name, value in line.items() if name not in ("bps", *TIMES)}
-    return _Line(match, *_span(line, number), _rate(line["bps"], f"line {number} of the schedule"))
+        raise LabError(f"{CALLER}: {where} matches created_at. Use since and until instead.")
+    match = {name: value for name, value in line.items() if name not in ("bps", *VALIDITY)}
+    since, until = (_milliseconds(line.get(name), f"{where}: {name}") for name in VALIDITY)
+    return _Line(match, since, until, _rate(line["bps"], where))
 
 
-def _span(line: Mapping[str, Any], number: int) -> tuple[int | None, int | None]:
-    since, until = (_moment(line.get(name), number, name) for name in TIMES)
-    return since, until
-
-
-def _moment(value: Any, number: int, name: str) -> int | None:
+def _milliseconds(value: Any, where: str) -> int | None:
     if value is None:
         return None
-    stamp = pd.to_datetime(value, utc=True, errors="coerce")
-    if not isinstance(stamp, pd.Timestamp):
-        raise LabError(
-            f"{WHAT}: line {number} of the schedule: {name}={value!r} is not a time. Give '2022-03-31'."
-        )
-    return int((stamp.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
+    time = pd.to_datetime(value, utc=True, errors="coerce")
+    if not isinstance(time, pd.Timestamp):
+        raise LabError(f"{CALLER}: {where}={value!r} is not a time. Give one such as '2022-03-31'.")
+    return int((time.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
 
 
 def _rate(value: Any, where: str) -> Fraction:
     try:
         rate = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        rate = Fraction(-1)
-    if not 0 <= rate <= WHOLE:
+        rate = None
+    if rate is None or not 0 <= rate <= ALL_BPS:
         raise LabError(
-            f"{WHAT}: {where}: {value!r} is not a rate. Give basis points from 0 to {WHOLE}, such as 20."
+            f"{CALLER}: {where}: {value!r} is not a rate. Give basis points from 0 to {ALL_BPS}, such as 20."
         )
     return rate
 
 
-def _checked(part: pa.Table, lines: list[_Line]) -> pa.Table:
-    fees, chosen = Fees(part), _chosen(part, lines)
-    lost = np.flatnonzero(chosen < 0)
-    if len(lost):
-        row = part.slice(int(lost[0]), 1).to_pylist()[0]
-        raise LabError(
-            f"{WHAT}: {len(lost)} fills have no line in the schedule, the first in {row['market']} "
-            f"({row['fill_type']}). Add a line, or say others=25 (basis points), or others=None to leave "
-            "them out."
-        )
-    rates = np.array([line.rate for line in lines], object)[chosen]
-    asked = ~absent(rates)
-    tops = np.array([rate.numerator if rate is not None else 0 for rate in rates], object)
-    bottoms = np.array([rate.denominator if rate is not None else 1 for rate in rates], object)
-    allowed = fees.most * tops // (bottoms * WHOLE)
-    above = np.greater(fees.fee, allowed).astype(bool) & fees.known
-    keep = np.flatnonzero(asked & (above | ~fees.known))
-    amounts = {"allowed": allowed, "excess": fees.fee - allowed}
-    shown = part.take(pa.array(keep))
-    columns = {"created_at": shown["moment"].cast(adapters.MOMENT)} | {
-        name: shown[name] for name in (*SHOWN, "fee")
-    }
-    columns["schedule_bps"] = pa.array([float(rate) for rate in rates[keep]], pa.float64())
-    for name, numbers in amounts.items():
-        columns[name] = from_integers(np.where(fees.known, numbers, None)[keep], adapters.WIDE)
-    columns["verdict"] = pa.array(np.where(fees.known, "above", "unknown")[keep], pa.string())
+def _check_batch(batch: pa.Table, lines: list[_Line]) -> pa.Table:
+    """List the fills of a batch that were charged too much, and those that cannot be checked."""
+    amounts, numbers = FeeAmounts(batch), _matching_lines(batch, lines)
+    ignored = np.array([line.rate is None for line in lines], bool)[numbers]
+    fractions = [(line.rate or Fraction(0)).as_integer_ratio() for line in lines]
+    numerator, denominator = np.array(fractions, object).reshape(-1, 2)[numbers].T
+    allowed = amounts.most * numerator // (denominator * ALL_BPS)
+    above = np.greater(amounts.fee, allowed).astype(bool)
+    listed = np.flatnonzero(~ignored & (above | ~amounts.known))
+    rows = batch.take(pa.array(listed))
+    columns = {"created_at": rows["moment"].cast(TIMESTAMP)}
+    columns |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
+    columns["schedule_bps"] = pa.array((numerator / denominator)[listed].astype(np.float64))
+    for name, values in {"allowed": allowed, "excess": amounts.fee - allowed}.items():
+        columns[name] = from_integers(np.where(amounts.known, values, None)[listed], DECIMAL_256)
+    columns["verdict"] = pa.array(np.where(amounts.known, "above", "unknown")[listed], pa.string())
     return pa.table(columns)
 
 
-def _chosen(part: pa.Table, lines: list[_Line]) -> np.ndarray:
-    """Give the number of the first line that fits each row, -1 where none does."""
-    chosen = np.full(len(part), -1, np.int64)
-    moment = part["moment"].to_numpy()
+def _matching_lines(batch: pa.Table, lines: list[_Line]) -> np.ndarray:
+    """Return the number of the first line that matches each fill."""
+    numbers = np.full(len(batch), -1, np.int64)
+    moment = batch["moment"].to_numpy()
     for number, line in enumerate(lines):
-        fits = chosen < 0
+        matches = numbers < 0
         for name, value in line.match.items():
-            fits &= np.array([one == value for one in part[name].to_pylist()], bool)
+            matches &= np.array([cell == value for cell in batch[name].to_pylist()], bool)
         if line.since is not None:
-            fits &= moment >= line.since
+            matches &= moment >= line.since
         if line.until is not None:
-            fits &= moment < line.until
-        chosen[fits] = number
-    return chosen
+            matches &= moment < line.until
+        numbers[matches] = number
+    unmatched = np.flatnonzero(numbers < 0)
+    if len(unmatched):
+        fill = batch.slice(int(unmatched[0]), 1).to_pylist()[0]
+        raise LabError(
+            f"{CALLER}: {len(unmatched)} fills match no line of the schedule, the first in {fill['market']} "
+            f"({fill['fill_type']}). Add a line, or use others=25 (basis points), or others=None to ignore "
+            "them."
+        )
+    return numbers

@@ -1,4 +1,4 @@
-"""Fee tiers: which whole number of basis points a fee was charged at, and how sure that is."""
+"""Fee tiers: the whole number of basis points each fee was charged at, and how certain that is."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import absent, integers
+from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import Groups, Period, answer, share_of
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import GroupBy, Period, result_frame, shares, with_period
 from loopring_lab.errors import LabError
 
-__all__ = ["Fees", "tiers", "with_tiers"]
-
-NEEDED = ("base", "quote", "fee_token", "size", "notional", "fee")
+COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 PLACES = 18
-WHOLE = 10_000
-PRICE_STEP = 10**8
-CERTAINTIES = ("exact", "likely", "ambiguous", "none", "unknown")
+ALL_BPS = 10_000
+PRICE_STEP = 10**8  # prices are truncated to 8 decimals
 
 
 def tiers(
@@ -32,11 +29,12 @@ def tiers(
     by: str | Sequence[str] | None = None,
     tokens: pd.DataFrame | None = None,
 ) -> Any:
-    """Recover the whole-basis-point tiers at which fees were charged, and count the fills in each.
+    """Infer the fee tiers at which fills were charged, in whole basis points, and count the fills in each.
 
-    A fee is a whole number of basis points of the gross amount received, cut down to the token's smallest
-    unit. So a fill admits the tiers between two bounds: one tier where the amount is large, several where it
-    is small, or where the amount received is in quote units and follows only from a price cut to 8 decimals.
+    A fee is a whole number of basis points of the gross amount received, truncated to the token's smallest
+    unit. So each fill is consistent with the tiers between two bounds: a single one for large amounts, but
+    several for small ones, or where the amount received is in quote units and known only from a price
+    truncated to 8 decimals.
 
     Parameters
     ----------
@@ -48,22 +46,22 @@ def tiers(
     by : str or sequence of str, optional
         Columns to group by.
     tokens : pandas.DataFrame, optional
-        From `Client.tokens`, for the decimals of tokens. Without it the most digits that a token's amounts
-        show in `trades` are taken, which may leave more fills ambiguous, never a wrong tier.
+        From `Client.tokens`, for the decimals of tokens. Without it, decimals are inferred from the amounts
+        in `trades`, which may leave more fills ambiguous but never gives a wrong tier.
 
     Returns
     -------
-    frame of the same kind, one row a group
-        ``period`` (with `every`), `by`, ``tier_bps`` (int, null where it is not known), ``certainty``,
-        ``fills``, ``share`` (of the fills of that period and `by`, 0 to 1), ``first`` and ``last`` (moments
-        of its fills). ``certainty`` is ``exact`` (one tier fits), ``likely`` (of several that fit one is
-        seen exactly elsewhere in `trades`), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or
-        ``unknown`` (an amount is not known).
+    frame of the same kind, one row per group
+        ``period`` (with `every`), `by`, ``tier_bps`` (int, null if not known), ``certainty``, ``fills``,
+        ``share`` (of the fills of that period and `by`, 0 to 1), ``first`` and ``last`` (times of its
+        fills). ``certainty`` is ``exact`` (one tier fits), ``likely`` (several fit, and only one of them
+        occurs as exact in `trades`), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or
+        ``unknown`` (an amount is unknown).
 
     Raises
     ------
     LabError
-        The frame is not one of trades, `every` is no period, or `by` names no column.
+        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
     AmountError
         An amount is not an exact decimal.
 
@@ -77,34 +75,27 @@ def tiers(
     0       amm        10     exact
     1       dex        30     exact
     """
-    what = "fees.tiers"
-    names = group_keys(by, what, "tier_bps", "certainty", "low", "high")
-    period = None if every is None else Period.of(every)
-    keys = [*(["period"] if period else []), *names]
-    counted = pa.concat_tables(
-        [
-            _counted(part, low, high, names, period)
-            for part, low, high in _bounds(trades, ["created_at", *names], tokens, what)
-        ]
-    )
-    tier, certainty = _settled(counted["low"].to_numpy(), counted["high"].to_numpy())
-    counted = counted.append_column("tier_bps", tier).append_column("certainty", certainty)
-    groups = Groups(counted, [*keys, "tier_bps", "certainty"])
-    fills, moment = groups.sum("fills"), pa.timestamp("ms", "UTC")
-    whole = Groups(counted, keys).ids[groups.where]
-    return answer(
-        trades,
-        {name: groups.key(name) for name in groups.keys}
-        | {"fills": fills, "share": share_of(fills, whole)}
-        | {
-            "first": groups.extreme("first", "min").cast(moment),
-            "last": groups.extreme("last", "max").cast(moment),
-        },
-    )
+    caller = "fees.tiers"
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high")
+    period = None if every is None else Period.parse(every)
+    bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
+    table = pa.concat_tables([_count(*batch, names, period) for batch in bounds])
+    tier, certainty = _choose_tier(table["low"].to_numpy(), table["high"].to_numpy())
+    table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
+    outer = with_period(names, every)
+    groups = GroupBy(table, [*outer, "tier_bps", "certainty"])
+    fills = groups.sum("fills")
+    counts = {
+        "fills": fills,
+        "share": shares(fills, GroupBy(table, outer).ids[groups.first_rows]),
+        "first": groups.min("first").cast(TIMESTAMP),
+        "last": groups.max("last").cast(TIMESTAMP),
+    }
+    return result_frame(trades, groups.key_columns() | counts)
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
-    """Add each fill's tier to trades.
+    """Add the inferred fee tier of each fill.
 
     Parameters
     ----------
@@ -116,12 +107,12 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     Returns
     -------
     frame of the same kind
-        The trades with ``tier_bps`` (int, null where it is not known) and ``certainty``, as `tiers` says.
+        The trades with ``tier_bps`` (int, null if not known) and ``certainty``, as described at `tiers`.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, or its engine does not hold it in memory.
+        The frame does not hold trades, or its engine does not hold it in memory.
     AmountError
         An amount is not an exact decimal.
 
@@ -135,60 +126,64 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     40  7.962602         8     exact
     50  7.997097         8     exact
     """
-    what = "fees.with_tiers"
-    convert.in_memory(trades, what)
-    found = [(low, high) for _, low, high in _bounds(trades, [], tokens, what)]
-    low, high = (np.concatenate(side) for side in zip(*found, strict=True))
-    tier, certainty = _settled(low, high)
+    caller = "fees.with_tiers"
+    convert.require_in_memory(trades, caller)
+    bounds = [(low, high) for _, low, high in _tier_bounds(trades, [], tokens, caller)]
+    low, high = (np.concatenate(side) for side in zip(*bounds, strict=True))
+    tier, certainty = _choose_tier(low, high)
     return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
 
 
-class Fees:
-    """What each fill of a batch was charged, in integers of 1e-18 units."""
+class FeeAmounts:
+    """Fees of a batch, and bounds of the amounts they were charged on, as integers of 1e-18 units."""
 
-    def __init__(self, part: pa.Table) -> None:
-        in_base = _true(pc.equal(part["fee_token"], part["base"]))
-        in_quote = _true(pc.equal(part["fee_token"], part["quote"])) & ~in_base
-        size, notional, fee = (integers(part[name]) for name in ("size", "notional", "fee"))
-        missing = [absent(values) for values in (size, notional, fee)]
-        self.known = ~missing[2] & ~missing[0] & (in_base | (in_quote & ~missing[1]))
-        size, notional, self.fee = (
-            np.where(self.known & ~none, values, 0)
-            for values, none in zip((size, notional, fee), missing, strict=True)
-        )
-        self.least = np.where(in_quote, notional, size)
-        self.most = np.where(in_quote & self.known, notional + size // PRICE_STEP + 2, size)
+    def __init__(self, batch: pa.Table) -> None:
+        in_base = _mask(pc.equal(batch["fee_token"], batch["base"]))
+        in_quote = _mask(pc.equal(batch["fee_token"], batch["quote"])) & ~in_base
+        size, notional, fee = (to_integers(batch[name]) for name in ("size", "notional", "fee"))
+        no_size, no_notional, no_fee = is_none(size), is_none(notional), is_none(fee)
+        self.known = ~no_fee & ~no_size & (in_base | (in_quote & ~no_notional))
+        self.fee = np.where(self.known, fee, 0)
+        size = np.where(self.known, size, 0)
+        self.least = np.where(self.known & in_quote, notional, size)
+        self.most = self.least + np.where(in_quote & self.known, size // PRICE_STEP + 2, 0)
 
 
-def _bounds(
-    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, what: str
+def _tier_bounds(
+    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
-    """Give batches with the lowest and highest tier each fill admits; -1 and -1 where not known."""
-    wanted = list(dict.fromkeys([*NEEDED, *columns]))
-    units = _units(convert.batches(trades, ("base", "fee_token", "size", "fee"), what), tokens)
-    for part in convert.batches(trades, wanted, what):
-        fees = Fees(part)
-        unit = np.array([units.get(token, 10**PLACES) for token in part["fee_token"].to_pylist()], object)
-        low = -(-fees.fee * WHOLE // np.where(fees.most == 0, 1, fees.most))
-        high = -(-(fees.fee + unit) * WHOLE // np.where(fees.least == 0, 1, fees.least)) - 1
-        low = np.where((low < 0) | (low > WHOLE), WHOLE + 1, low)
-        high = np.where(fees.least == 0, WHOLE, np.clip(high, -1, WHOLE))
-        low, high = (np.where(fees.known, bound, -1).astype(np.int64) for bound in (low, high))
-        yield part, low, high
+    """Yield batches with the lowest and highest tier that fit each fill; -1 where an amount is unknown."""
+    needed = list(dict.fromkeys([*COLUMNS, *columns]))
+    units = _smallest_units(trades, tokens, caller)
+    for batch in convert.batches(trades, needed, caller):
+        amounts = FeeAmounts(batch)
+        fee, least, most = amounts.fee, amounts.least, amounts.most
+        unit = np.array([units.get(token, 10**PLACES) for token in batch["fee_token"].to_pylist()], object)
+        low = _divide_up(fee * ALL_BPS, most)
+        high = _divide_up((fee + unit) * ALL_BPS, least) - 1
+        low = np.where((low < 0) | (low > ALL_BPS), ALL_BPS + 1, low)
+        high = np.where(least == 0, ALL_BPS, np.clip(high, -1, ALL_BPS))
+        low, high = (np.where(amounts.known, bound, -1).astype(np.int64) for bound in (low, high))
+        yield batch, low, high
 
 
-def _units(parts: Iterator[pa.Table], tokens: Any) -> Mapping[str | None, int]:
-    """Find each token's smallest unit, in integers of 1e-18 units."""
+def _divide_up(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Divide integers and round up; division by 0 leaves the numerator."""
+    return -(-numerators // np.where(denominators == 0, 1, denominators))
+
+
+def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None, int]:
+    """Find each token's smallest unit, as an integer of 1e-18 units."""
     if tokens is not None:
         if not isinstance(tokens, pd.DataFrame) or "decimals" not in tokens:
-            raise LabError("tokens= has no column 'decimals'. Give what client.tokens() gives, or None.")
-        known = tokens["decimals"].dropna().items()
-        return {str(symbol): 10 ** max(0, PLACES - int(decimals)) for symbol, decimals in known}
+            raise LabError("tokens= has no column 'decimals'. Pass client.tokens(), or None.")
+        decimals = tokens["decimals"].dropna().items()
+        return {str(symbol): 10 ** max(0, PLACES - int(places)) for symbol, places in decimals}
     divisors: dict[str | None, int] = {}
-    for part in parts:
+    for batch in convert.batches(trades, ("base", "fee_token", "size", "fee"), caller):
         for token, amount in (("fee_token", "fee"), ("base", "size")):
-            names = np.asarray(part[token].to_pylist(), object)
-            amounts = integers(part[amount].fill_null(0))
+            names = np.asarray(batch[token].to_pylist(), object)
+            amounts = to_integers(batch[amount].fill_null(0))
             for name in set(names):
                 divisors[name] = math.gcd(divisors.get(name, 0), np.gcd.reduce(amounts[names == name]))
     return {name: _power_of_ten_in(divisor) for name, divisor in divisors.items()}
@@ -198,33 +193,31 @@ def _power_of_ten_in(number: int) -> int:
     return next((10**n for n in range(PLACES, 0, -1) if number % 10**n == 0), 1)
 
 
-def _counted(
-    part: pa.Table, low: np.ndarray, high: np.ndarray, names: Sequence[str], period: Period | None
+def _count(
+    batch: pa.Table, low: np.ndarray, high: np.ndarray, names: Sequence[str], period: Period | None
 ) -> pa.Table:
-    moment = part["moment"]
-    columns = {name: part[name] for name in names} | {"low": low, "high": high, "moment": moment}
+    """Count the fills of a batch by the bounds of their tiers."""
+    moment = batch["moment"]
+    columns = {name: batch[name] for name in names} | {"low": low, "high": high}
     if period:
-        known = _true(moment.is_valid())
-        cells = (moment.fill_null(0).to_numpy() - period.origin) // period.fine
-        columns["period"] = pa.array(period.starts(cells), pa.timestamp("ms", "UTC"), mask=~known)
-    keys = [name for name in columns if name != "moment"]
-    counted = (
-        pa.table(columns).group_by(keys).aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
-    )
-    return counted.rename_columns([*keys, "first", "last", "fills"])
+        bins = period.bins(moment.fill_null(0).to_numpy())
+        columns["period"] = period.starts(pa.array(bins, mask=np.asarray(moment.is_null())))
+    rows = pa.table(columns | {"moment": moment}).group_by(list(columns))
+    counts = rows.aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
+    return counts.rename_columns([*columns, "first", "last", "fills"])
 
 
-def _settled(low: np.ndarray, high: np.ndarray) -> tuple[pa.Array, pa.Array]:
-    """Choose a tier between bounds where that can be justified, and say how."""
+def _choose_tier(low: np.ndarray, high: np.ndarray) -> tuple[pa.Array, pa.Array]:
+    """Choose the tier between bounds where the data justifies one, and say with what certainty."""
     exact = np.unique(low[(low == high) & (low >= 0)])
     inside = np.searchsorted(exact, high, "right") - np.searchsorted(exact, low, "left")
     conditions = [low < 0, low > high, low == high, inside == 1]
     certainty = np.select(conditions, ["unknown", "none", "exact", "likely"], "ambiguous")
-    seen = np.concatenate([exact, [-1]])[np.searchsorted(exact, low, "left")] if len(low) else low
-    tier = np.where(certainty == "exact", low, seen)
-    sure = np.isin(certainty, ("exact", "likely"))
-    return pa.array(tier, pa.int64(), mask=~sure), pa.array(certainty, pa.string())
+    next_exact = np.append(exact, -1)[np.searchsorted(exact, low, "left")]
+    tier = np.where(certainty == "exact", low, next_exact)
+    certain = np.isin(certainty, ("exact", "likely"))
+    return pa.array(tier, pa.int64(), mask=~certain), pa.array(certainty, pa.string())
 
 
-def _true(flags: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(flags.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), bool)
+def _mask(flags: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(flags.fill_null(False), bool)

@@ -1,4 +1,4 @@
-"""Fees of many tokens in one: valued by the last trade at or before each fill."""
+"""Fees of many tokens valued in one, by the last trade at or before each fill."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import absent, as_array, from_integers, integers
-from loopring_lab.engines import adapters, convert
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import Groups, answer
-from loopring_lab.engines.asof import NEVER, latest, milliseconds
+from loopring_lab.amounts.scaling import as_array, from_integers, is_none, is_positive, to_integers
+from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import GroupBy, result_frame
+from loopring_lab.engines.asof import NAT, milliseconds
 from loopring_lab.errors import LabError
 
-__all__ = ["in_token"]
-
 UNIT = 10**18
-WHAT = "fees.in_token"
+CALLER = "fees.in_token"
+
+Pair = tuple[str, str]
 
 
 def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str] | None = None) -> Any:
     """Value each fill's fee in one token.
 
-    The value follows the shortest path of markets from the fee token to `token` that have traded by then (of
-    several the first in the order of names) and takes on each of them the last trade at or before the fill.
-    No later price is used.
+    The value follows the shortest path of markets from the fee token to `token` among those that have traded
+    by then (the first by name if there are several), using the last trade at or before the fill in each. No
+    later price is used.
 
     Parameters
     ----------
@@ -41,20 +40,20 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     prices : frame of pandas, pyarrow or Polars, optional
         Trades to take prices from: ``created_at``, ``base``, ``quote`` and ``price``. By default `trades`.
     by : str or sequence of str, optional
-        Sum up by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
+        Sum by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
 
     Returns
     -------
     frame of the same kind
-        The trades with ``fee_value`` (units of ``value_token``, which is `token`; each step cut at 18
-        decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the moment of the oldest
-        price used; null where there was no price yet. With `by` a row for each group: ``fills``,
-        ``unpriced`` (fills without a value), ``fee``, ``fee_value`` and ``value_token``; sums of the known.
+        The trades with ``fee_value`` (units of ``value_token``, which is `token`; each step truncated to 18
+        decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest
+        price used; null where there was no price yet. With `by`, one row per group: ``fills``, ``unpriced``
+        (fills without a value), ``fee``, ``fee_value`` and ``value_token``; sums cover known amounts only.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, its engine does not hold it in memory, or no price leads to `token`.
+        The frame does not hold trades, its engine does not hold it in memory, or no market trades `token`.
     AmountError
         An amount is not an exact decimal, or a value does not fit.
 
@@ -68,124 +67,126 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     0       DAI  1.579216000000000000  1.569800138645561512
     1       ENJ  1.787064000000000000  4.813791536722362352
     """
-    names = None if by is None else group_keys(by, WHAT, "fee_value", "value_token")
-    fills = convert.to_pandas(trades, WHAT, ["created_at", "fee_token", "fee", *(names or [])])
-    known = convert.to_pandas(
-        trades if prices is None else prices, WHAT, ["created_at", "base", "quote", "price"]
-    )
-    market = _Market(known)
+    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token")
+    fills = convert.to_pandas(trades, CALLER, ["created_at", "fee_token", "fee", *(names or [])])
+    source = trades if prices is None else prices
+    market = _Market(convert.to_pandas(source, CALLER, ["created_at", "base", "quote", "price"]))
     if len(fills):
-        _check(token, {*market.names, *fills["fee_token"].dropna()})
-    value, path, priced_at = _valued(fills, token, market)
-    columns = {
-        "fee_value": from_integers(value, adapters.WIDE),
-        "value_token": pa.array([token] * len(fills), pa.string()),
-        "value_path": pa.array(path, pa.string()),
-        "priced_at": pa.array(priced_at, pa.timestamp("ms", "UTC"), mask=priced_at == NEVER),
-    }
+        _check_token(token, {*market.tokens, *fills["fee_token"].dropna()})
+    columns = _value_fees(fills, token, market)
     if names is None:
         return convert.with_columns(trades, columns)
     keys = list(dict.fromkeys([*names, "fee_token"]))
-    table = pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False).append_column(
-        "fee_value", columns["fee_value"]
-    )
+    table = convert.normalize(pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False))
+    table = table.append_column("fee_value", columns["fee_value"])
     table = table.append_column("fills", pa.array(np.ones(len(fills), np.int64)))
-    groups = Groups(convert.plain(table), keys)
-    unpriced = groups.sum("fills", columns["fee_value"].is_null().to_numpy(zero_copy_only=False))
-    return answer(
-        trades,
-        {name: groups.key(name) for name in keys}
-        | {"fills": groups.sum("fills"), "unpriced": pc.fill_null(unpriced, 0)}
-        | {name: groups.sum(name) for name in ("fee", "fee_value")}
-        | {"value_token": pa.array([token] * groups.count, pa.string())},
-    )
+    groups = GroupBy(table, keys)
+    sums = {
+        "fills": groups.sum("fills"),
+        "unpriced": groups.sum("fills", np.asarray(columns["fee_value"].is_null())).fill_null(0),
+        "fee": groups.sum("fee"),
+        "fee_value": groups.sum("fee_value"),
+        "value_token": pa.array([token] * groups.count, pa.string()),
+    }
+    return result_frame(trades, groups.key_columns() | sums)
 
 
-class _Pair(NamedTuple):
-    """Trades of one base and quote, oldest first: moments in milliseconds, prices in 1e-18."""
+def _check_token(token: Any, tokens: set[str]) -> None:
+    if not isinstance(token, str) or token not in tokens:
+        near = difflib.get_close_matches(str(token), sorted(tokens), 1)
+        hint = f"Known tokens: {', '.join(sorted(tokens)) or 'none'}."
+        if near:
+            hint = f"Did you mean {near[0]!r}?"
+        raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
 
-    moments: np.ndarray
+
+class _PriceHistory(NamedTuple):
+    """Prices of a pair of tokens, oldest first: times in milliseconds, prices in 1e-18."""
+
+    times: np.ndarray
     prices: np.ndarray
 
 
 class _Market:
-    """Every pair of tokens that has traded, and since when."""
+    """Every pair of tokens that has traded, and when its first trade was."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        moments, prices = milliseconds(frame["created_at"]), integers(as_array(frame["price"]))
-        usable = (moments != NEVER) & np.array([price is not None and price > 0 for price in prices], bool)
-        usable &= (frame["base"].notna() & frame["quote"].notna()).to_numpy()
-        self.pairs: dict[tuple[str, str], _Pair] = {}
-        rows = frame.loc[usable, ["base", "quote"]].astype(str)
-        for (base, quote), place in rows.groupby(["base", "quote"], sort=True).indices.items():
-            mine = np.flatnonzero(usable)[place]
-            mine = mine[np.argsort(moments[mine], kind="stable")]
-            self.pairs[base, quote] = _Pair(moments[mine], prices[mine])
-        self.names = sorted({name for pair in self.pairs for name in pair})
-        self.events = np.unique([pair.moments[0] for pair in self.pairs.values()]).astype(np.int64)
-
-    def path(self, start: str, end: str, event: int) -> list[tuple[str, str]] | None:
-        """Find the pairs that lead from one token to another after so many events."""
-        reached: dict[str, list[tuple[str, str]]] = {start: []}
-        queue = deque([start])
-        open_pairs = [
-            key for key, pair in self.pairs.items() if event and pair.moments[0] <= self.events[event - 1]
-        ]
-        while queue and end not in reached:
-            here = queue.popleft()
-            for there, pair in sorted((pair[pair[0] == here], pair) for pair in open_pairs if here in pair):
-                if there not in reached:
-                    reached[there] = [*reached[here], pair]
-                    queue.append(there)
-        return reached.get(end)
-
-
-def _valued(
-    fills: pd.DataFrame, token: str, market: _Market
-) -> tuple[np.ndarray, list[str | None], np.ndarray]:
-    moments, fees = milliseconds(fills["created_at"]), integers(as_array(fills["fee"]))
-    value, priced_at = np.full(len(fills), None, object), np.full(len(fills), NEVER, np.int64)
-    path: np.ndarray = np.full(len(fills), None, object)
-    event = np.searchsorted(market.events, moments, "right")
-    ready = ~absent(fees) & (moments != NEVER)
-    wanted = pd.DataFrame({"token": fills["fee_token"].astype(object), "event": event})[ready]
-    for (start, reached), place in wanted.groupby(["token", "event"], sort=True).indices.items():
-        pairs = market.path(start, token, int(reached))
-        if pairs is None:
-            continue
-        mine = np.flatnonzero(ready)[place]
-        value[mine], priced_at[mine] = _along(pairs, start, fees[mine], moments[mine], market)
-        path[mine] = ">".join([start, *_stops(pairs, start)])
-    return value, path.tolist(), priced_at
-
-
-def _along(
-    pairs: list[tuple[str, str]], here: str, value: np.ndarray, moments: np.ndarray, market: _Market
-) -> tuple[np.ndarray, np.ndarray]:
-    oldest = moments.copy()
-    zeros = np.zeros(len(moments), np.int64)
-    for pair in pairs:
-        known = market.pairs[pair]
-        place = latest(moments, zeros, known.moments, np.zeros(len(known.moments), np.int64))
-        price = known.prices[place]
-        value = value * price // UNIT if pair[0] == here else value * UNIT // price
-        oldest = np.minimum(oldest, known.moments[place])
-        here = pair[pair[0] == here]
-    return value, oldest
-
-
-def _stops(pairs: list[tuple[str, str]], here: str) -> list[str]:
-    stops = []
-    for pair in pairs:
-        here = pair[pair[0] == here]
-        stops.append(here)
-    return stops
-
-
-def _check(token: Any, names: set[str]) -> None:
-    if not isinstance(token, str) or token not in names:
-        near = difflib.get_close_matches(str(token), sorted(names), 1)
-        hint = (
-            f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(sorted(names)) or 'no tokens'}."
+        times, prices = milliseconds(frame["created_at"]), to_integers(as_array(frame["price"]))
+        usable = (times != NAT) & is_positive(prices)
+        rows = (
+            frame[["base", "quote"]]
+            .assign(time=times, price=prices)[usable]
+            .sort_values("time", kind="stable")
         )
-        raise LabError(f"{WHAT}: no price and no fee is in {token!r}. {hint}")
+        self.pairs: dict[Pair, _PriceHistory] = {
+            (str(base), str(quote)): _PriceHistory(pair["time"].to_numpy(), pair["price"].to_numpy())
+            for (base, quote), pair in rows.groupby(["base", "quote"], sort=True, observed=True)
+        }
+        self.tokens = {token for pair in self.pairs for token in pair}
+        self.first_trades = np.unique(
+            np.array([history.times[0] for history in self.pairs.values()], np.int64)
+        )
+
+    def path(self, start: str, end: str, traded: int) -> list[Pair] | None:
+        """Find the shortest path between two tokens over the pairs that have traded by then."""
+        paths: dict[str, list[Pair]] = {start: []}
+        queue = deque([start])
+        open_pairs = []
+        if traded:
+            latest = self.first_trades[traded - 1]
+            open_pairs = [pair for pair, history in self.pairs.items() if history.times[0] <= latest]
+        while queue and end not in paths:
+            token = queue.popleft()
+            for other, pair in sorted((_other(pair, token), pair) for pair in open_pairs if token in pair):
+                if other not in paths:
+                    paths[other] = [*paths[token], pair]
+                    queue.append(other)
+        return paths.get(end)
+
+
+def _other(pair: Pair, token: str) -> str:
+    return pair[1] if pair[0] == token else pair[0]
+
+
+def _value_fees(fills: pd.DataFrame, token: str, market: _Market) -> dict[str, pa.Array]:
+    times, fees = milliseconds(fills["created_at"]), to_integers(as_array(fills["fee"]))
+    values, priced_at = np.full(len(fills), None, object), np.full(len(fills), NAT, np.int64)
+    names = np.full(len(fills), None, object)
+    traded = np.searchsorted(market.first_trades, times, "right")
+    known = np.flatnonzero(~is_none(fees) & (times != NAT))
+    routes = pd.DataFrame({"token": fills["fee_token"].astype(object), "traded": traded}).iloc[known]
+    groups: Any = routes.groupby(["token", "traded"], sort=True).indices
+    for (start, count), places in groups.items():
+        path = market.path(start, token, int(count))
+        if path is not None:
+            rows = known[places]
+            values[rows], priced_at[rows] = _follow(path, start, fees[rows], times[rows], market)
+            names[rows] = _path_name(path, start)
+    return {
+        "fee_value": from_integers(values, DECIMAL_256),
+        "value_token": pa.array([token] * len(fills), pa.string()),
+        "value_path": pa.array(names, pa.string()),
+        "priced_at": pa.array(priced_at, TIMESTAMP, mask=priced_at == NAT),
+    }
+
+
+def _follow(
+    path: list[Pair], token: str, values: np.ndarray, times: np.ndarray, market: _Market
+) -> tuple[np.ndarray, np.ndarray]:
+    """Convert values along a path; also return the time of the oldest price used for each."""
+    oldest = times.copy()
+    for pair in path:
+        history = market.pairs[pair]
+        last = np.searchsorted(history.times, times, "right") - 1
+        price = history.prices[last]
+        values = values * price // UNIT if pair[0] == token else values * UNIT // price
+        oldest = np.minimum(oldest, history.times[last])
+        token = _other(pair, token)
+    return values, oldest
+
+
+def _path_name(path: list[Pair], token: str) -> str:
+    tokens = [token]
+    for pair in path:
+        tokens.append(_other(pair, tokens[-1]))
+    return ">".join(tokens)

@@ -19,3 +19,7 @@ __all__ = [
     "size_profile",
     "volume",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

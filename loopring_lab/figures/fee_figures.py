@@ -13,23 +13,25 @@ from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
 from loopring_lab.amounts import to_float, total
-from loopring_lab.amounts.display import NOTHING
+from loopring_lab.amounts.display import MISSING, truncate
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import time_axis
-from loopring_lab.figures.formatting import cut, down, named, of_all
 from loopring_lab.figures.style import (
-    BAR,
+    BAR_WIDTH,
     COLOURS,
     FILL_TYPES,
     GREY,
-    QUIET,
-    Look,
-    bars,
-    in_percent,
-    in_words,
-    local,
-    picture,
+    NOTE_COLOUR,
+    GroupStyle,
+    as_pandas,
+    drawing,
+    group_label,
+    percent_axis,
+    plain_numbers,
+    stacked_bars,
+    trade_count,
+    truncate_digits,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +41,14 @@ if TYPE_CHECKING:
 
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 MOST_TIERS = 8
-FEW, MANY, LEAST = 24, 60, 6
-"""Columns of which all are labelled, of which any; percent that hold a label."""
+ALL_LABELLED, SOME_LABELLED, LABEL_HEIGHT = 24, 60, 6
+"""Most columns with a label in every bar, and with one per tier; percent that a label needs."""
 LUMA = (0.299, 0.587, 0.114)
-UNSURE = {
+LEAST_ROWS, MOST_TOKENS, DIGITS = 5, 12, 5
+TEXT_COLUMNS = ("fee", "rate in bps", "without fee")
+COLUMN_GAP, LETTER = 12, 6.3
+"""Points between columns of text, and the approximate width of a letter."""
+UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
     "ambiguous": ("ambiguous", "#D9D9D9", "///"),
     "none": ("no whole tier", "#9A9A9A", "xxx"),
@@ -60,17 +66,17 @@ def fee_rates(
 ) -> Figure:
     """Draw the effective fee rate over time: fees paid per amount received, in basis points.
 
-    A rate weighs each fill by its amount, so it is one of fills whose fee is in the same token.
+    Rates weight each fill by its amount, so each line covers fills whose fee is in one token.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     every : str, optional
-        Length of a period, as for `fees.over_time`; by default one that suits the time covered.
+        Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
     by : str, sequence of str, or None
-        A line for each value of these columns, at most the five with the most fills. ``"fee_token"`` draws
-        a line for each token.
+        One line for each value of these columns, up to the five with the most fills. ``"fee_token"`` draws
+        one for each token.
     fee_token : str, optional
         The fee token to draw; by default the one with the most fills. The title says which.
     ax : matplotlib.axes.Axes, optional
@@ -79,13 +85,13 @@ def fee_rates(
     Returns
     -------
     matplotlib.figure.Figure
-        Lines through ``bps`` of `fees.over_time`, in the middle of each period, broken where a period has no
-        fills.
+        Lines through ``bps`` of `fees.over_time`, at the middle of each period, with gaps where a period has
+        no fills.
 
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not usable.
+        There is nothing to draw, or an argument is not valid.
 
     Examples
     --------
@@ -95,44 +101,45 @@ def fee_rates(
     >>> lab.figures.fee_rates(trades).axes[0].get_ylabel()
     'fee rate (basis points)'
     """
-    what = "fee_rates"
-    names = group_keys(by, what)
-    every = every or time_axis.chosen(trades, what)
-    table = local(fees.over_time(trades, every, names))
+    caller = "fee_rates"
+    names = group_keys(by, caller)
+    every = every or time_axis.choose_period(trades, caller)
+    table = as_pandas(fees.over_time(trades, every, names))
     total, table = table["fills"].sum(), table.dropna(subset=["period", "bps"])
     if "fee_token" not in names or fee_token:
         counts = table.groupby("fee_token", observed=True)["fills"].sum()
         fee_token = fee_token or (str(counts.idxmax()) if len(counts) else None)
         table = table[table["fee_token"] == fee_token]
     if table.empty:
-        paid, hint = fee_token or "any token", "Ask for other trades, or another fee_token=."
-        raise LabError(f"{what}: no trade with a known time and fee in {paid} to draw. {hint}")
-    table, looks, lines = _lines(table, names)
-    periods = time_axis.timeline(table["period"], every, what)
-    rates = periods.spread(table, "line", "bps")
+        paid, hint = fee_token or "any token", "Pass other trades, or another fee_token=."
+        raise LabError(f"{caller}: no trade with a known time and fee in {paid} to draw. {hint}")
+    table, styles, lines = _top_lines(table, names)
+    periods = time_axis.timeline(table["period"], every, caller)
+    rates = periods.pivot(table, "line", "bps")
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
-    drawn = of_all((table["fills"] - table["unknown"]).sum(), total)
+    drawn = trade_count((table["fills"] - table["unknown"]).sum(), total)
     note = f"fees per amount received, weighted by amount; {drawn}"
-    note += f"; the {len(looks)} of {lines} lines with most fills" if lines > len(looks) else ""
-    with picture(trades, ax, f"Effective fee rate per {periods.name}, {tokens}", note) as axes:
-        for line, look in looks.items():
-            axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **look.line)
+    if lines > len(styles):
+        note += f"; the {len(styles)} of {lines} lines with most fills"
+    with drawing(trades, ax, f"Effective fee rate per {periods.name}, {tokens}", note) as axes:
+        for line, style in styles.items():
+            axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **style.line)
         axes.set_ylim(0, max(1.0, 1.06 * float(np.nanmax(rates.to_numpy()))))
         axes.set_xlim(periods.left[0], periods.left[-1] + periods.width[-1])
-        time_axis.dates(axes, periods)
+        time_axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
     return cast("Figure", axes.figure)
 
 
 def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) -> Figure:
-    """Draw how fills spread over whole-basis-point fee tiers in each period.
+    """Draw the distribution of fills over fee tiers in each period.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     every : str, optional
-        Length of a period, as for `fees.tiers`; by default one that suits the time covered.
+        Length of a period, as for `fees.tiers`; chosen to fit the time covered by default.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -140,13 +147,13 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     -------
     matplotlib.figure.Figure
         Stacked ``share`` of `fees.tiers` in percent, from the lowest tier up, exact and likely ones
-        together. Fills whose tier is not sure are grey and hatched. The eight tiers with the most fills are
-        told apart.
+        together. Fills of uncertain tier are grey and hatched. Only the eight tiers with the most fills are
+        drawn separately.
 
     Raises
     ------
     LabError
-        There is nothing to draw, or `every` is no period.
+        There is nothing to draw, or `every` is not a valid period.
 
     Examples
     --------
@@ -156,95 +163,40 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     >>> [text.get_text() for text in lab.figures.fee_tiers(trades).axes[0].get_legend().get_texts()]
     ['20 bps', '8 bps', '0 bps']
     """
-    what = "fee_tiers"
-    every = every or time_axis.chosen(trades, what)
-    table = local(fees.tiers(trades, every))
+    caller = "fee_tiers"
+    every = every or time_axis.choose_period(trades, caller)
+    table = as_pandas(fees.tiers(trades, every))
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
-    kept = sorted(int(one) for one in counts.nlargest(MOST_TIERS).index)
+    top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
     pairs = zip(table["tier_bps"], table["certainty"], strict=True)
-    table = table.assign(part=[_part(tier, certainty, kept) for tier, certainty in pairs])
-    periods = time_axis.timeline(table["period"], every, what)
-    shares = periods.spread(table, "part", "share") * 100
-    looks = _tier_looks(kept)
-    title, note = f"Fills by fee tier, per {periods.name}", of_all(table["fills"].sum(), total)
+    table = table.assign(part=[_part(tier, certainty, top) for tier, certainty in pairs])
+    periods = time_axis.timeline(table["period"], every, caller)
+    shares = periods.pivot(table, "part", "share") * 100
+    styles = _tier_styles(top)
+    title, note = f"Fills by fee tier, per {periods.name}", trade_count(table["fills"].sum(), total)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
-    with picture(trades, ax, title, note, legend=legend) as axes:
-        stack = [(look, shares[part]) for part, look in looks.items() if part in shares]
-        bars(axes, periods.left, periods.width, stack)
-        _label(axes, len(periods.left))
-        time_axis.dates(axes, periods)
-        in_percent(axes, "fills")
+    with drawing(trades, ax, title, note, legend=legend) as axes:
+        stack = [(style, shares[part]) for part, style in styles.items() if part in shares]
+        stacked_bars(axes, periods.left, periods.width, stack)
+        _label_tiers(axes, len(periods.left))
+        time_axis.format_dates(axes, periods)
+        percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
-
-
-def _lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, Look], int]:
-    """Number the lines, keep the rows of the five with most fills, choose their looks, and count all."""
-    groups = table.groupby(names, observed=True, dropna=False) if names else None
-    table = table.assign(line=0 if groups is None else groups.ngroup())
-    most = table.groupby("line")["fills"].sum().nlargest(len(COLOURS)).index
-    first = table.drop_duplicates("line").set_index("line")[names]
-    styles = iter(zip(COLOURS, MARKERS, DASHES, strict=True))
-    looks = {}
-    for line in sorted(most) if names == ["fill_type"] else most:
-        values = tuple(first.loc[line]) or ("all fills",)
-        colour, marker, dash = next(styles)
-        known = FILL_TYPES.get(named(values)) if names == ["fill_type"] else None
-        looks[line] = known or Look(named(values), colour, None, marker, dash)
-    return table[table["line"].isin(most)], looks, table["line"].nunique()
-
-
-def _part(tier: Any, certainty: str, kept: list[int]) -> str:
-    if pd.isna(tier):
-        return certainty
-    return str(int(tier)) if int(tier) in kept else "other"
-
-
-def _tier_looks(kept: list[int]) -> dict[str, dict[str, Any]]:
-    """Choose colours from dark (low tiers) to light, with an edge; what is not sure is grey and hatched."""
-    shades = colormaps["viridis"](np.linspace(0, 1, len(kept)))
-    looks = {str(one): _shade(f"{one} bps", to_hex(shade)) for one, shade in zip(kept, shades, strict=True)}
-    return looks | {name: _shade(*look) for name, look in UNSURE.items()}
-
-
-def _shade(label: str, colour: str, hatch: str | None = None) -> dict[str, Any]:
-    look = {"label": label, "facecolor": colour, "edgecolor": GREY if hatch else "white", "linewidth": 0.5}
-    return look | ({"hatch": hatch} if hatch else {})
-
-
-def _label(axes: Axes, columns: int) -> None:
-    """Write each sure tier into its bars: into all where columns are few, else into one in the middle."""
-    for stack in axes.containers:
-        tier, unit = str(stack.get_label()).partition(" ")[::2]
-        least = LEAST if columns <= FEW else max(LEAST, max(bar.get_height() for bar in stack) / 2)
-        tall = [bar for bar in stack if bar.get_height() >= least]
-        if columns > FEW:
-            tall = tall[len(tall) // 2 :][:1]
-        for bar in tall if unit == "bps" and columns <= MANY else []:
-            middle = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-            ink = "white" if np.dot(to_rgb(bar.get_facecolor()), LUMA) < 0.45 else "black"
-            box = {"facecolor": bar.get_facecolor(), "edgecolor": "none", "pad": 0.8}
-            axes.annotate(tier, middle, ha="center", va="center", fontsize=9, color=ink, bbox=box)
-
-
-LEAST_ROWS, MOST_TOKENS, DIGITS = 5, 12, 5
-COLUMNS = ("fee", "rate in bps", "without fee")
-GAP, LETTER = 12, 6.3
-"""Points: between columns, and about what a letter takes."""
 
 
 def fees_by_token(
     trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None
 ) -> Figure:
-    """Draw in which tokens fees were paid.
+    """Draw the fees paid in each token.
 
-    Amounts in different tokens have no common scale. So the bars count fills, and each token's fee stands
-    beside its bar in its own unit; or, with `token`, the bars are the fees' value in that one.
+    Amounts in different tokens have no common scale, so the bars count fills, with each token's fees beside
+    its bar in its own unit. With `token`, the bars show the value of the fees in that token.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`; with `token` pandas, pyarrow or Polars.
+        From `Client.trades`, `Archive.scan` or `engines.portable`; with `token`, pandas, pyarrow or Polars.
     token : str, optional
         A token to value fees in, by the last trade before each fill, as `fees.in_token` does.
     prices : frame of pandas, pyarrow or Polars, optional
@@ -255,13 +207,13 @@ def fees_by_token(
     Returns
     -------
     matplotlib.figure.Figure
-        The twelve longest bars, and one for all other tokens. Amounts in words are cut after five digits,
-        never rounded up; `fees.summary` has them all.
+        The twelve longest bars, and one for all other tokens. Amounts are truncated to five digits, never
+        rounded up; `fees.summary` has all digits.
 
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not usable.
+        There is nothing to draw, or an argument is not valid.
 
     Examples
     --------
@@ -271,13 +223,13 @@ def fees_by_token(
     >>> lab.figures.fees_by_token(trades).axes[0].get_xlabel()
     'number of fills'
     """
-    what = "fees_by_token"
+    caller = "fees_by_token"
     if token is None and prices is not None:
-        raise LabError(f"{what}: prices= value fees in a token. Give token= as well, such as token='USDT'.")
-    table, axis, title, note = _counted(trades) if token is None else _valued(trades, token, prices)
+        raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
+    table, axis, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
     places = np.arange(len(table))
-    with picture(trades, ax, title, note) as axes:
-        drawn = axes.barh(places, table["length"], height=BAR - 0.2, color=COLOURS[2])
+    with drawing(trades, ax, title, note) as axes:
+        drawn = axes.barh(places, table["length"], height=BAR_WIDTH - 0.2, color=COLOURS[2])
         axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
         axes.set_yticks(places, list(table["name"]))
         axes.set_ylim(max(len(table), LEAST_ROWS) - 0.4, -0.6)
@@ -286,67 +238,129 @@ def fees_by_token(
         axes.set_xlabel(axis)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
-        in_words(axes.xaxis)
-        _columns(axes, table[[name for name in COLUMNS if name in table]])
+        plain_numbers(axes.xaxis)
+        _text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
     return cast("Figure", axes.figure)
 
 
-def _counted(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
-    table = local(fees.summary(trades))
-    shown, unknown = _longest(table.assign(length=table["fills"])), int(table["unknown"].sum())
+def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
+    """Select the five lines with most fills; return their rows, their styles and the number of all lines."""
+    numbers = table.groupby(names, observed=True, dropna=False).ngroup() if names else 0
+    table = table.assign(line=numbers)
+    top = table.groupby("line")["fills"].sum().nlargest(len(COLOURS)).index
+    first = table.drop_duplicates("line").set_index("line")[names]
+    by_type = names == ["fill_type"]
+    styles = {}
+    for group, colour, marker, dash in zip(
+        sorted(top) if by_type else top, COLOURS, MARKERS, DASHES, strict=False
+    ):
+        label = group_label(tuple(first.loc[group]) or "all fills")
+        styles[group] = GroupStyle(label, colour, None, marker, dash)
+        if by_type:
+            styles[group] = FILL_TYPES.get(label, styles[group])
+    return table[table["line"].isin(top)], styles, table["line"].nunique()
+
+
+def _part(tier: Any, certainty: str, top: list[int]) -> str:
+    if pd.isna(tier):
+        return certainty
+    return str(int(tier)) if int(tier) in top else "other"
+
+
+def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
+    """Choose colours from dark (low tiers) to light; uncertain fills are grey and hatched."""
+    shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
+    edge = {"edgecolor": "white", "linewidth": 0.5}
+    styles: dict[str, dict[str, Any]] = {
+        str(tier): {"label": f"{tier} bps", "facecolor": to_hex(shade)} | edge
+        for tier, shade in zip(tiers, shades, strict=True)
+    }
+    for name, (label, colour, hatch) in UNCERTAIN.items():
+        styles[name] = {"label": label, "facecolor": colour, "hatch": hatch} | edge | {"edgecolor": GREY}
+    return styles
+
+
+def _label_tiers(axes: Axes, columns: int) -> None:
+    """Label the bars of each certain tier: all of them where columns are few, else one in the middle."""
+    if columns > SOME_LABELLED:
+        return
+    for stack in axes.containers:
+        label = str(stack.get_label())
+        if not label.endswith(" bps"):
+            continue
+        tall = [bar for bar in stack if bar.get_height() >= LABEL_HEIGHT]
+        if columns > ALL_LABELLED:
+            highest = max(bar.get_height() for bar in stack)
+            tall = [bar for bar in tall if bar.get_height() >= highest / 2]
+            tall = tall[len(tall) // 2 :][:1]
+        for bar in tall:
+            middle = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
+            ink = "white" if np.dot(to_rgb(bar.get_facecolor()), LUMA) < 0.45 else "black"
+            box = {"facecolor": bar.get_facecolor(), "edgecolor": "none", "pad": 0.8}
+            tier = label.removesuffix(" bps")
+            axes.annotate(tier, middle, ha="center", va="center", fontsize=9, color=ink, bbox=box)
+
+
+def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
+    table = as_pandas(fees.summary(trades))
+    shown, unknown = _largest(table.assign(length=table["fills"])), int(table["unknown"].sum())
     shown["label"] = [f"{count:,.0f}" for count in shown["length"]]
-    shown["rate in bps"] = [NOTHING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
+    shown["rate in bps"] = [MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
     zero = shown["zero_fee_share"] * 100
-    shown["without fee"] = [NOTHING if pd.isna(share) else f"{share:.0f} %" for share in zero]
-    note = of_all(table["fills"].sum(), table["fills"].sum())
-    note += f", {unknown:,} with an amount that is not known" if unknown else ""
+    shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in zero]
+    note = trade_count(table["fills"].sum(), table["fills"].sum())
+    if unknown:
+        note += f", {unknown:,} with an amount that is not known"
     return shown, "number of fills", "Fees by the token they were paid in", note
 
 
-def _valued(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
-    table = local(fees.in_token(trades, token, prices, by=[]))
+def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
+    table = as_pandas(fees.in_token(trades, token, prices, by=[]))
     if table["fee_value"].isna().all():
-        hint = "Give trades to take prices from with prices=."
+        hint = "Pass trades to take prices from as prices=."
         raise LabError(f"fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _longest(table.assign(length=to_float(table["fee_value"]).fillna(0)))
+    shown = _largest(table.assign(length=to_float(table["fee_value"]).fillna(0)))
     whole = total(table["fee_value"].dropna())
     places = max(0, DIGITS - 1 - whole.adjusted()) if whole else 0
     values = shown["fee_value"]
-    shown["label"] = ["no price" if pd.isna(value) else f"{down(value, places):,f}" for value in values]
+    shown["label"] = ["no price" if pd.isna(value) else f"{truncate(value, places):,f}" for value in values]
     count, lost = int(table["fills"].sum()), int(table["unpriced"].sum())
-    title = f"Fees by token, valued in {token}: {down(whole, places):,f} {token} in all"
-    title += f", {lost:,} fill{'s' * (lost > 1)} without a price" if lost else ""
-    return shown, f"value ({token})", title, f"{of_all(count - lost, count)} valued"
+    title = f"Fees by token, valued in {token}: {truncate(whole, places):,f} {token} in all"
+    if lost:
+        title += f", {lost:,} {'fill' if lost == 1 else 'fills'} without a price"
+    return shown, f"value ({token})", title, f"{trade_count(count - lost, count)} valued"
 
 
-def _longest(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort by length, name what each fee is, and put all but the longest together."""
+def _largest(table: pd.DataFrame) -> pd.DataFrame:
+    """Sort by length, write out fees, and merge all but the longest bars into one."""
     if table.empty:
-        raise LabError("fees_by_token: no trade to draw. Ask for other trades.")
+        raise LabError("fees_by_token: no trade to draw. Pass other trades.")
     table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
     known = table["fee"].notna() & table["fee_token"].notna()
-    names = [named(token) for token in table["fee_token"]]
-    fees_in_words = [
-        f"{cut(fee, DIGITS)} {name}" if sure else NOTHING
-        for fee, name, sure in zip(table["fee"], names, known, strict=True)
+    names = [group_label(token) for token in table["fee_token"]]
+    texts = [
+        f"{truncate_digits(fee, DIGITS)} {name}" if is_known else MISSING
+        for fee, name, is_known in zip(table["fee"], names, known, strict=True)
     ]
-    table = table.assign(name=names, fee=fees_in_words)
+    table = table.assign(name=names, fee=texts)
     rest = table.iloc[MOST_TOKENS:]
     if len(rest) < 2:
         return table.copy()
     sums: dict[str, Any] = {name: rest[name].sum() for name in ("fills", "length")}
     if "fee_value" in rest:
         sums["fee_value"] = total(rest["fee_value"].dropna())
-    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": NOTHING}], dtype=object)
+    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": MISSING}], dtype=object)
     return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
 
 
-def _columns(axes: Axes, texts: pd.DataFrame) -> None:
-    """Write columns of text to the right of the bars, as a table without lines."""
+def _text_columns(axes: Axes, texts: pd.DataFrame) -> None:
+    """Write columns of text to the right of the bars."""
     right = 0.0
     for heading, column in texts.items():
-        right += GAP + LETTER * max(len(text) for text in [str(heading), *column])
-        look: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
-        axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", va="bottom", color=QUIET, **look)
+        right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
+        axes.annotate(
+            str(heading), (1, 1), (right, 4), "axes fraction", va="bottom", color=NOTE_COLOUR, **style
+        )
         for place, text in enumerate(column):
-            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **look)
+            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **style)

@@ -1,10 +1,11 @@
-"""What the figures have in common: style, looks of fill types, title, legend, mark, axes."""
+"""What all figures share: style, title, legend, axes, and how numbers and names are written."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import narwhals as nw
@@ -14,28 +15,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as _Figure
 from matplotlib.ticker import FuncFormatter
 
+from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engines import convert
 from loopring_lab.errors import LabError
-from loopring_lab.figures.formatting import UNKNOWN, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-
-__all__ = [
-    "COLOURS",
-    "FILL_TYPES",
-    "Figure",
-    "Look",
-    "bars",
-    "by_quote",
-    "in_percent",
-    "in_words",
-    "local",
-    "picture",
-    "with_types",
-]
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -51,15 +38,17 @@ STYLE: dict[Any, Any] = {
 }
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
 """Distinct for colour-blind readers, and dark enough for thin lines on white."""
-QUIET, GREY = "#555555", "#8A8A8A"
-MARK = "synthetic data"
-ROOM_FOR_NOTE = 22.5
-BAR = 0.92
+NOTE_COLOUR, GREY = "#555555", "#8A8A8A"
+SYNTHETIC = "synthetic data"
+NOTE_PAD = 22.5
+BAR_WIDTH = 0.92
 """Part of its column that a bar fills."""
+UNKNOWN = "unknown"
+LONGEST_LABEL = 20
 
 
-class Look(NamedTuple):
-    """How one group is drawn: never told apart by colour alone."""
+class GroupStyle(NamedTuple):
+    """How a group is drawn; groups never differ by colour alone."""
 
     label: str
     colour: str
@@ -70,25 +59,25 @@ class Look(NamedTuple):
     @property
     def bar(self) -> dict[str, Any]:
         """Arguments of `Axes.bar`."""
-        look = {"label": self.label, "facecolor": self.colour, "edgecolor": "white", "linewidth": 0}
-        return look | ({"hatch": self.hatch} if self.hatch else {})
+        style = {"label": self.label, "facecolor": self.colour, "edgecolor": "white", "linewidth": 0}
+        return style | ({"hatch": self.hatch} if self.hatch else {})
 
     @property
     def line(self) -> dict[str, Any]:
         """Arguments of `Axes.plot`."""
-        look = {"label": self.label, "color": self.colour, "marker": self.marker, "linestyle": self.dash}
-        return look | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        style = {"label": self.label, "color": self.colour, "marker": self.marker, "linestyle": self.dash}
+        return style | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
 
 
-FILL_TYPES: Mapping[str, Look] = {
-    "amm": Look("AMM pool", COLOURS[0], None, "o", "-"),
-    "dex": Look("order book", COLOURS[1], "///", "s", "--"),
-    UNKNOWN: Look("type unknown", GREY, "...", "^", ":"),
+FILL_TYPES: Mapping[str, GroupStyle] = {
+    "amm": GroupStyle("AMM pool", COLOURS[0], None, "o", "-"),
+    "dex": GroupStyle("order book", COLOURS[1], "///", "s", "--"),
+    UNKNOWN: GroupStyle("type unknown", GREY, "...", "^", ":"),
 }
 
 
 class Figure(_Figure):
-    """A matplotlib figure that a notebook shows without pyplot, the same bytes every time.
+    """A matplotlib figure that notebooks show without pyplot, with the same bytes every time.
 
     Examples
     --------
@@ -100,83 +89,113 @@ class Figure(_Figure):
     """
 
     def _repr_png_(self) -> bytes:
-        picture = io.BytesIO()
-        self.savefig(picture, format="png", metadata={"Software": None})
-        return picture.getvalue()
+        png = io.BytesIO()
+        self.savefig(png, format="png", metadata={"Software": None})
+        return png.getvalue()
 
 
 @contextmanager
-def picture(
+def drawing(
     trades: Any, ax: Axes | None, title: str, note: str = "", *, legend: Mapping[str, Any] | None = None
 ) -> Iterator[Axes]:
-    """Open the axes to draw on, and put title, legend and mark around what was drawn."""
+    """Provide the axes to draw on, then add the title, the legend and the label of synthetic data."""
     with rc_context(STYLE):
         axes = ax if ax is not None else Figure(figsize=(9, 4.2), dpi=100, layout="constrained").subplots()
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=STYLE["grid.color"])
         axes.set_axisbelow(True)
         yield axes
-        _head(axes, title, note)
+        _title(axes, title, note)
         _legend(axes, legend or {})
-        _mark(axes, trades)
+        _mark_synthetic(axes, trades)
 
 
-def local(table: Any) -> pd.DataFrame:
-    """Take a result of `fees` or `fills` as pandas, whichever engine gave it."""
+def as_pandas(table: Any) -> pd.DataFrame:
+    """Convert a result of `fees` or `fills` of any engine to pandas."""
     if isinstance(table, pd.DataFrame):
         return table
     opened = nw.from_native(table).lazy()
     columns = opened.collect_schema().names()  # Dask adds its index when it collects
     arrow = opened.collect("pyarrow").to_native().select(columns)
-    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.plain(arrow)))
+    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.normalize(arrow)))
 
 
-def by_quote(table: pd.DataFrame, quote: str | None, what: str) -> tuple[pd.DataFrame, str]:
-    """Take the rows of one quote token: amounts in different tokens are never compared."""
-    counts = table.groupby("quote", observed=True)["fills"].sum()
-    chosen = quote or (str(counts.idxmax()) if len(counts) else None)
-    mine = table[table["quote"] == chosen]
-    if mine.empty:
-        hint = "Ask for other trades, or another quote=."
-        raise LabError(f"{what}: no trade quoted in {chosen or 'any token'} to draw. {hint}")
-    return mine, str(chosen)
+def select_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
+    """Select the rows of one quote token, by default the one with the most fills."""
+    if not quote and table["quote"].notna().any():
+        quote = str(table.groupby("quote", observed=True)["fills"].sum().idxmax())
+    selected = table[table["quote"] == quote]
+    if selected.empty:
+        raise LabError(
+            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another "
+            "quote=."
+        )
+    return selected, str(quote)
 
 
-def with_types(table: pd.DataFrame) -> pd.DataFrame:
-    """Name the unknown fill type, so that it is drawn too."""
+def label_unknown_types(table: pd.DataFrame) -> pd.DataFrame:
+    """Replace missing fill types by a label, so that they are drawn too."""
     types = table["fill_type"].astype(object)
     return table.assign(fill_type=types.where(types.isin(list(FILL_TYPES)), UNKNOWN))
 
 
-def bars(
+def stacked_bars(
     axes: Axes, left: np.ndarray, width: np.ndarray, parts: Iterable[tuple[dict[str, Any], Any]]
 ) -> None:
-    """Stack bars."""
+    """Draw stacked bars, each part with its style."""
     bottom = np.zeros(len(left))
-    for look, heights in parts:
+    for style, heights in parts:
         height = np.nan_to_num(np.asarray(heights, np.float64))
-        axes.bar(left, height, width=width * BAR, bottom=bottom, align="edge", **({"linewidth": 0} | look))
+        box: dict[str, Any] = {"width": width * BAR_WIDTH, "bottom": bottom, "align": "edge", "linewidth": 0}
+        axes.bar(left, height, **(box | style))
         bottom += height
     axes.grid(visible=False, axis="x")
 
 
-def in_words(axis: Axis) -> None:
-    """Write the numbers of an axis out."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+def plain_numbers(axis: Axis) -> None:
+    """Write the tick labels of an axis without exponents."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
 
-def in_percent(axes: Axes, of: str) -> None:
-    """Make the vertical axis one of shares, 0 to 100 %."""
+def percent_axis(axes: Axes, unit: str) -> None:
+    """Scale and label the vertical axis as a share, 0 to 100 %."""
     axes.set_ylim(0, 100)
-    axes.set_ylabel(f"share of {of} (%)")
+    axes.set_ylabel(f"share of {unit} (%)")
 
 
-def _head(axes: Axes, title: str, note: str) -> None:
+def format_number(value: float, digits: int = 10) -> str:
+    """Write a number with thousands separators, without an exponent or trailing zeros."""
+    whole = len(f"{abs(value):.0f}")
+    return format_amount(Decimal(f"{value:.{max(digits, whole)}g}"))
+
+
+def truncate_digits(amount: Decimal, digits: int) -> str:
+    """Write an exact amount with this many significant digits; further ones are cut, never rounded."""
+    shown = truncate(amount, max(0, digits - 1 - amount.adjusted()))
+    return format_amount(amount) if shown == amount else f"{shown:,f}"
+
+
+def group_label(value: Any) -> str:
+    """Name a group by its value, shortened in the middle if it is long, such as a hash."""
+    if isinstance(value, tuple):
+        return ", ".join(group_label(part) for part in value)
+    text = UNKNOWN if pd.isna(value) else str(value)
+    return text if len(text) <= LONGEST_LABEL else f"{text[:8]}…{text[-4:]}"
+
+
+def trade_count(drawn: float, total: float) -> str:
+    """Say how many trades are drawn, such as ``12 of 50 trades``."""
+    if drawn != total:
+        return f"{int(drawn):,} of {int(total):,} trades"
+    return f"all {int(total):,} trades" if total > 1 else "one trade"
+
+
+def _title(axes: Axes, title: str, note: str) -> None:
     if not note:
         axes.set_title(title)
         return
-    axes.set_title(title, pad=ROOM_FOR_NOTE)
-    small_print = axes.annotate(
+    axes.set_title(title, pad=NOTE_PAD)
+    text = axes.annotate(
         note,
         (0, 1),
         xycoords="axes fraction",
@@ -184,25 +203,27 @@ def _head(axes: Axes, title: str, note: str) -> None:
         textcoords="offset points",
         va="bottom",
         fontsize=10,
-        color=QUIET,
+        color=NOTE_COLOUR,
     )
-    small_print.set_in_layout(False)  # a long line must not make the axes narrow
+    text.set_in_layout(False)  # a long note must not make the axes narrow
 
 
-def _legend(axes: Axes, how: Mapping[str, Any]) -> None:
-    """Put the legend above the data's right end, where nothing is drawn."""
+def _legend(axes: Axes, options: Mapping[str, Any]) -> None:
+    """Place the legend to the right of the axes, where nothing is drawn."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.5, **how)
+        axes.legend(
+            handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.5, **options
+        )
 
 
-def _mark(axes: Axes, frame: Any) -> None:
-    """Say in the figure's corner, once, that data is made up."""
-    attrs = getattr(frame, "attrs", None)
-    there = {text.get_text() for other in axes.figure.axes for text in other.texts}
-    if isinstance(attrs, Mapping) and attrs.get("synthetic") and MARK not in there:
-        mark = axes.annotate(
-            MARK,
+def _mark_synthetic(axes: Axes, trades: Any) -> None:
+    """Label synthetic data once, in the corner of the figure."""
+    attrs = getattr(trades, "attrs", None)
+    texts = {text.get_text() for other in axes.figure.axes for text in other.texts}
+    if isinstance(attrs, Mapping) and attrs.get("synthetic") and SYNTHETIC not in texts:
+        label = axes.annotate(
+            SYNTHETIC,
             (1, 0),
             xycoords="figure fraction",
             xytext=(-6, 4),
@@ -210,6 +231,6 @@ def _mark(axes: Axes, frame: Any) -> None:
             ha="right",
             va="bottom",
             fontsize=9,
-            color=QUIET,
+            color=NOTE_COLOUR,
         )
-        mark.set_in_layout(False)  # it belongs to the figure: axes need not make room for it
+        label.set_in_layout(False)  # it belongs to the figure: the axes need not make room for it

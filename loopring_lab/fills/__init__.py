@@ -1,7 +1,7 @@
-"""Fills: pool against order book, prices paid, orders. A frame of trades in, a frame of the same kind out.
+"""Fills: AMM pool against order book, prices, orders. Trades in, a frame of the same kind out.
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
-take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and give the same numbers for all of them.
+take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and return the same numbers for all of them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import from_integers, integers
+from loopring_lab.amounts.scaling import from_integers, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import MILLI, SUM, Groups, aggregate, amounts_of, answer, ratio, share_of
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import (
+    MILLI_BPS,
+    SUM,
+    GroupBy,
+    aggregate,
+    ratio,
+    result_frame,
+    shares,
+    summary_columns,
+    with_period,
+)
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import all_in_cost, price_gap
 
 __all__ = ["all_in_cost", "breakdown", "orders", "price_gap", "size_profile", "vwap"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 UNIT = 10**18
+MOST_QUANTILES = 1000
 
 
 def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
-    """Compare fill types: pool (``amm``) and order book (``dex``).
+    """Compare fill types: AMM pool (``amm``) and order book (``dex``).
 
     Parameters
     ----------
@@ -40,15 +56,15 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
 
     Returns
     -------
-    frame of the same kind, one row a group
-        In the order of ``period`` (the moment it starts, with `every`), `by` and ``fill_type``, unknown ones
-        last: ``fills``, ``share`` (of the fills of that period and `by`, 0 to 1), then the columns of
-        `fees.summary`. Amounts are null where a group mixes tokens; ``by="quote"`` separates notionals.
+    frame of the same kind, one row per group
+        Sorted by ``period`` (its start, with `every`), `by` and ``fill_type``, unknown ones last: ``fills``,
+        ``share`` (of the fills of that period and `by`, 0 to 1), then the columns of `fees.summary`. Amounts
+        are null where a group mixes tokens; ``by="quote"`` separates notionals.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, `every` is no period, or `by` names no column.
+        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
 
@@ -64,38 +80,37 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     """
     names = group_keys(by, "fills.breakdown")
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
-    around = [*(["period"] if every is not None else []), *(name for name in names if name != "fill_type")]
-    groups = Groups(table, [*around, "fill_type"])
-    amounts = amounts_of(groups)
-    fills = amounts.pop("fills")
-    whole = Groups(table, around).ids[groups.where]
-    columns = {name: groups.key(name) for name in groups.keys}
-    return answer(trades, columns | {"fills": fills, "share": share_of(fills, whole)} | amounts)
+    outer = with_period([name for name in names if name != "fill_type"], every)
+    groups = GroupBy(table, [*outer, "fill_type"])
+    sums = summary_columns(groups)
+    fills = sums.pop("fills")
+    share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
+    return result_frame(trades, groups.key_columns() | {"fills": fills, "share": share} | sums)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
-    """Average prices, weighted by volume.
+    """Compute volume-weighted average prices.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     by : str or sequence of str, optional
-        Columns to group by, besides ``base`` and ``quote``: prices in different pairs are never averaged.
+        Columns to group by, besides ``base`` and ``quote``: prices of different pairs are never averaged.
     every : str, optional
         Length of a period, as for `breakdown`.
 
     Returns
     -------
-    frame of the same kind, one row a group
+    frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``base``, ``quote``, ``fills``, ``volume`` (base units),
-        ``notional`` (quote units), ``vwap`` (notional per volume, cut at 18 decimals; null without volume)
-        and ``unknown``, fills with an amount that is not known, which stand in no other sum.
+        ``notional`` (quote units), ``vwap`` (notional per volume, truncated to 18 decimals; null without
+        volume) and ``unknown``, the number of fills with an unknown amount, which no other sum includes.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, `every` is no period, or `by` names no column.
+        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
 
@@ -111,21 +126,21 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = group_keys(by, "fills.vwap")
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = Groups(
-        table, list(dict.fromkeys([*(["period"] if every is not None else []), *names, "base", "quote"]))
-    )
-    clear = np.asarray(table["unknown"]) == 0
-    volume, notional = groups.sum("size", clear), groups.sum("notional", clear)
-    return answer(
-        trades,
-        {name: groups.key(name) for name in groups.keys}
-        | {"fills": groups.sum("fills"), "volume": volume, "notional": notional}
-        | {"vwap": _quotient(notional, volume), "unknown": groups.sum("fills", ~clear).fill_null(0)},
-    )
+    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    complete = groups.complete()
+    volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
+    sums = {
+        "fills": groups.sum("fills"),
+        "volume": volume,
+        "notional": notional,
+        "vwap": _price(notional, volume),
+        "unknown": groups.sum("fills", ~complete).fill_null(0),
+    }
+    return result_frame(trades, groups.key_columns() | sums)
 
 
 def orders(trades: Any) -> Any:
-    """Put fills together to the orders they belong to.
+    """Aggregate fills into the orders they belong to.
 
     Parameters
     ----------
@@ -134,16 +149,17 @@ def orders(trades: Any) -> Any:
 
     Returns
     -------
-    frame of the same kind, one row an order
-        ``order_hash``, ``account_id``, ``market``, ``side``, ``fee_token``, ``first`` and ``last`` (moments
-        of its fills), ``fills`` (more than one: filled in parts), ``amm_fills``, ``average_price`` (quote per
-        base, cut at 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest is of
-        unknown role), then the columns of `fees.summary`. Fills of unknown order stand together, last.
+    frame of the same kind, one row per order
+        ``order_hash``, ``account_id``, ``market``, ``side``, ``fee_token``, ``first`` and ``last`` (times of
+        its fills), ``fills`` (more than one for an order filled in parts), ``amm_fills``, ``average_price``
+        (quote per base, truncated to 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1;
+        the rest has an unknown role), then the columns of `fees.summary`. Fills of unknown orders are
+        grouped together, last.
 
     Raises
     ------
     LabError
-        The frame is not one of trades.
+        The frame does not hold trades.
     AmountError
         An amount is not an exact decimal, or a sum does not fit.
 
@@ -159,60 +175,47 @@ def orders(trades: Any) -> Any:
     """
     keys = ["order_hash", "account_id", "market", "side"]
     table = aggregate(trades, [*keys, "fill_type", "role"], "fills.orders")
-    groups = Groups(table, [*keys, "fee_token"])
-    amounts = amounts_of(groups)
-    moment = pa.timestamp("ms", "UTC")
-    roles = {
-        name: pc.fill_null(pc.equal(table["role"], name), False).to_numpy() for name in ("maker", "taker")
+    groups = GroupBy(table, [*keys, "fee_token"])
+    sums, complete = summary_columns(groups), groups.complete()
+    columns = groups.key_columns() | {
+        "first": groups.min("first").cast(TIMESTAMP),
+        "last": groups.max("last").cast(TIMESTAMP),
+        "fills": sums["fills"],
+        "amm_fills": groups.sum("fills", _equal(table["fill_type"], "amm")).fill_null(0),
+        "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
     }
-    pool = pc.fill_null(pc.equal(table["fill_type"], "amm"), False).to_numpy()
-    columns: dict[str, Any] = {name: groups.key(name) for name in groups.keys}
-    columns |= {
-        name: groups.extreme(name, how).cast(moment) for name, how in [("first", "min"), ("last", "max")]
-    }
-    columns |= {"fills": amounts["fills"], "amm_fills": groups.sum("fills", pool).fill_null(0)}
-    clear = np.asarray(table["unknown"]) == 0
-    columns["average_price"] = _quotient(groups.sum("notional", clear), groups.sum("size", clear))
-    for name, mine in roles.items():
-        part = groups.sum("size", mine)
-        columns[f"{name}_share"] = ratio(pc.coalesce(part, pa.scalar(0, part.type)), amounts["volume"])
-    return answer(trades, columns | {name: amounts[name] for name in amounts if name not in columns})
-
-
-def _quotient(notional: pa.Array, volume: pa.Array) -> pa.Array:
-    pairs = zip(integers(notional), integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
-
-
-MOST = 1000
+    for role in ("maker", "taker"):
+        volume = groups.sum("size", _equal(table["role"], role))
+        columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
+    return result_frame(trades, columns | {name: sums[name] for name in sums if name not in columns})
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
-    """Split fills into equally many by size, and compare fill types within each part.
+    """Split fills into quantiles by size and compare fill types within each.
 
-    Size is the notional; sizes in different quote tokens are never compared. Fills of the same size stand in
-    the same part, so that parts may differ in number.
+    Size is the notional; sizes in different quote tokens are never compared. Fills of the same size fall in
+    the same quantile, so quantiles may differ in their number of fills.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     quantiles : int
-        Number of parts, 1 to 1,000.
+        Number of quantiles, 1 to 1,000.
     by : str or sequence of str, optional
-        Columns to group by; parts are made within each group and quote token.
+        Columns to group by; quantiles are computed within each group and quote token.
 
     Returns
     -------
-    frame of the same kind, one row a group
-        `by`, ``quote``, ``quantile`` (1 for the smallest; null where the size is not known), ``smallest``
-        and ``largest`` size of that part (quote units), ``fill_type``, ``fills``, ``share`` (of the fills
-        of that part, 0 to 1), ``notional``, ``notional_share`` (of that part) and ``median_bps``.
+    frame of the same kind, one row per group
+        `by`, ``quote``, ``quantile`` (1 for the smallest; null where the size is unknown), ``smallest`` and
+        ``largest`` size of that quantile (quote units), ``fill_type``, ``fills``, ``share`` (of the
+        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile) and ``median_bps``.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, `by` names no column, or `quantiles` is no such number.
+        The frame does not hold trades, `by` names a column it lacks, or `quantiles` is out of range.
     AmountError
         An amount is not an exact decimal.
 
@@ -227,46 +230,56 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     0         1       amm   0.02
     2         2       amm   0.26
     """
-    what = "fills.size_profile"
-    if type(quantiles) is not int or not 1 <= quantiles <= MOST:
-        raise LabError(f"{what}: quantiles={quantiles!r}. Give a whole number from 1 to {MOST}, such as 10.")
-    around = list(dict.fromkeys([*group_keys(by, what, "whole"), "quote"]))
-    needed = list(dict.fromkeys([*around, "fill_type", "notional", "fee_bps"]))
-    table = pa.concat_tables(list(convert.batches(trades, needed, what)))
-    table = table.append_column("whole", pa.array(Groups(table, around).ids))
-    table = table.sort_by([("whole", "ascending"), ("notional", "ascending")])
-    table = table.append_column("quantile", _parts(table, quantiles))
-    milli = np.floor(table["fee_bps"].to_numpy() * MILLI + 0.5)
-    table = table.append_column("milli_bps", pa.array(milli)).append_column(
-        "fills", pa.array(np.ones(len(table), np.int64))
-    )
-    part = Groups(table, [*around, "quantile"])
-    groups = Groups(table, [*part.keys, *([] if "fill_type" in around else ["fill_type"])])
-    whole = part.ids[groups.where]
-    fills, notional = groups.sum("fills"), groups.sum("notional")
-    columns: dict[str, Any] = {name: groups.key(name) for name in part.keys}
-    columns |= {
-        name: part.extreme("notional", how).take(pa.array(whole))
-        for name, how in [("smallest", "min"), ("largest", "max")]
+    caller = "fills.size_profile"
+    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
+    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
+    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps"]))
+    table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
+    table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
+    table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
+    table = table.append_column("quantile", _quantiles(table, quantiles))
+    milli_bps = np.floor(table["fee_bps"].to_numpy() * MILLI_BPS + 0.5)
+    table = table.append_column("milli_bps", pa.array(milli_bps))
+    table = table.append_column("fills", pa.array(np.ones(len(table), np.int64)))
+    parts = GroupBy(table, [*outer, "quantile"])
+    groups = GroupBy(table, [*parts.keys, "fill_type"])
+    part = parts.ids[groups.first_rows]
+    fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
+    columns = {name: keys[name] for name in parts.keys} | {
+        "smallest": parts.min("notional").take(pa.array(part)),
+        "largest": parts.max("notional").take(pa.array(part)),
+        "fill_type": keys["fill_type"],
+        "fills": fills,
+        "share": shares(fills, part),
+        "notional": notional,
+        "notional_share": ratio(notional.cast(SUM), parts.sum("notional").take(pa.array(part)).cast(SUM)),
+        "median_bps": groups.median_bps(),
     }
-    columns |= {"fill_type": groups.key("fill_type"), "fills": fills, "share": share_of(fills, whole)}
-    columns["notional"] = notional
-    columns["notional_share"] = ratio(
-        notional.cast(SUM), part.sum("notional").take(pa.array(whole)).cast(SUM)
-    )
-    return answer(trades, columns | {"median_bps": pa.array(groups.median_bps(), from_pandas=True)})
+    return result_frame(trades, columns)
 
 
-def _parts(table: pa.Table, quantiles: int) -> pa.Array:
-    """Number the parts of rows sorted by group and size; equal sizes get the number of their first."""
-    whole, size = table["whole"].to_numpy(), table["notional"].combine_chunks()
-    known = size.is_valid().to_numpy(zero_copy_only=False)
-    start = np.searchsorted(whole, whole, "left")
-    counts = np.bincount(whole[known], minlength=int(whole.max(initial=0)) + 1)
-    position = np.arange(len(whole)) - start
-    number = position * quantiles // np.maximum(counts[whole], 1) + 1
-    if len(whole) > 1:
-        same = pc.fill_null(pc.equal(size[1:], size[:-1]), False).to_numpy(zero_copy_only=False)
-        fresh = np.concatenate([[True], ~(same & (whole[1:] == whole[:-1]))])
-        number = number[np.maximum.accumulate(np.where(fresh, np.arange(len(whole)), 0))]
-    return pa.array(number, pa.int64(), mask=~known)
+def _price(notional: pa.Array, volume: pa.Array) -> pa.Array:
+    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
+    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
+
+
+def _equal(column: pa.ChunkedArray, value: str) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.equal(column, value), False))
+
+
+def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:
+    """Number the quantile of each row, sorted by group and size; equal sizes share that of the first."""
+    outer, size = table["outer"].to_numpy(), table["notional"].combine_chunks()
+    known = np.asarray(size.is_valid())
+    first = np.searchsorted(outer, outer, "left")
+    counts = np.bincount(outer[known], minlength=int(outer.max(initial=0)) + 1)
+    rows = np.arange(len(outer))
+    numbers = (rows - first) * quantiles // np.maximum(counts[outer], 1) + 1
+    if len(outer) > 1:
+        same_size = np.asarray(pc.fill_null(pc.equal(size[1:], size[:-1]), False))
+        starts = np.concatenate([[True], ~(same_size & (outer[1:] == outer[:-1]))])
+        numbers = numbers[np.maximum.accumulate(np.where(starts, rows, 0))]
+    return pa.array(numbers, pa.int64(), mask=~known)

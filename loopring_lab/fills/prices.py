@@ -1,22 +1,20 @@
-"""Prices of fills against a price known before them: the other fill type's, or a reference."""
+"""Prices of fills compared with the other fill type's, or with a reference price."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import as_array, from_integers, integers
-from loopring_lab.engines import adapters, convert
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import answer
-from loopring_lab.engines.asof import codes, latest, milliseconds, window
+from loopring_lab.amounts.scaling import as_array, from_integers, is_positive, to_integers
+from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import result_frame
+from loopring_lab.engines.asof import NAT, as_of, milliseconds, parse_tolerance
 from loopring_lab.errors import LabError
-
-__all__ = ["all_in_cost", "price_gap"]
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
@@ -31,25 +29,25 @@ def price_gap(
     Parameters
     ----------
     trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`; several accounts put together give more pairs.
+        From `Client.trades`; combining several accounts gives more pairs.
     tolerance : str or pandas.Timedelta, optional
-        How old the other fill may be; None for any age. A fill of the same millisecond counts as earlier.
+        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier.
     by : str or sequence of str, optional
-        Sum up by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
+        Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
 
     Returns
     -------
-    frame of the same kind, one row a fill of known type
+    frame of the same kind, one row per fill of known type
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``price``, ``other_price`` and
-        ``other_at`` (null where unmatched), ``gap_bps``, how much higher the price is than the other,
-        ``worse_bps``, the same as a cost to the account: it paid more, or received less. Float64 basis
-        points. With `by` a row for each group: ``fills``, ``unmatched``, ``median_gap_bps`` and
+        ``other_at`` (null where unmatched), ``gap_bps``, how much higher the price is than the other, and
+        ``worse_bps``, the same as a cost to the account, which paid more or received less. Float64 basis
+        points. With `by`, one row per group: ``fills``, ``unmatched``, ``median_gap_bps`` and
         ``median_worse_bps``.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, its engine does not hold it in memory, or `tolerance` is no time.
+        The frame does not hold trades, its engine does not hold it in memory, or `tolerance` is not valid.
     AmountError
         A price is not an exact decimal.
 
@@ -64,28 +62,28 @@ def price_gap(
     147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
-    what = "fills.price_gap"
-    names, within = None if by is None else group_keys(by, what), window(tolerance, what)
+    caller = "fills.price_gap"
+    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
-    fills = convert.to_pandas(trades, what, [*shown, *(names or [])])
+    fills = convert.to_pandas(trades, caller, [*shown, *(names or [])])
     fills = fills[fills["fill_type"].isin(FILL_TYPES)].reset_index(drop=True)
-    pool = (fills["fill_type"] == "amm").to_numpy()
-    moments, (keys,) = milliseconds(fills["created_at"]), codes((fills, ["market", "side"]))
-    price = integers(as_array(fills["price"]))
-    usable = np.where(_positive(price), keys, -1)
+    times, prices = milliseconds(fills["created_at"]), to_integers(as_array(fills["price"]))
+    rows = fills[["market", "side"]].assign(time=np.where(is_positive(prices), times, NAT))
     other = np.full(len(fills), -1, np.int64)
-    for mine, theirs in ((pool, ~pool), (~pool, pool)):
-        there = np.flatnonzero(theirs)
-        place = latest(moments[mine], usable[mine], moments[there], usable[there], within=within)
-        other[mine] = np.where(place < 0, -1, there[place] if len(there) else -1)
-    gap = _relative(price, _taken(price, other))
-    worse = gap * _sign(fills["side"]) + 0.0
+    for fill_type in FILL_TYPES:
+        own = (fills["fill_type"] == fill_type).to_numpy()
+        others = np.flatnonzero(~own)
+        other[own] = np.append(others, -1)[as_of(rows[own], rows[~own], tolerance=limit)]
+    gap = _gap_bps(prices, _take(prices, other))
+    worse = gap * _cost_sign(fills["side"]) + 0.0
     if names is not None:
-        keyed = list(dict.fromkeys([*names, "fill_type"]))
-        return _grouped(trades, fills, keyed, "unmatched", {"gap_bps": gap, "worse_bps": worse})
-    found = {"other_price": from_integers(_taken(price, other), adapters.WIDE)}
-    found["other_at"] = pa.array(_taken(moments, other).tolist(), pa.timestamp("ms", "UTC"))
-    return _rows(trades, fills[shown], found | {"gap_bps": gap, "worse_bps": worse})
+        keys = list(dict.fromkeys([*names, "fill_type"]))
+        return _medians(trades, fills, keys, "unmatched", {"gap_bps": gap, "worse_bps": worse})
+    columns = {
+        "other_price": from_integers(_take(prices, other), DECIMAL_256),
+        "other_at": pa.array(_take(times, other).tolist(), TIMESTAMP),
+    }
+    return _rows(trades, fills[shown], columns | _float_columns({"gap_bps": gap, "worse_bps": worse}))
 
 
 def all_in_cost(
@@ -94,37 +92,37 @@ def all_in_cost(
     tolerance: str | pd.Timedelta | None = "1h",
     by: str | Sequence[str] | None = None,
 ) -> Any:
-    """Add up what a fill cost: its fee, and how much worse its price was than a reference.
+    """Compute the all-in cost of fills: the fee plus the difference from a reference price.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow or Polars
         From `Client.trades`.
     reference : 'next', 'last', or frame of pandas, pyarrow or Polars
-        ``'next'``: the first trade in the market after the fill's order is done, which is what the position
-        turned out to be worth (a markout). ``'last'``: the last trade before the order's first fill, its
-        arrival price; where trades are rare this is stale, and makes those look dear who trade because
-        prices have moved, such as at a pool. Both take trades of either type and side, never of the same
-        moment. A frame: prices with ``created_at``, ``market`` and ``price``, of which the last at or before
-        the fill counts.
+        ``'next'``: the first trade in the market after the fill's order completes, which shows what the
+        position turned out to be worth (a markout). ``'last'``: the last trade before the order's first
+        fill, its arrival price; where trades are rare this is stale, and makes fills that react to price
+        moves, such as those at a pool, look more expensive. Both use trades of either type and side, never
+        at the same time. A frame: prices with ``created_at``, ``market`` and ``price``; the last one at or
+        before the fill is used.
     tolerance : str or pandas.Timedelta, optional
-        How far off in time the reference may be; None for any distance.
+        Maximum distance in time of the reference; None for any distance.
     by : str or sequence of str, optional
-        Sum up by these columns; ``[]`` for all fills together.
+        Aggregate by these columns; ``[]`` for all fills together.
 
     Returns
     -------
-    frame of the same kind, one row a fill
+    frame of the same kind, one row per fill
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``quote``, ``notional``,
         ``price``, ``reference_price``, ``price_bps`` (positive: worse for the account), ``fee_bps`` and
-        ``all_in_bps``, their sum; float64 basis points, null without a reference. With `by` a row for each
+        ``all_in_bps``, their sum; float64 basis points, null without a reference. With `by`, one row per
         group: ``fills``, ``unpriced`` and the medians ``median_price_bps``, ``median_fee_bps`` and
         ``median_all_in_bps`` of the fills that have them.
 
     Raises
     ------
     LabError
-        The frame is not one of trades, its engine does not hold it in memory, or an argument is not usable.
+        The frame does not hold trades, its engine does not hold it in memory, or an argument is not valid.
     AmountError
         A price is not an exact decimal.
 
@@ -139,76 +137,88 @@ def all_in_cost(
     0       amm             8.0           7.380183
     1       dex            20.0          26.620762
     """
-    what = "fills.all_in_cost"
-    names, within = None if by is None else group_keys(by, what), window(tolerance, what)
+    caller = "fills.all_in_cost"
+    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in REFERENCES:
         raise LabError(
-            f"{what}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
+            f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
-    own = isinstance(reference, str)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    fills = convert.to_pandas(trades, what, [*shown, "fee_bps", "order_hash", *(names or [])])
-    known = fills if own else convert.to_pandas(reference, what, ["created_at", "market", "price"])
-    here, there = codes((fills, ["market"]), (known, ["market"]))
-    price, prices = (integers(as_array(frame["price"])) for frame in (fills, known))
-    there = np.where(_positive(prices), there, -1)
-    at, moments = milliseconds(fills["created_at"]), milliseconds(known["created_at"])
-    ahead = -1 if own and reference == "next" else 1  # time turned round finds the next one
-    at = _end_of_order(fills["order_hash"], ahead * at) if own else at
-    place = latest(at, here, ahead * moments, there, strictly=own, within=within)
-    against = _taken(prices, place)
-    cost = _relative(price, against) * _sign(fills["side"]) + 0.0
+    fills = convert.to_pandas(trades, caller, [*shown, "fee_bps", "order_hash", *(names or [])])
+    prices = to_integers(as_array(fills["price"]))
+    references = _reference_prices(fills, prices, reference, limit, caller)
+    cost = _gap_bps(prices, references) * _cost_sign(fills["side"]) + 0.0
     fee = fills["fee_bps"].to_numpy(np.float64)
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
-        return _grouped(trades, fills, names, "unpriced", rates)
-    return _rows(trades, fills[shown], {"reference_price": from_integers(against, adapters.WIDE)} | rates)
+        return _medians(trades, fills, names, "unpriced", rates)
+    column = {"reference_price": from_integers(references, DECIMAL_256)}
+    return _rows(trades, fills[shown], column | _float_columns(rates))
 
 
-def _end_of_order(order: pd.Series, moments: np.ndarray) -> np.ndarray:
-    """Give the earliest moment of each fill's order; its own where the order is not known."""
-    own = pd.Series(moments)
-    first = own.groupby(order.to_numpy(object)).transform("min")
-    return first.where(order.notna().to_numpy(), own).to_numpy(np.int64)
+def _reference_prices(
+    fills: pd.DataFrame, prices: np.ndarray, reference: Any, limit: int | None, caller: str
+) -> np.ndarray:
+    """Return the reference price of each fill as an unscaled integer; None where there is none."""
+    rows = fills[["market"]].assign(time=milliseconds(fills["created_at"]))
+    if not isinstance(reference, str):
+        frame = convert.to_pandas(reference, caller, ["created_at", "market", "price"])
+        known_prices = to_integers(as_array(frame["price"]))
+        known = frame[["market"]].assign(time=milliseconds(frame["created_at"]))
+        known["time"] = known["time"].where(is_positive(known_prices), NAT)
+        return _take(known_prices, as_of(rows, known, tolerance=limit))
+    known = rows.assign(time=rows["time"].where(is_positive(prices), NAT))
+    if reference == "next":
+        rows["time"] = _over_order(fills["order_hash"], rows["time"], "max")
+        return _take(prices, as_of(rows, known, direction="forward", same_time=False, tolerance=limit))
+    rows["time"] = _over_order(fills["order_hash"], rows["time"], "min")
+    return _take(prices, as_of(rows, known, same_time=False, tolerance=limit))
 
 
-def _positive(numbers: np.ndarray) -> np.ndarray:
-    return np.array([number is not None and number > 0 for number in numbers], bool)
+def _over_order(orders: pd.Series, times: pd.Series, how: Literal["min", "max"]) -> pd.Series:
+    """Return the first or last time of each fill's order; the fill's own where its order is unknown."""
+    known = times.where(times != NAT)
+    edges = known.groupby(orders.to_numpy(object)).transform(how, skipna=False)
+    return edges.where(orders.notna(), known).fillna(NAT).astype(np.int64)
 
 
-def _taken(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Take values at places; None where the place is -1."""
-    found = np.full(len(place), None, object)
-    found[place >= 0] = values[place[place >= 0]]
-    return found
+def _take(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Take values at positions; None where the position is -1."""
+    taken = np.full(len(positions), None, object)
+    taken[positions >= 0] = values[positions[positions >= 0]]
+    return taken
 
 
-def _relative(price: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Give how much higher prices are, in basis points, each the nearest float64; NaN where not known."""
-    pairs = zip(price, other, strict=True)
+def _gap_bps(prices: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return how much higher prices are in basis points, correctly rounded; NaN where one is unknown."""
+    pairs = zip(prices, others, strict=True)
     return np.array([np.nan if a is None or not b else (a - b) * BPS / b for a, b in pairs], np.float64)
 
 
-def _sign(side: pd.Series) -> np.ndarray:
+def _cost_sign(side: pd.Series) -> np.ndarray:
+    """Return 1 where a higher price costs the account more, -1 where it earns more."""
     return np.select([side == "BUY", side == "SELL"], [1.0, -1.0], np.nan)
 
 
-def _rows(trades: Any, shown: pd.DataFrame, found: dict[str, Any]) -> Any:
-    table = convert.plain(pa.Table.from_pandas(shown, preserve_index=False))
-    columns = {name: table[name] for name in table.column_names}
-    floats = {n: pa.array(v, from_pandas=True) if isinstance(v, np.ndarray) else v for n, v in found.items()}
-    return answer(trades, columns | floats)
+def _float_columns(rates: dict[str, np.ndarray]) -> dict[str, pa.Array]:
+    return {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
 
 
-def _grouped(
+def _rows(trades: Any, fills: pd.DataFrame, added: dict[str, pa.Array]) -> Any:
+    table = convert.normalize(pa.Table.from_pandas(fills, preserve_index=False))
+    return result_frame(trades, {name: table[name] for name in table.column_names} | added)
+
+
+def _medians(
     trades: Any, fills: pd.DataFrame, keys: list[str], missing: str, rates: dict[str, np.ndarray]
 ) -> Any:
-    """Count fills and those without the first rate, and take the rates' medians, in each group."""
-    first = next(iter(rates))
+    """Count the fills of each group, and those without the first rate, and take the rates' medians."""
     frame = fills[keys].astype(object).assign(**rates)
-    grouped = frame.groupby(keys, dropna=False, sort=True) if keys else frame.groupby(np.zeros(len(frame)))
-    found = grouped[list(rates)].median().add_prefix("median_") + 0.0
-    counts = pd.DataFrame({"fills": grouped.size(), missing: grouped.size() - grouped[first].count()})
-    whole = pd.concat([counts, found], axis=1).reset_index(drop=not keys)
-    table = pa.Table.from_pandas(whole, preserve_index=False)
-    return answer(trades, {name: table[name] for name in table.column_names})
+    groups = frame.groupby(keys or np.zeros(len(frame)), dropna=False, sort=True)
+    sizes = groups.size()
+    counts = pd.DataFrame({"fills": sizes, missing: sizes - groups[next(iter(rates))].count()})
+    medians = groups[list(rates)].median().add_prefix("median_") + 0.0
+    table = pa.Table.from_pandas(
+        pd.concat([counts, medians], axis=1).reset_index(drop=not keys), preserve_index=False
+    )
+    return result_frame(trades, {name: table[name] for name in table.column_names})

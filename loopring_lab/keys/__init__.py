@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 SEED, DATA, SUBMIT = "key seed", "typed data", "submit"
 _TO_DO = {
     SEED: "Sign key_seed_message() with personal_sign, and attach(signature).",

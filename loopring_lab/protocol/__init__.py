@@ -49,6 +49,11 @@ __all__ = [
     "x_api_sig",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _FIRST_NFT_SLOT = 1 << 15
 _TYPES = {
     "EIP712Domain": "string name,string version,uint256 chainId,address verifyingContract",

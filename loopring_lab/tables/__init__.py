@@ -29,6 +29,10 @@ GROUP_PAGES = 800
 Group = TypeVar("Group")
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def trades(
     pages: wire.Page | Iterable[wire.Page],
     tokens: pd.DataFrame,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import decimal
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.tables import wire
 
 IDENTITY = ["trade_id", "side", "order_hash"]
@@ -63,7 +63,7 @@ def _integers(column: pa.Array) -> pa.Array:
 
 
 def _integer(text: str | None) -> int | None:
-    number = None if text is None else decimal(text)
+    number = None if text is None else parse_decimal(text)
     if number is None or number.adjusted() > 18 or abs(number) > MAX_INT64:
         return None
     return int(number)

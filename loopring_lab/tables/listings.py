@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
-from loopring_lab.amounts.scaling import decimal
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
 
@@ -241,7 +241,7 @@ def _sides(names: list[str], ids: list[int], place: int, tokens: pd.DataFrame | 
 
 
 def _integer(value: Any, where: str) -> int | None:
-    number = None if value is None or isinstance(value, bool) else decimal(str(value))
+    number = None if value is None or isinstance(value, bool) else parse_decimal(str(value))
     if value is not None and (number is None or number != int(number)):
         raise UnexpectedAnswer(where, expected="a whole number", got=short(value), hint=_HINT)
     return None if number is None else int(number)

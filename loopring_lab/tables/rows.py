@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, decimal, range_of, reduce_scale, scale
+from loopring_lab.amounts.scaling import WHOLE, parse_decimal, range_of, reduce_scale, scale
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.tables.identity import MAX_INT64, SIDES
 from loopring_lab.tables.listings import MarketLookup
@@ -146,7 +146,7 @@ class _Typing:
         )
 
     def integer(self, name: str, row: int, text: str | None) -> int | None:
-        number = None if text is None else decimal(text)
+        number = None if text is None else parse_decimal(text)
         if text is None or (number is not None and number == int(number) and abs(number) <= MAX_INT64):
             return None if number is None else int(number)
         if name in _INTEGERS:
@@ -181,7 +181,7 @@ class _Typing:
     def plain(self, name: str, row: int, text: str | None) -> str | None:
         if text is None:
             return None
-        number = decimal(text)
+        number = parse_decimal(text)
         if number is None or (number.adjusted() < 76 and number != int(number)):
             expected = "a whole number of smallest units"
             raise UnexpectedAnswer(self.where(row, name), expected=expected, got=repr(text), hint=_HINT)
@@ -199,7 +199,7 @@ class _Typing:
         except pa.ArrowInvalid:
             row = next(row for row, text in enumerate(column.to_pylist()) if not _fits(text))
         text, where = column[row].as_py(), self.where(row, "price")
-        if decimal(text) is None:
+        if parse_decimal(text) is None:
             raise UnexpectedAnswer(where, expected="a decimal number", got=repr(text), hint=_HINT)
         raise AmountError(f"{where}: price {text} does not fit {_TYPE}, and is not rounded. {_HINT}")
 
@@ -214,7 +214,7 @@ class _Typing:
             raise AmountError(
                 f"{where}: size times price, {exact[row]}, does not fit {range_of(_TYPE)}. {_HINT}"
             )
-        return reduce_scale(exact, _TYPE, cut=True)
+        return reduce_scale(exact, _TYPE, truncate=True)
 
     def fee_codes(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
         if rule == "row":

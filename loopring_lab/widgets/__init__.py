@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["FeeExplorer", "FillExplorer", "Finding", "KeyUpdateWizard", "MarketExplorer", "check_amount"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Displayed:
     """Mixin of a state that a notebook shows as a widget."""
 

@@ -9,7 +9,7 @@ import pandas as pd
 from traitlets import Int
 
 from loopring_lab.amounts.display import Shown, format_amount, show
-from loopring_lab.amounts.scaling import decimal
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.widgets.background import Report, Working
@@ -99,7 +99,7 @@ def _row(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _amount(amount: object) -> Decimal:
-    units = decimal(amount.strip()) if isinstance(amount, str) else None
+    units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
     if units is None or units.is_signed() or abs(units.adjusted()) > MOST_DIGITS:
         raise AmountError(f"amount={amount!r} is no amount. Give units of the token, such as '1250.5'.")
     return units

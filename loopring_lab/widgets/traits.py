@@ -91,7 +91,7 @@ def period(name: str, value: Any) -> str | None:
     """Take the length of a period."""
     if value is None or value == "":
         return None
-    Period.of(value)
+    Period.parse(value)
     return str(value)
 
 
