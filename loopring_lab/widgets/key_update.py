@@ -14,15 +14,15 @@ from traitlets import Int, Unicode
 from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
-from loopring_lab.keys.request import seconds_until
-from loopring_lab.keys.signers import sign_data, sign_text
-from loopring_lab.models import STATES, Account
+from loopring_lab.keys.request import parse_valid_until
+from loopring_lab.keys.signers import sign_text, sign_typed_data
+from loopring_lab.models import UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.widgets.background import Report, Working
 from loopring_lab.widgets.traits import Choice, account_number, named, one_of, text
 
-ENDS = STATES[2:]
+ENDS = UPDATE_STATES[2:]
 PAUSE, LONGEST = 0.05, 0.5
 CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
@@ -48,7 +48,7 @@ class Held:
 
 def lifetime(name: str, value: Any) -> str:
     """Take how long an update may be processed."""
-    seconds_until(str(value).strip())
+    parse_valid_until(str(value).strip())
     return str(value).strip()
 
 
@@ -70,7 +70,7 @@ def ended(receipt: Receipt, report: Report) -> Account:
     """Follow an update to its end."""
     pause = PAUSE
     while receipt.poll() not in ENDS:
-        report(STATES.index(receipt.status), len(ENDS))
+        report(UPDATE_STATES.index(receipt.status), len(ENDS))
         time.sleep(pause)
         pause = min(LONGEST, pause * 1.5)
     return receipt.wait(progress=False)
@@ -370,7 +370,7 @@ class Update(Working):
             signature = (
                 sign_text(signer, update.key_seed_message())
                 if seed
-                else sign_data(signer, update.typed_data())
+                else sign_typed_data(signer, update.typed_data())
             )
             return update.attach(signature), signer
 

@@ -9,7 +9,7 @@ import ipywidgets as w  # type: ignore[import-untyped]
 
 from loopring_lab.amounts.display import Shown
 from loopring_lab.errors import LabError
-from loopring_lab.models import STATES
+from loopring_lab.models import UPDATE_STATES
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.widgets.explorers import Explorer
 from loopring_lab.widgets.key_update import STEPS, Update
@@ -276,8 +276,12 @@ class WizardView(Panel):
 
     def _at_follow(self) -> list[Any]:
         receipt = self.state.receipt
-        status = receipt.status if receipt else STATES[0]
-        states = _list(STATES[:2] + (STATES[3:] if status == STATES[3] else STATES[2:3]), status, "States")
+        status = receipt.status if receipt else UPDATE_STATES[0]
+        states = _list(
+            UPDATE_STATES[:2] + (UPDATE_STATES[3:] if status == UPDATE_STATES[3] else UPDATE_STATES[2:3]),
+            status,
+            "States",
+        )
         end = f"<p>{DONE}</p>{self._facts()}" if self.state.held.finished else ""
         return [states + end]
 
