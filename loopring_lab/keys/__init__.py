@@ -179,13 +179,7 @@ class KeyUpdate:
 
     @property
     def l2_key(self) -> L2Key:
-        """The new key, its secret hidden.
-
-        Raises
-        ------
-        KeyUpdateError
-            The key seed is not signed yet.
-        """
+        """The new key, its secret hidden; a KeyUpdateError before the key seed is signed."""
         if self._key is None:
             raise KeyUpdateError(
                 f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}"
