@@ -24,117 +24,63 @@ from loopring_lab.errors import IncompleteHistory, LabError
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
 
-
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
+ARCHIVE_COMMANDS = ("sync", "report", "import")
+API_KEY_VARIABLE = "LOOPRING_API_KEY"
+DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
+_TIME_COLUMNS = ("first", "last", "synced_at")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line."""
-    ours, extra = split_words(sys.argv[1:] if words is None else words)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line, and return its exit code."""
+    own, jupyter = split_arguments(sys.argv[1:] if argv is None else argv)
     parser = build_parser()
-    arguments = parser.parse_args(ours)
-    if extra and arguments.command != "lab":
-        parser.error("words after -- go to JupyterLab, so only lab takes them")
+    arguments = parser.parse_args(own)
+    if jupyter and arguments.command != "lab":
+        parser.error("arguments after -- go to JupyterLab, so only the lab command takes them")
     try:
         if arguments.command == "lab":
-            return open_lab(arguments.folder, extra, browser=arguments.browser)
+            return open_lab(arguments.folder, jupyter, browser=arguments.browser)
         if arguments.command == "new":
-            return new(arguments)
-        if arguments.command in NAMES:
-            return run(arguments)
+            return new_notebook(arguments)
+        if arguments.command in ARCHIVE_COMMANDS:
+            return run_archive_command(arguments)
         return serve(build_relayer(arguments), show_key=arguments.show_key)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
-        return 2
+        return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words at the first ``--``: ours before it, JupyterLab's after it."""
-    place = list(words).index("--") if "--" in words else len(words)
-    return list(words[:place]), list(words[place + 1 :])
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split arguments at the first ``--``: ours before it, JupyterLab's after it."""
+    position = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:position]), list(argv[position + 1 :])
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Build the parser of all commands."""
     parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
-    parser.add_argument(
-        "--version", action="version", version=f"loopring-lab {metadata.version('loopring-lab')}"
-    )
+    version = f"loopring-lab {metadata.version('loopring-lab')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    lab = commands.add_parser(
-        "lab",
-        help="open the notebooks in JupyterLab",
-        description="Open the notebooks in JupyterLab. Words after -- are passed on to JupyterLab.",
-    )
-    lab.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        help="working folder; notebooks are copied into it, files there are kept (default: the source tree's "
-        f"own notebooks, or {DEFAULT_FOLDER} where the package is installed)",
-    )
-    lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
-    _add_new(commands.add_parser("new", help="copy a notebook as a template, or list the templates"))
-    _add_serve(commands.add_parser("serve", help="run the embedded relayer until Ctrl-C"))
-    add_commands(commands)
+    _add_lab(commands)
+    _add_new(commands)
+    _add_serve(commands)
+    _add_sync(commands)
+    _add_report_and_import(commands)
     return parser
-
-
-def _add_new(new: argparse.ArgumentParser) -> None:
-    new.description = (
-        "Copy a notebook without outputs, its parameters filled in. Without words: list the templates."
-    )
-    new.add_argument("template", nargs="?", help="such as fee-analysis")
-    new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
-    new.add_argument(
-        "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
-    )
-    new.add_argument("--recording", metavar="FOLDER", help="saved responses")
-    new.add_argument("--base-url", metavar="URL", help="a live relayer")
-    new.add_argument(
-        "--set",
-        dest="parameters",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other parameter of the template, such as every=1w (may be repeated)",
-    )
-    new.add_argument("--force", action="store_true", help="write over a file that is there")
-
-
-def _add_serve(serve: argparse.ArgumentParser) -> None:
-    serve.description = "Run the embedded relayer until Ctrl-C. It listens on this machine only."
-    serve.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
-    world = serve.add_mutually_exclusive_group()
-    world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
-    world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved answers instead")
-    serve.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the relayer, such as order=oldest (may be repeated)",
-    )
-    serve.add_argument(
-        "--store",
-        type=Path,
-        metavar="FILE",
-        help="keep accounts and key updates in this file (default: memory)",
-    )
-    serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
 
 
 def open_lab(
     folder: Path | None,
-    extra: Sequence[str] = (),
+    jupyter: Sequence[str] = (),
     *,
     browser: bool = True,
     launch: Callable[[list[str]], object] | None = None,
 ) -> int:
-    """Open the notebooks in JupyterLab, and return when it ends."""
+    """Open the notebooks in JupyterLab, and return when it exits."""
     launch = _launcher() if launch is None else launch
     bundled, in_source_tree = templates.find_notebooks()
     if folder is None and in_source_tree:
@@ -143,51 +89,38 @@ def open_lab(
         folder = folder or DEFAULT_FOLDER
         kept = templates.copy_notebooks(bundled, folder)
         print(f"notebooks are in {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
-    root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    options = [] if browser else ["--no-browser"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.append("--allow-root")
     first = min(folder.glob("*.ipynb"), default=folder)
-    launch([str(first), *([] if browser else ["--no-browser"]), *root, *extra])
-    return 0
+    launch([str(first), *options, *jupyter])
+    return DONE
 
 
-def new(arguments: argparse.Namespace) -> int:
-    """Copy a template, or list them all."""
+def new_notebook(arguments: argparse.Namespace) -> int:
+    """Copy a template, or list the templates."""
     if arguments.template is None:
         for template in templates.templates():
             print(f"{template.name:22} {template.title}\n{'':22} {', '.join(template.parameters)}")
-        return 0
-    values = dict(map(_named_value, arguments.parameters))
-    values |= templates.accounts_for(arguments.template, arguments.account)
-    given = {"recording": arguments.recording, "base_url": arguments.base_url}
-    values |= {name: value for name, value in given.items() if value is not None}
+        return DONE
+    values = dict(map(_parse_setting, arguments.parameters))
+    values |= templates.account_parameters(arguments.template, arguments.account)
+    sources = {"recording": arguments.recording, "base_url": arguments.base_url}
+    values |= {name: value for name, value in sources.items() if value is not None}
     if not {"account_id", "accounts"} & set(values):
-        found = templates.accounts_in(arguments.template, values.get("recording"))
+        found = templates.accounts_of_recording(arguments.template, values.get("recording"))
         for name, value in found.items():
             print(f"{name} = {value}, chosen from {values['recording']}")
         values |= found
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)
     jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")
-    print(f"{target} is written. Open it with: {jupyter} lab {target}")
-    return 0
-
-
-def _named_value(word: str) -> tuple[str, Any]:
-    name, sign, text = word.partition("=")
-    if not sign:
-        raise LabError(f"--set {word}: give a name and a value, such as --set every=1w.")
-    return name, templates.value_of(text)
-
-
-def _launcher() -> Callable[[list[str]], object]:
-    if util.find_spec("jupyterlab") is None:
-        raise LabError("JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'")
-    from jupyterlab.labapp import LabApp
-
-    return LabApp.launch_instance  # type: ignore[no-any-return]
+    print(f"Wrote {target}. Open it with: {jupyter} lab {target}")
+    return DONE
 
 
 def build_relayer(arguments: argparse.Namespace) -> Relayer:
-    """Make the relayer that the words of ``serve`` describe; it is not started."""
+    """Build the relayer that the arguments of ``serve`` describe, without starting it."""
     from loopring_lab.relayer import Relayer, Settings, World
 
     settings, folder = Settings.from_text(arguments.settings), arguments.recording
@@ -198,143 +131,210 @@ def build_relayer(arguments: argparse.Namespace) -> Relayer:
 
 
 def serve(relayer: Relayer, *, show_key: bool = False) -> int:
-    """Run a relayer until Ctrl-C, telling on stdout how to reach it."""
+    """Run a relayer until Ctrl-C, after printing how to reach it."""
     with relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
-    return 0
+    return DONE
 
 
 def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
-    """Say where a running relayer is and how to ask it."""
+    """Describe where a running relayer is and how to query it."""
     api = f"{relayer.base_url}/api/v3"
     key = relayer.api_key if show_key else "not shown; trades need it: start with --show-key to see it"
     return "\n".join(
         [
-            f"address   {relayer.base_url}  (its API described: {relayer.base_url}/docs)",
+            f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
             f"source    {relayer.source}",
             f"API key   {key}",
             f"try       curl '{api}/exchange/tokens'",
             f"          curl -H 'X-API-KEY: ...' '{api}/user/trades?accountId={relayer.accounts[0]}&limit=2'",
             f"notebooks lab.connect('{relayer.base_url}', api_key=...)",
-            "Ctrl-C ends it.",
+            "Press Ctrl-C to stop.",
         ]
     )
 
 
-NAMES = ("sync", "report", "import")
-KEY = "LOOPRING_API_KEY"
-DONE, INCOMPLETE, STOPPED = 0, 1, 130
+def run_archive_command(arguments: argparse.Namespace) -> int:
+    """Run ``sync``, ``report`` or ``import``, and print the archive's report."""
+    archive = Archive(arguments.path)
+    try:
+        if arguments.command == "sync":
+            return _sync(archive, arguments)
+        if arguments.command == "import":
+            archive.import_pages(arguments.files, arguments.account, arguments.fill_type)
+    except KeyboardInterrupt:
+        command = " ".join(map(shlex.quote, _resume_command(arguments)))
+        print(
+            f"\nStopped; trades read so far are safe. Resume with: loopring-lab {command}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return _print_report(archive.report())
 
 
-def add_commands(commands: Any) -> None:
-    """Describe the commands."""
-    sync = commands.add_parser("sync", help="fetch into an archive what it lacks")
-    sync.description = (
-        "Fetch into an archive what it lacks. After any stop, the same words go on from there. The API key "
-        f"is read from {KEY}, or asked for on a terminal."
-    )
-    sync.add_argument("path", type=Path, help="folder of the archive; made if need be")
-    sync.add_argument(
-        "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
-    )
-    sync.add_argument(
-        "--accounts-file", type=Path, metavar="FILE", help="account ids, one a line; # begins a note"
-    )
-    sync.add_argument("--since", metavar="TIME", help="trades from then on, such as 2022-03-31 (UTC)")
-    source = sync.add_mutually_exclusive_group()
-    source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
-    source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved answers")
-    report = commands.add_parser("report", help="say what an archive holds, and what is missing")
-    report.add_argument("path", type=Path, help="folder of the archive")
-    imports = commands.add_parser("import", help="add saved answers to an archive, without a relayer")
-    imports.add_argument("path", type=Path, help="folder of the archive; made if need be")
-    imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved answers")
-    imports.add_argument("--account", type=account_id, help="whose trades, where files and rows do not say")
-    imports.add_argument(
-        "--fill-type", choices=("amm", "dex"), help="what was asked for, where names do not say"
-    )
+def format_report(report: pd.DataFrame) -> str:
+    """Format an archive's report for a terminal."""
+    times = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIME_COLUMNS}
+    frame = report.assign(**times).astype(object).fillna("?")
+    table = frame.to_string(index=False) if len(frame) else "nothing yet"
+    total = f"{report['rows'].sum():,} trades"
+    lacking = report.loc[~report["complete"]]
+    if lacking.empty:
+        return f"{table}\n{total}, complete per the source's count"
+    missing, unfinished = int(lacking["missing"].fillna(0).sum()), int(lacking["missing"].isna().sum())
+    note = f"; {unfinished} histories have not been read completely yet" if unfinished else ""
+    return f"{table}\n{total}, {missing:,} missing{note}. Run sync to download them."
 
 
 def account_id(text: str) -> int:
-    """Read an account id of the command line."""
+    """Parse an account id of the command line."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an account's number; repeat --account for several")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an account id; repeat --account for several")
     return int(text)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do what the words of a command say."""
-    opened = Archive(arguments.path)
-    try:
-        if arguments.command == "sync":
-            return _sync(opened, arguments)
-        if arguments.command == "import":
-            opened.import_pages(arguments.files, arguments.account, arguments.fill_type)
-    except KeyboardInterrupt:
-        words = " ".join(map(shlex.quote, _again(arguments)))
-        print(f"\nStopped; what was read is safe. Go on with: loopring-lab {words}", file=sys.stderr)
-        return STOPPED
-    return _report(opened.report())
-
-
-def shown(report: pd.DataFrame) -> str:
-    """Write a report for a terminal."""
-    frame = report.assign(**{name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIMES})
-    table = frame.astype(object).fillna("?").to_string(index=False) if len(frame) else "nothing yet"
-    lacking = report.loc[~report["complete"]]
-    if lacking.empty:
-        return f"{table}\n{report['rows'].sum():,} trades, nothing is missing of what their source counts"
-    missing, uncounted = int(lacking["missing"].fillna(0).sum()), int(lacking["missing"].isna().sum())
-    unknown = f"; {uncounted} histories were not read to their end yet" if uncounted else ""
-    return (
-        f"{table}\n{report['rows'].sum():,} trades, {missing:,} are missing{unknown}. Run sync to fetch them."
+def _add_lab(commands: Any) -> None:
+    lab = commands.add_parser("lab", help="open the notebooks in JupyterLab")
+    lab.description = "Open the notebooks in JupyterLab. Arguments after -- are passed on to JupyterLab."
+    lab.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        help="working folder; notebooks are copied into it, existing files are kept (default: the notebooks "
+        f"of the source tree, or {DEFAULT_FOLDER} if the package is installed)",
     )
+    lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
 
 
-_TIMES = ("first", "last", "synced_at")
+def _add_new(commands: Any) -> None:
+    new = commands.add_parser("new", help="copy a notebook as a template, or list the templates")
+    new.description = (
+        "Copy a notebook without outputs and fill in its parameters. Without arguments, list the templates."
+    )
+    new.add_argument("template", nargs="?", help="such as fee-analysis")
+    new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
+    _add_account(new, action="append", default=[], help="account id (may be repeated)")
+    new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
+    new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
+    new.add_argument(
+        "--set",
+        dest="parameters",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other parameter of the template, such as every=1w (may be repeated)",
+    )
+    new.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
-def _sync(opened: Archive, arguments: argparse.Namespace) -> int:
-    accounts = arguments.account + _listed(arguments.accounts_file)
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="run the embedded relayer until Ctrl-C")
+    serve.description = "Run the embedded relayer until Ctrl-C. It listens on this machine only."
+    serve.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
+    world = serve.add_mutually_exclusive_group()
+    world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
+    world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved responses instead")
+    serve.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the relayer, such as order=oldest (may be repeated)",
+    )
+    store_help = "keep accounts and key updates in this file (default: in memory)"
+    serve.add_argument("--store", type=Path, metavar="FILE", help=store_help)
+    serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
+
+
+def _add_sync(commands: Any) -> None:
+    sync = commands.add_parser("sync", help="download missing trades into an archive")
+    sync.description = (
+        "Download missing trades into an archive. Rerun to resume after an interruption. The API key is read "
+        f"from {API_KEY_VARIABLE}, or asked for on a terminal."
+    )
+    sync.add_argument("path", type=Path, help="folder of the archive; created if missing")
+    _add_account(sync, action="append", default=[], help="account id (may be repeated)")
+    sync.add_argument(
+        "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
+    )
+    sync.add_argument("--since", metavar="TIME", help="only trades since then, such as 2022-03-31 (UTC)")
+    source = sync.add_mutually_exclusive_group()
+    source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
+    source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved responses")
+
+
+def _add_report_and_import(commands: Any) -> None:
+    report = commands.add_parser("report", help="show what an archive holds, and what is missing")
+    report.add_argument("path", type=Path, help="folder of the archive")
+    imports = commands.add_parser("import", help="add saved responses to an archive, without a relayer")
+    imports.add_argument("path", type=Path, help="folder of the archive; created if missing")
+    imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved responses")
+    _add_account(imports, help="account of the trades, if neither file names nor rows say it")
+    fill_type_help = "fill type of the trades, if file names do not say it"
+    imports.add_argument("--fill-type", choices=("amm", "dex"), help=fill_type_help)
+
+
+def _add_account(parser: argparse.ArgumentParser, **options: Any) -> None:
+    parser.add_argument("--account", type=account_id, **options)
+
+
+def _parse_setting(argument: str) -> tuple[str, Any]:
+    name, sign, text = argument.partition("=")
+    if not sign:
+        raise LabError(f"--set {argument}: give a name and a value, such as --set every=1w.")
+    return name, templates.parse_value(text)
+
+
+def _launcher() -> Callable[[list[str]], object]:
+    if util.find_spec("jupyterlab") is None:
+        raise LabError("JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'")
+    from jupyterlab.labapp import LabApp
+
+    return LabApp.launch_instance  # type: ignore[no-any-return]
+
+
+def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
+    accounts = arguments.account + _read_accounts(arguments.accounts_file)
     if not accounts:
-        raise LabError("no account to ask for. Give --account NUMBER, again for each, or --accounts-file.")
-    client = _client(arguments)
+        raise LabError("no accounts given. Use --account ID, once per account, or --accounts-file.")
+    client = _connect(arguments)
     try:
-        return _report(opened.sync(client, accounts=accounts, since=arguments.since))
+        return _print_report(archive.sync(client, accounts=accounts, since=arguments.since))
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
-        return max(INCOMPLETE, _report(opened.report()))
+        return max(INCOMPLETE, _print_report(archive.report()))
     finally:
         client.close()
 
 
-def _client(arguments: argparse.Namespace) -> Client:
+def _connect(arguments: argparse.Namespace) -> Client:
     if not arguments.base_url:
         return connect(recording=arguments.recording)
-    if os.environ.get(KEY) or not sys.stdin.isatty():
+    if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
         return connect(arguments.base_url)
     return connect(arguments.base_url, api_key=getpass.getpass("API key (not shown): "))
 
 
-def _listed(file: Path | None) -> list[int]:
-    """Read account ids, one a line."""
+def _read_accounts(file: Path | None) -> list[int]:
+    """Read account ids from a file, one per line."""
     if file is None:
         return []
     lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
     for number, line in enumerate(lines, 1):
         if line and not (line.isascii() and line.isdigit()):
-            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one number a line.")
+            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one id per line.")
     return [int(line) for line in lines if line]
 
 
-def _report(report: pd.DataFrame) -> int:
-    print(shown(report))
+def _print_report(report: pd.DataFrame) -> int:
+    print(format_report(report))
     return DONE if report["complete"].all() else INCOMPLETE
 
 
-def _again(arguments: argparse.Namespace) -> list[str]:
-    """Give the words that do the same again."""
+def _resume_command(arguments: argparse.Namespace) -> list[str]:
+    """Return the arguments that resume an interrupted command."""
     if arguments.command == "import":
         return ["import", str(arguments.path), *map(str, arguments.files)]
     options = {
@@ -343,6 +343,10 @@ def _again(arguments: argparse.Namespace) -> list[str]:
         "--base-url": arguments.base_url,
         "--recording": arguments.recording,
     }
-    words = [word for account in arguments.account for word in ("--account", str(account))]
-    words += [word for name, value in options.items() if value for word in (name, str(value))]
-    return ["sync", str(arguments.path), *words]
+    command = ["sync", str(arguments.path)]
+    for account in arguments.account:
+        command += ["--account", str(account)]
+    for option, value in options.items():
+        if value:
+            command += [option, str(value)]
+    return command

@@ -18,11 +18,12 @@ from loopring_lab.models import (
     Account,
     Exchange,
     Submission,
+    UpdateFee,
     read_account,
     read_api_key,
     read_exchange,
     read_fees,
-    read_progress,
+    read_listed_update,
     read_submission,
 )
 from loopring_lab.paging import (
@@ -52,13 +53,13 @@ from loopring_lab.query import (
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import Outcome, Params, Transport
+from loopring_lab.transport import Params, Transport
 
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
-"""The relayer's number for key updates, where it is asked for fees."""
+"""The relayer's request type for key updates, where fees are asked for."""
 
 
 class Client:
@@ -366,26 +367,26 @@ class Client:
         return read_total(wire.read([body], ["count"]))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
-        """Read an account; no API key is needed.
+        """Read an account; needs no API key.
 
         Parameters
         ----------
         account_id : int, optional
-            Its number.
+            Account id.
         owner : str, optional
-            Or its owner's address.
+            Address of the owner, instead of the account id.
 
         Returns
         -------
         Account
-            As it is now.
+            Its current state.
 
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
             The relayer knows no such account, cannot be reached, or answers something else.
         LabError
-            Neither or both are given.
+            Neither or both of the arguments are given.
 
         Examples
         --------
@@ -395,14 +396,14 @@ class Client:
         False
         """
         if (account_id is None) == (owner is None):
-            raise LabError("account: give account_id=, or owner=, and not both.")
-        asked: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
-        account = read_account(self._transport.get("/account", asked))
-        self._seen[account.x, account.y] = account.account_id
+            raise LabError("account: give account_id=, or owner=, but not both.")
+        query: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
+        account = read_account(self._transport.get("/account", query))
+        self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 
     def exchange(self) -> Exchange:
-        """Ask which exchange the relayer works for.
+        """Read which exchange the relayer serves.
 
         Returns
         -------
@@ -424,18 +425,18 @@ class Client:
         return read_exchange(self._transport.get("/exchange/info"))
 
     def update_fee(self, account_id: int) -> pd.DataFrame:
-        """Ask what an update of the key costs.
+        """Read what an update of an account's L2 key costs.
 
         Parameters
         ----------
         account_id : int
-            Whose key.
+            Account id.
 
         Returns
         -------
         pandas.DataFrame
-            Index ``fee_token``, a row for each token the fee can be paid in: ``token_id``, ``fee`` (units of
-            the token, `AMOUNT`), ``discount`` (float, as the relayer says it; not applied here).
+            Index ``fee_token``, one row for each token that the fee can be paid in: ``token_id``, ``fee``
+            (units of the token, `AMOUNT`), ``discount`` (float, as reported by the relayer; not applied).
 
         Raises
         ------
@@ -451,35 +452,31 @@ class Client:
         ETH        0.000019 ETH
         USDC          0.07 USDC
         """
-        asked: Params = {
-            "accountId": parse_account_id(account_id),
-            "requestType": UPDATE_REQUEST,
+        fees = self._update_fees(account_id)
+        symbols = pd.Index([fee.token for fee in fees], name="fee_token")
+        tokens = self._tokens.loc[symbols]
+        amounts = to_units([fee.amount for fee in fees], tokens["decimals"].astype(int).to_numpy())
+        columns = {
+            "token_id": tokens["token_id"].astype(int).to_numpy(),
+            "fee": amounts.array,
+            "discount": [fee.discount for fee in fees],
         }
-        fees = read_fees(self._transport.get("/user/offchainFee", asked, keyed=True)).set_index("fee_token")
-        listed = self.tokens().reindex(fees.index)
-        unknown = fees.index[listed["token_id"].isna()].to_list()
-        if unknown:
-            hint = "This relayer does not list the tokens it takes fees in."
-            raise UnexpectedAnswer("fees", expected="listed tokens", got=", ".join(unknown), hint=hint)
-        amounts = to_units(fees["fee"], listed["decimals"].astype(int).to_numpy())
-        return fees.assign(token_id=listed["token_id"].astype(int), fee=amounts)[
-            ["token_id", "fee", "discount"]
-        ]
+        return pd.DataFrame(columns, index=symbols)
 
     def api_key(self, l2_key: L2Key, account_id: int | None = None) -> SecretText:
-        """Ask for an account's API key; the request is signed with the account's current L2 key.
+        """Request an account's API key, signing with the account's current L2 key.
 
         Parameters
         ----------
         l2_key : L2Key
             The account's current key, from `protocol.l2_key` or `KeyUpdate.l2_key`.
         account_id : int, optional
-            Whose; may be left out after this client has read the account that carries the key.
+            May be omitted if this client has already read the account that has this key.
 
         Returns
         -------
         SecretText
-            Give it to `with_api_key`. It shows itself as ``<hidden>``; ``key[:]`` is the text, to be kept in
+            Pass it to `with_api_key`. It prints as ``<hidden>``; ``key[:]`` is the text. Keep that in
             LOOPRING_API_KEY, not in a notebook.
 
         Raises
@@ -489,7 +486,7 @@ class Client:
         TransportError, UnexpectedAnswer
             The relayer cannot be reached, or answers something else.
         LabError
-            `l2_key` is no key, or the account is not known.
+            `l2_key` is not an L2Key, or the account is not known.
 
         Examples
         --------
@@ -499,31 +496,31 @@ class Client:
         ...     lab.connect(relayer.base_url).api_key(relayer.l2_key(10083), 10083)
         <hidden>
         """
-        key = _key(l2_key)
+        key = _l2_key_or_none(l2_key)
         del l2_key
         if key is None:
             raise LabError("api_key: expected an L2Key. Make one with lab.protocol.l2_key(signature).")
         if account_id is None:
-            account_id = self._seen.get((f"{key.x:#066x}", f"{key.y:#066x}"))
+            account_id = self._accounts_by_key.get((f"{key.x:#066x}", f"{key.y:#066x}"))
         if account_id is None:
-            raise LabError("api_key: which account carries this key is not known. Give account_id=.")
-        asked = {"accountId": parse_account_id(account_id)}
-        message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", asked)
+            raise LabError("api_key: the account of this key is not known. Give account_id=.")
+        query = {"accountId": parse_account_id(account_id)}
+        message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", query)
         signature = SecretText(sign_request(key.secret, message))
-        return read_api_key(self._transport.get("/apiKey", asked, signature=signature))
+        return read_api_key(self._transport.get("/apiKey", query, signature=signature))
 
     def with_api_key(self, api_key: str) -> Self:
-        """Return this client with another API key, such as the one that a new L2 key was given.
+        """Return a client with another API key, such as that of a new L2 key.
 
         Parameters
         ----------
         api_key : str
-            From `api_key`, or any other.
+            From `api_key`, or from elsewhere.
 
         Returns
         -------
         Client
-            Another one, with the same connections and pacing; this one keeps its key.
+            A new client that shares connections and pacing with this one, which keeps its key.
 
         Examples
         --------
@@ -531,29 +528,29 @@ class Client:
         >>> lab.connect("https://relayer.example").with_api_key("not shown again")
         Client(https://relayer.example)
         """
-        twin = copy.copy(self)
-        twin._transport = self._transport.with_key(hide(api_key))
-        return twin
+        other = copy.copy(self)
+        other._transport = self._transport.with_key(hide(api_key))
+        return other
 
     def update_account(self, body: Mapping[str, Any]) -> Submission:
-        """Send an update of a key as it is, once; `KeyUpdate` makes the body and takes better care.
+        """Send a key update as it is, once; `KeyUpdate` builds the body and handles lost answers.
 
         Parameters
         ----------
         body : mapping
-            As `KeyUpdate.body` makes it; ``ecdsaSignature`` is sent as ``X-API-SIG`` too.
+            From `KeyUpdate.body`; its ``ecdsaSignature`` is also sent as the ``X-API-SIG`` header.
 
         Returns
         -------
         Submission
-            The relayer's answer. It says that the update was taken, not that it is done.
+            The relayer's answer: the update was accepted, but is not processed yet.
 
         Raises
         ------
         RelayerError
             The relayer refuses.
         TransportError, UnexpectedAnswer
-            No usable answer arrived: the update may have been taken all the same.
+            No usable answer arrived: the update may have been accepted all the same.
 
         Examples
         --------
@@ -565,30 +562,31 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
-        outcome = self._send_update(body)
-        if outcome.error:
-            raise outcome.error
-        return read_submission(outcome.body)
+        signature = hide(body.get("ecdsaSignature")) or ""
+        text = json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False)
+        payload = SecretBytes(text.encode())
+        del text
+        return read_submission(self._transport.post("/account", payload, signature=signature))
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
-        """Ask how an update goes; the account itself, see `account`, tells most of it.
+        """Ask for the status of a key update; `account` shows most of it without an API key.
 
         Parameters
         ----------
         account_id : int
-            Whose key.
+            Account id.
         update_hash : str
-            From the answer to the update.
+            ``hash`` of the submission or receipt.
 
         Returns
         -------
         Submission or None
-            With the reason where the update failed; None where the relayer does not list it.
+            Includes the reason if the update failed; None if the relayer does not list the update.
 
         Raises
         ------
         RelayerError
-            The relayer does not tell; `NotAuthorized` where the API key is missing or no longer accepted.
+            The relayer refuses; `NotAuthorized` if the API key is missing or no longer accepted.
         TransportError, UnexpectedAnswer
             The relayer cannot be reached, or answers something else.
 
@@ -599,13 +597,18 @@ class Client:
         Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
         None
         """
-        asked: Params = {"accountId": parse_account_id(account_id)}
-        return read_progress(self._transport.get("/user/updateInfo", asked, keyed=True), update_hash)
+        query: Params = {"accountId": parse_account_id(account_id)}
+        return read_listed_update(self._transport.get("/user/updateInfo", query, keyed=True), update_hash)
 
-    def _send_update(self, body: Mapping[str, Any]) -> Outcome:
-        signature = hide(body.get("ecdsaSignature")) or ""
-        sent = SecretBytes(json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False).encode())
-        return self._transport.post("/account", sent, signature=signature)
+    def _update_fees(self, account_id: int) -> list[UpdateFee]:
+        """Read what a key update costs, in smallest units of each listed token."""
+        query: Params = {"accountId": parse_account_id(account_id), "requestType": UPDATE_REQUEST}
+        fees = read_fees(self._transport.get("/user/offchainFee", query, keyed=True))
+        unlisted = [fee.token for fee in fees if fee.token not in self._tokens.index]
+        if unlisted:
+            hint = "This relayer charges fees in tokens that it does not list."
+            raise UnexpectedAnswer("fees", expected="listed tokens", got=", ".join(unlisted), hint=hint)
+        return fees
 
     def _fetch_page(self, history: History, offset: int) -> bytes:
         query = history.query | {"offset": offset, "limit": PAGE}
@@ -624,8 +627,8 @@ class Client:
         return found
 
     @functools.cached_property
-    def _seen(self) -> dict[tuple[str, str], int]:
-        """Accounts read so far, by their public key."""
+    def _accounts_by_key(self) -> dict[tuple[str, str], int]:
+        """Ids of the accounts read so far, by public key."""
         return {}
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -639,6 +642,6 @@ def _history(account_id: int, fill_type: str) -> History:
     return History(parse_account_id(account_id), fill_type)
 
 
-def _key(value: object) -> L2Key | None:
-    """Return a key; None, not an error, so that no traceback has a frame with what stands in its place."""
+def _l2_key_or_none(value: object) -> L2Key | None:
+    """Return a key, or None; no error, so that no traceback has a frame with a secret given instead."""
     return value if isinstance(value, L2Key) else None

@@ -1,4 +1,4 @@
-"""Tab completion of market and token names in IPython and JupyterLab, where a name is expected."""
+"""Tab completion of market and token names in IPython and JupyterLab, wherever a name is expected."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["complete_name", "register_names"]
+TOKEN_ARGUMENTS = ("token", "base", "quote", "fee_token")
+NAMED_ARGUMENT = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
+POSITIONAL_TOKEN = re.compile(r"""\bin_token\([^()"']*,\s*["']([^"'\n]*)$""")
 
-TOKENS = ("token", "base", "quote", "fee_token")
-NAMED = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
-VALUED = re.compile(r"""\bin_token\([^()"']*,\s*["']([^"'\n]*)$""")
-
-_offered: dict[str, dict[str, None]] = {"market": {}, "token": {}}
+_names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 
 
 def register_names(kind: str, names: Iterable[str]) -> None:
-    """Remember names, and let IPython complete them if it runs."""
-    _offered[kind].update(dict.fromkeys(names))
+    """Remember the names of markets or tokens, and hook into IPython's completer if it is running."""
+    _names[kind].update(dict.fromkeys(names))
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None and _matcher not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_matcher)
 
 
 def complete_name(code: str) -> tuple[str, list[str]]:
-    """Find the names that the text before the cursor can be completed to."""
-    named, valued = NAMED.search(code), VALUED.search(code)
+    """Return the part of a name before the cursor, and the names that it can be completed to."""
+    named, positional = NAMED_ARGUMENT.search(code), POSITIONAL_TOKEN.search(code)
     if named:
-        kind, typed = "token" if named[1] in TOKENS else "market", named[2]
-    elif valued:
-        kind, typed = "token", valued[1]
+        kind, typed = "token" if named[1] in TOKEN_ARGUMENTS else "market", named[2]
+    elif positional:
+        kind, typed = "token", positional[1]
     else:
         return "", []
-    return typed, [name for name in _offered[kind] if name.casefold().startswith(typed.casefold())]
+    return typed, [name for name in _names[kind] if name.casefold().startswith(typed.casefold())]
 
 
 def _matcher(context: Any) -> Any:

@@ -1,22 +1,22 @@
-"""Everything loopring_lab raises on purpose.
+"""The errors that loopring_lab raises on purpose.
 
 LabError
-├── TransportError         the exchange of bytes failed
+├── TransportError         no usable answer arrived            .maybe_received
 │   ├── RelayerUnreachable
 │   └── RelayerTimeout
-├── RelayerError           the relayer answered, and refused      .status .code .message
+├── RelayerError           the relayer answered with an error  .status .code .message .maybe_received
 │   ├── RateLimited
 │   └── NotAuthorized
-├── UnexpectedAnswer       the answer is not what the contract says .field .expected .got
+├── UnexpectedAnswer       the answer breaks the contract      .field .expected .got
 │   └── IncompleteHistory  rows are missing
-├── ArchiveError           an archive on disk cannot be used as it is
-│   ├── NotAnArchive       the folder holds something else, or nothing
+├── ArchiveError           an archive on disk is not usable as it is
+│   ├── NotAnArchive       the folder is empty, or not an archive
 │   ├── DamagedArchive     a log or a file is missing or unreadable
-│   ├── NewerArchive       a later loopring_lab wrote it
-│   └── DiskRefused        the disk is full, or must not be written to
+│   ├── NewerArchive       a later version of loopring_lab wrote it
+│   └── DiskRefused        the disk is full, or the folder is read-only
 ├── AmountError            an amount cannot be held exactly (also a ValueError)
-├── ProtocolError          a key, signature or field breaks the protocol (also a ValueError) .field
-└── KeyUpdateError         a key update did not reach its end
+├── ProtocolError          an invalid key, signature or field (also a ValueError) .field
+└── KeyUpdateError         a key update cannot be made, or failed
 
 Every message ends with what to do next.
 """
@@ -49,7 +49,7 @@ def __dir__() -> list[str]:
 
 
 class LabError(Exception):
-    """Root of the tree: catch it to catch everything the toolkit raises on purpose.
+    """Base class of all errors of the toolkit: catch it to catch every one of them.
 
     Examples
     --------
@@ -63,15 +63,27 @@ class LabError(Exception):
 
 
 class TransportError(LabError):
-    """No usable answer arrived, whatever was asked."""
+    """No usable answer arrived.
+
+    Parameters
+    ----------
+    message : str
+        What happened, and what to do next.
+    maybe_received : bool
+        Whether the relayer may have received the request and acted on it.
+    """
+
+    def __init__(self, message: str, *, maybe_received: bool = False) -> None:
+        self.maybe_received = maybe_received
+        super().__init__(message)
 
 
 class RelayerUnreachable(TransportError):
-    """Nothing answers at the address, or the connection broke, also after retries."""
+    """Nothing answers at the address, or the connection broke; retrying did not help."""
 
 
 class RelayerTimeout(TransportError):
-    """The relayer took longer than the timeout, also after retries."""
+    """The relayer took longer than the timeout; retrying did not help."""
 
 
 class RelayerError(LabError):
@@ -80,11 +92,11 @@ class RelayerError(LabError):
     Parameters
     ----------
     message : str
-        What the relayer said, secrets removed.
+        The relayer's message, without secrets.
     status : int
         HTTP status.
     code : int or None
-        The relayer's own code (``resultInfo.code``), where it gave one.
+        The relayer's own error code (``resultInfo.code``), if it gave one.
     hint : str
         What to do next.
     """
@@ -94,13 +106,18 @@ class RelayerError(LabError):
         shown = f"code {code}, " if code is not None else ""
         super().__init__(f"{message} ({shown}HTTP {status}). {hint}")
 
+    @property
+    def maybe_received(self) -> bool:
+        """Whether the relayer may have acted on the request: true of server errors (5xx)."""
+        return self.status >= 500
+
 
 class RateLimited(RelayerError):
-    """HTTP 429: more requests than the relayer allows, also after waiting."""
+    """HTTP 429: too many requests, even after waiting."""
 
 
 class NotAuthorized(RelayerError):
-    """The API key is missing or is not accepted."""
+    """The API key is missing or not accepted."""
 
 
 class UnexpectedAnswer(LabError):
@@ -109,9 +126,9 @@ class UnexpectedAnswer(LabError):
     Parameters
     ----------
     field : str
-        Where: the name and position of the member at fault.
+        Name and position of the field at fault.
     expected, got : object
-        What the contract promises there, and what stood there.
+        What the contract promises there, and what was received.
     hint : str
         What to do next.
     """
@@ -122,15 +139,15 @@ class UnexpectedAnswer(LabError):
 
 
 class IncompleteHistory(UnexpectedAnswer):
-    """The relayer counts other rows than it hands out, however often it is asked."""
+    """The relayer reports a different number of rows than it returns, however often it is asked."""
 
 
 class ArchiveError(LabError):
-    """An archive on disk cannot be used as it is; says what is safe."""
+    """An archive on disk cannot be used as it is; the message says which data is safe."""
 
 
 class NotAnArchive(ArchiveError):
-    """The folder holds something else than an archive, or nothing."""
+    """The folder is empty, or holds something other than an archive."""
 
 
 class DamagedArchive(ArchiveError):
@@ -142,20 +159,20 @@ class NewerArchive(ArchiveError):
 
 
 class DiskRefused(ArchiveError):
-    """The disk is full, or the folder must not be written to."""
+    """The disk is full, or the folder is read-only."""
 
 
 class AmountError(LabError, ValueError):
-    """An amount that cannot be held exactly; never rounded instead."""
+    """An amount that cannot be represented exactly; it is never rounded instead."""
 
 
 class ProtocolError(LabError, ValueError):
-    """A key, a signature or a field that the protocol does not allow.
+    """A key, a signature or a field that is not valid in the protocol.
 
     Parameters
     ----------
     field : str
-        Which one, by its name in the contract, such as ``maxFee``.
+        Its name in the contract, such as ``maxFee``.
     problem : str
         What is wrong with it; never a secret.
     hint : str
@@ -168,4 +185,4 @@ class ProtocolError(LabError, ValueError):
 
 
 class KeyUpdateError(LabError):
-    """A key update was refused or did not reach its end."""
+    """A key update cannot be made, was refused, or failed."""

@@ -1,12 +1,10 @@
-"""What a relayer answers about accounts, updates of keys and API keys, read and checked."""
+"""The relayer's answers about accounts, key updates and API keys, parsed and checked."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, cast
-
-import pandas as pd
+from typing import Any, NamedTuple, cast
 
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
@@ -15,14 +13,14 @@ from loopring_lab.protocol.fields import coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables.wire import nests_too_deep
 
-STATES = ("received", "processing", "processed", "failed")
-"""What an update of a key goes through; the last two are its ends."""
-_STRANGE = "Check base_url: this may be another kind of relayer."
+UPDATE_STATES = ("received", "processing", "processed", "failed")
+"""The states of a key update; the last two are final."""
+_HINT = "Check base_url: this may be another kind of relayer."
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as the relayer knows it."""
+    """An account as the relayer reports it."""
 
     account_id: int
     owner: str
@@ -35,7 +33,7 @@ class Account:
     tags: str = ""
 
     def has_key(self, key: L2Key) -> bool:
-        """Tell whether a key is this account's current one."""
+        """Return whether a key is this account's current one."""
         try:
             return (coordinate("x", self.x), coordinate("y", self.y)) == (key.x, key.y)
         except ProtocolError:
@@ -43,27 +41,35 @@ class Account:
 
     def _repr_html_(self) -> str:
         lines = [
-            Line("owner", self.owner, "the wallet that decides about the account"),
-            Line("public key x", self.x, "of the L2 key that signs its requests now"),
+            Line("owner", self.owner, "the wallet that controls the account"),
+            Line("public key x", self.x, "of the L2 key that currently signs its requests"),
             Line("public key y", self.y, "of the same key: it is a point"),
             Line("nonce", self.nonce, "the next update must carry this number"),
             Line("key seed", self.key_seed, "the text whose signature made the key"),
-            Line("frozen", "yes" if self.frozen else "no", "yes while an update is under way"),
+            Line("frozen", "yes" if self.frozen else "no", "yes while an update is pending"),
         ]
         return Sheet(f"Account {self.account_id}", lines)._repr_html_()
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The exchange that a relayer works for."""
+    """The exchange that a relayer serves."""
 
     address: str
     chain_id: int
 
 
+class UpdateFee(NamedTuple):
+    """What a key update costs in one token: an amount in its smallest units."""
+
+    token: str
+    amount: int
+    discount: float
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a relayer answers to an update of a key, and to the question how it goes."""
+    """The relayer's answer to a key update, and to a question about its status."""
 
     status: str
     hash: str | None = None
@@ -73,29 +79,30 @@ class Submission:
 
 
 def read_submission(body: bytes) -> Submission:
-    """Read the answer to an update."""
-    return _submission(_object(body, "account"))
+    """Parse the answer to a key update."""
+    return _submission(_json_object(body, "account"))
 
 
-def read_progress(body: bytes, update_hash: str) -> Submission | None:
-    """Find an update in the answer to the question for updates."""
-    listed = _member(_object(body, "updateInfo"), "transactions", list)
-    found = (one for one in listed if isinstance(one, dict) and one.get("hash") == update_hash)
-    return next(map(_submission, found), None)
+def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
+    """Find a key update in the relayer's list of updates."""
+    for listed in _field(_json_object(body, "updateInfo"), "transactions", list):
+        if isinstance(listed, dict) and listed.get("hash") == update_hash:
+            return _submission(listed)
+    return None
 
 
 def read_account(body: bytes) -> Account:
-    """Read the answer to the question for an account."""
-    answer = _object(body, "account")
+    """Parse an account."""
+    answer = _json_object(body, "account")
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
     return Account(
-        account_id=_member(answer, "accountId", int),
-        owner=_member(answer, "owner", str),
-        frozen=_member(answer, "frozen", bool),
-        x=_hex(key.get("x")),
-        y=_hex(key.get("y")),
-        nonce=_member(answer, "nonce", int),
+        account_id=_field(answer, "accountId", int),
+        owner=_field(answer, "owner", str),
+        frozen=_field(answer, "frozen", bool),
+        x=_padded_hex(key.get("x")),
+        y=_padded_hex(key.get("y")),
+        nonce=_field(answer, "nonce", int),
         key_nonce=answer.get("keyNonce"),
         key_seed=answer.get("keySeed") or "",
         tags=answer.get("tags") or "",
@@ -103,66 +110,71 @@ def read_account(body: bytes) -> Account:
 
 
 def read_exchange(body: bytes) -> Exchange:
-    """Read the answer to the question for the exchange."""
-    answer = _object(body, "exchange/info")
-    return Exchange(_member(answer, "exchangeAddress", str), _member(answer, "chainId", int))
+    """Parse the description of the exchange."""
+    answer = _json_object(body, "exchange/info")
+    return Exchange(_field(answer, "exchangeAddress", str), _field(answer, "chainId", int))
 
 
-def read_fees(body: bytes) -> pd.DataFrame:
-    """Read the answer to the question for fees."""
-    fees = _member(_object(body, "offchainFee"), "fees", list)
-    if not all(isinstance(fee, dict) for fee in fees):
-        raise UnexpectedAnswer("fees", expected="objects", got="something else", hint=_STRANGE)
-    columns = {
-        "fee_token": [_member(fee, "token", str) for fee in fees],
-        "fee": [_member(fee, "fee", str) for fee in fees],
-        "discount": [float(_member(fee, "discount", int | float)) for fee in fees],
-    }
-    return pd.DataFrame(columns)
+def read_fees(body: bytes) -> list[UpdateFee]:
+    """Parse the fees of a key update."""
+    return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
 
 
 def read_api_key(body: bytes) -> SecretText:
-    """Read the answer to the question for an API key."""
+    """Parse an API key."""
     key = _api_key(SecretBytes(body))
     del body
     if not key:
-        raise UnexpectedAnswer("apiKey", expected="text", got="something else", hint=_STRANGE)
+        raise UnexpectedAnswer("apiKey", expected="text", got="something else", hint=_HINT)
     return key
 
 
+def _fee(fee: object) -> UpdateFee:
+    if not isinstance(fee, dict):
+        raise UnexpectedAnswer("fees", expected="objects", got=type(fee).__name__, hint=_HINT)
+    amount = _field(fee, "fee", str)
+    if not (amount.isascii() and amount.isdigit() and len(amount) <= 76):
+        raise UnexpectedAnswer("fee", expected="smallest units as digits", got=repr(amount[:80]), hint=_HINT)
+    return UpdateFee(_field(fee, "token", str), int(amount), float(_field(fee, "discount", int | float)))
+
+
 def _submission(answer: dict[str, Any]) -> Submission:
-    status = _member(answer, "status", str)
-    if status not in STATES:
-        raise UnexpectedAnswer("status", expected=f"one of {', '.join(STATES)}", got=status, hint=_STRANGE)
-    name, idempotent = _member(answer, "hash", str), answer.get("isIdempotent") is True
-    return Submission(status, name, idempotent, answer.get("storageId"), answer.get("reason") or None)
+    status = _field(answer, "status", str)
+    if status not in UPDATE_STATES:
+        raise UnexpectedAnswer(
+            "status", expected=f"one of {', '.join(UPDATE_STATES)}", got=status, hint=_HINT
+        )
+    update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
+    return Submission(status, update_hash, idempotent, answer.get("storageId"), answer.get("reason") or None)
 
 
-def _hex(text: str | None) -> str:
-    """Return a coordinate in full length, as far as it is one."""
+def _padded_hex(text: str | None) -> str:
+    """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
         return f"{coordinate('publicKey', text or ''):#066x}"
     except ProtocolError:
         return ""
 
 
-def _object(body: bytes, what: str) -> dict[str, Any]:
-    answer = _parsed(body)
+def _json_object(body: bytes, name: str) -> dict[str, Any]:
+    answer = _json(body)
     if not isinstance(answer, dict):
-        raise UnexpectedAnswer(what, expected="a JSON object", got="something else", hint=_STRANGE)
+        raise UnexpectedAnswer(name, expected="a JSON object", got="something else", hint=_HINT)
     return answer
 
 
-def _member(answer: dict[str, Any], name: str, kind: Any) -> Any:
+def _field(answer: dict[str, Any], name: str, expected: Any) -> Any:
+    """Return a field of an answer, checked against a type."""
     value = answer.get(name)
-    if not isinstance(value, kind):
+    if not isinstance(value, expected):
         got = "nothing" if value is None else type(value).__name__
-        raise UnexpectedAnswer(name, expected=getattr(kind, "__name__", "a number"), got=got, hint=_STRANGE)
+        wanted = getattr(expected, "__name__", "a number")
+        raise UnexpectedAnswer(name, expected=wanted, got=got, hint=_HINT)
     return value
 
 
-def _parsed(body: bytes) -> Any:
-    """Return JSON, or None where there is none, or a nest so deep that reading it could crash Python."""
+def _json(body: bytes) -> Any:
+    """Parse JSON; None if it is invalid, or nested so deep that parsing it could crash Python."""
     try:
         return None if nests_too_deep(body) else json.loads(body)
     except ValueError:
@@ -170,8 +182,8 @@ def _parsed(body: bytes) -> Any:
 
 
 def _api_key(body: SecretBytes) -> SecretText | None:
-    """Return the key in an answer; None, not an error, so that no traceback has a frame with it."""
+    """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
     try:
-        return cast("SecretText | None", hide(_parsed(body)["apiKey"]))
+        return cast("SecretText | None", hide(_json(body)["apiKey"]))
     except (KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""A form for reading: fields with their values and what they mean, the same in a notebook every time."""
+"""A table of fields with their values and meanings, with the same HTML every time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES = (
 
 
 class Line(NamedTuple):
-    """A field of a form."""
+    """One field: its name, value and meaning."""
 
     field: str
     value: object
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 class Sheet:
-    """A form, shown as a table in a notebook and as lines elsewhere."""
+    """A table of fields in a notebook, and lines of text elsewhere."""
 
     def __init__(self, title: str, lines: Iterable[Line], notes: Iterable[str] = ()) -> None:
         self.title, self.lines, self.notes = title, list(lines), list(notes)
@@ -33,7 +33,8 @@ class Sheet:
         texts = [self.title]
         for line in self.lines:
             texts.append(f"  {line.field:{width}}  {line.value}")
-            texts += [f"  {'':{width}}  {line.meaning}"] * bool(line.meaning)
+            if line.meaning:
+                texts.append(f"  {'':{width}}  {line.meaning}")
         return "\n".join([*texts, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -42,7 +43,7 @@ class Sheet:
 
 
 def small(notes: Iterable[str]) -> str:
-    """Write notes as HTML in small print."""
+    """Return notes as HTML in small print."""
     return "".join(f"<p><small>{escape(note)}</small></p>" for note in notes)
 
 

@@ -1,7 +1,7 @@
-"""Values that compute as usual and are never shown: L2 secrets, nonces, signatures.
+"""Values that work as usual but are never shown: L2 secrets, nonces, signatures.
 
-A wrapper is put on at the door of a function, as its first statement, so that the frames of a later error
-hold only wrapped values: IPython's verbose tracebacks print the variables of every frame.
+A function wraps a secret in its first statement, so that the frames of a later error hold only wrapped
+values: the verbose tracebacks of IPython print the variables of every frame.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any, NoReturn, SupportsIndex
 
 
 class Hidden:
-    """Mixin: a value that computes as usual and shows itself as ``<hidden>`` wherever it is printed.
+    """Mixin of a value that works as usual but prints as ``<hidden>``.
 
-    Tracebacks that print local variables, f-strings, ``repr`` and rich displays all go through these
-    methods. Pickling is refused, because a pickle holds the value in the clear.
+    Tracebacks that print local variables, f-strings, ``repr`` and rich displays all use these methods.
+    Pickling is refused, because a pickle contains the value in the clear.
     """
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class Hidden:
         return "<hidden>"
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
-        raise TypeError("a hidden value is not pickled or copied. Derive it again where it is needed.")
+        raise TypeError("hidden values are not pickled or copied. Derive the value again where it is needed.")
 
 
 class Secret(Hidden, int):
@@ -43,7 +43,7 @@ class SecretBytes(Hidden, bytes):
 
 
 def hide(value: object) -> Any:
-    """Wrap a value; cannot fail, whatever it is given."""
+    """Wrap a value; never fails, whatever it is given."""
     if isinstance(value, Hidden):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The bundled notebooks as templates: copied without outputs, with parameters filled in."""
+"""The bundled notebooks as templates: copied without outputs, with their parameters filled in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from loopring_lab.errors import LabError
 
-__all__ = ["Template", "copy_notebooks", "find_notebooks", "new", "templates"]
-
-LINK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
+LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
 
 
 class Template(NamedTuple):
@@ -29,20 +27,20 @@ class Template(NamedTuple):
 
 
 def find_notebooks() -> tuple[Path, bool]:
-    """Find the notebooks that come with this package."""
+    """Return the folder of the bundled notebooks, and whether it is that of the source tree."""
     package = Path(__file__).resolve().parent
     for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
         if folder.is_dir():
             return folder, in_source_tree
     raise LabError(
-        f"no notebooks beside {package}: the installation is incomplete. Install loopring-lab again."
+        f"no notebooks found in {package}: the installation is incomplete. Reinstall loopring-lab."
     )
 
 
 def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
-    """Copy notebooks into a working folder; what is there already stays as it is."""
+    """Copy notebooks into a working folder; return the names of changed files, which are kept."""
     if folder.exists() and not folder.is_dir():
-        raise LabError(f"{folder} is a file, not a folder to put notebooks in. Name another folder.")
+        raise LabError(f"{folder} is a file, so notebooks cannot be copied into it. Name a folder.")
     folder.mkdir(parents=True, exist_ok=True)
     kept = []
     for source in sorted(bundled.glob("*.ipynb")):
@@ -66,43 +64,43 @@ def new(
     """Copy a template, without outputs, and fill in its parameters."""
     template = _find(name)
     if target.suffix != ".ipynb":
-        raise LabError(f"{target} does not end in .ipynb. Name a notebook to write, such as {name}.ipynb.")
+        raise LabError(f"{target} does not end in .ipynb. Name a notebook, such as {name}.ipynb.")
     if target.exists() and not force:
-        raise LabError(f"{target} is there already. Choose another name, or say --force to write over it.")
-    values = _checked(template, dict(parameters or {}), target)
+        raise LabError(f"{target} already exists. Choose another name, or use --force to overwrite it.")
+    values = _checked_values(template, dict(parameters or {}), target)
     notebook = _load(template.path)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
         else:
-            cell["source"] = LINK.sub(_named, "".join(cell["source"]))
+            cell["source"] = LINK_TO_NOTEBOOK.sub(_as_command, "".join(cell["source"]))
     first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    first["source"] = _filled("".join(first["source"]), values)
+    first["source"] = _with_values("".join(first["source"]), values)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return template
 
 
-def value_of(text: str) -> Any:
-    """Read a parameter's value: a Python literal, or else the text itself."""
+def parse_value(text: str) -> Any:
+    """Parse a parameter's value: a Python literal, or else the text itself."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
 
 
-def accounts_for(template: str, accounts: Sequence[int]) -> dict[str, Any]:
-    """Give accounts under the name the template has for them, or raise a `LabError`."""
+def account_parameters(template: str, accounts: Sequence[int]) -> dict[str, Any]:
+    """Return accounts as the template's parameter: one account or several, as it takes them."""
     if not accounts:
         return {}
     if "accounts" in _find(template).parameters:
         return {"accounts": list(accounts)}
     if len(accounts) > 1:
-        raise LabError(f"{template} looks at one account, {len(accounts)} are given. Name one --account.")
+        raise LabError(f"{template} takes one account, but {len(accounts)} are given. Use --account once.")
     return {"account_id": accounts[0]}
 
 
-def accounts_in(template: str, recording: str | None) -> dict[str, Any]:
+def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any]:
     """Choose accounts of a recording: those with both fill types first, then those with most trades."""
     files = (Path(recording) / "trades").glob("*-*.json") if recording else ()
     sizes: dict[int, list[int]] = {}
@@ -110,11 +108,11 @@ def accounts_in(template: str, recording: str | None) -> dict[str, Any]:
         account = path.stem.partition("-")[0]
         if account.isdigit():
             sizes.setdefault(int(account), []).append(path.stat().st_size)
-    most = sorted(sizes, key=lambda one: (-len(sizes[one]), -sum(sizes[one]), one))
-    known = _find(template).parameters
-    if "recording" not in known:
+    ranked = sorted(sizes, key=lambda account: (-len(sizes[account]), -sum(sizes[account]), account))
+    parameters = _find(template).parameters
+    if "recording" not in parameters:
         return {}
-    return accounts_for(template, most[: 3 if "accounts" in known else 1])
+    return account_parameters(template, ranked[: 3 if "accounts" in parameters else 1])
 
 
 def _read(path: Path) -> Template:
@@ -122,7 +120,8 @@ def _read(path: Path) -> Template:
     title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
     source = "".join(next(cell for cell in cells if cell["cell_type"] == "code")["source"])
     name = path.stem.split("_", 1)[1].replace("_", "-")
-    return Template(name, title, path, {key: ast.literal_eval(node.value) for key, node in _assigned(source)})
+    parameters = {key: ast.literal_eval(node.value) for key, node in _assignments(source)}
+    return Template(name, title, path, parameters)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -130,7 +129,7 @@ def _load(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _assigned(source: str) -> list[tuple[str, ast.Assign]]:
+def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
     nodes = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     return [(ast.unparse(node.targets[0]), node) for node in nodes]
 
@@ -138,36 +137,36 @@ def _assigned(source: str) -> list[tuple[str, ast.Assign]]:
 def _find(name: str) -> Template:
     known = {template.name: template for template in templates()}
     if name not in known:
-        raise LabError(f"there is no template {name!r}. {_near(name, list(known))}")
+        raise LabError(f"there is no template {name!r}. {_suggestion(name, list(known))}")
     return known[name]
 
 
-def _checked(template: Template, values: dict[str, Any], target: Path) -> dict[str, Any]:
+def _checked_values(template: Template, values: dict[str, Any], target: Path) -> dict[str, Any]:
     for name in values:
         if name not in template.parameters:
             raise LabError(
-                f"{template.name} has no parameter {name!r}. {_near(name, list(template.parameters))}"
+                f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
             )
     folder = values.get("recording")
     if folder is not None:
         if not Path(folder).is_dir():
-            raise LabError(f"there is no folder {folder}. Name the folder of saved responses.")
+            raise LabError(f"the folder {folder} does not exist. Name the folder of saved responses.")
         if not (Path(folder) / "tokens.json").is_file():
-            raise LabError(f"{folder} holds no tokens.json. Name the folder of saved responses.")
+            raise LabError(f"{folder} has no tokens.json. Name the folder of saved responses.")
         if not Path(folder).is_absolute():
             values["recording"] = Path(os.path.relpath(folder, target.parent)).as_posix()
     return values
 
 
-def _near(name: str, known: list[str]) -> str:
+def _suggestion(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, 1)
-    return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+    return f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(known)}."
 
 
-def _filled(source: str, values: Mapping[str, Any]) -> str:
-    """Write values into assignments of a cell; comments stay."""
+def _with_values(source: str, values: Mapping[str, Any]) -> str:
+    """Replace the values assigned in a cell; comments stay."""
     lines = source.splitlines()
-    for name, node in reversed(_assigned(source)):
+    for name, node in reversed(_assignments(source)):
         if name in values:
             last = node.end_lineno or node.lineno
             rest = lines[last - 1].encode()[node.end_col_offset :].decode()
@@ -175,5 +174,5 @@ def _filled(source: str, values: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _named(link: re.Match[str]) -> str:
+def _as_command(link: re.Match[str]) -> str:
     return f"{link[1]} (`loopring-lab new {link[2].replace('_', '-')}`)"

@@ -35,6 +35,7 @@ from loopring_lab.tables.wire import nests_too_deep
 MAX_BODY = 64 << 20
 MAX_CONNECTIONS = 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
+TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 HINTS = {
     100001: "Check the arguments against the relayer's documentation.",
     100204: "The same request was sent before; ask for its outcome instead of sending it again.",
@@ -51,16 +52,19 @@ HINTS = {
     114001: "Choose a fee token that the relayer's fee list names.",
     114002: "The maximum fee is below the relayer's; ask for the fee again and raise max_fee.",
 }
-BUSY = "The relayer is in trouble, not the request: try again later."
-_SLOWER = "Ask more slowly: connect(..., rate=...), or share one client between notebooks."
-_STRANGE = "This does not look like a relayer: check base_url, which ends before /api/v3."
-PASSING = (408, 425, 429, 500, 502, 503, 504)
+_TRY_LATER = "The problem is on the relayer's side: try again later."
+_SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."
+_NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
 
 Params = Mapping[str, str | int]
 
 
 class Transport:
-    """Sends requests to one relayer, paced for each endpoint."""
+    """Sends requests to one relayer, paced for each endpoint.
+
+    `get` and `post` return the body of the answer, or raise a `RelayerError` or a `TransportError`. The
+    ``maybe_received`` of either error tells whether the relayer may have acted on the request all the same.
+    """
 
     def __init__(
         self,
@@ -73,16 +77,17 @@ class Transport:
         proxies: bool = True,
     ) -> None:
         self._key: SecretText | None = hide(api_key) or None
-        self.base_url = _address(base_url)
+        self.base_url = _normalized(base_url)
         if rate is not None and not rate > 0:
             raise LabError(f"rate={rate}: give requests per second above 0, or None for no limit.")
         self._rate, self._timeout, self._attempts = rate, timeout, attempts
-        self._buckets: dict[str, Bucket] = {}
+        self._limiters: dict[str, RateLimiter] = {}
         self._lock = threading.Lock()
         self._session = _Session()
         self._session.trust_env = proxies
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=MAX_CONNECTIONS, max_retries=0))
+        logging.getLogger("urllib3.connectionpool").addFilter(_drop_query)
 
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
@@ -90,69 +95,54 @@ class Transport:
     def get(
         self, path: str, params: Params | None = None, *, keyed: bool = False, signature: str | None = None
     ) -> bytes:
-        """Send a GET, tried again where the failure may pass."""
+        """Send a GET request, retrying transient failures."""
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(self._attempts),
-            wait=_pause,
-            retry=tenacity.retry_if_result(lambda outcome: outcome.passing),
-            retry_error_callback=_last,
+            wait=_retry_delay,
+            retry=tenacity.retry_if_result(lambda outcome: outcome.transient),
+            retry_error_callback=_last_outcome,
         )
         auth = _Secrets(self._key if keyed else None, hide(signature))
         del signature
-        outcome: Outcome = retrying(self._once, "GET", path, auth, params=params or {})
-        if outcome.error:
-            raise outcome.error
-        return outcome.body
+        outcome: _Outcome = retrying(self._exchange, "GET", path, auth, params=params or {})
+        return outcome.unwrap()
 
-    def post(self, path: str, body: bytes, *, signature: str) -> Outcome:
-        """Send a POST once: it is never tried again by itself, and no redirect is followed."""
+    def post(self, path: str, body: bytes, *, signature: str) -> bytes:
+        """Send a POST request exactly once, following no redirect."""
         auth = _Secrets(None, hide(signature))
         del signature
-        return self._once("POST", path, auth, data=SecretBytes(body))
+        return self._exchange("POST", path, auth, data=SecretBytes(body)).unwrap()
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
-        twin = copy.copy(self)
-        twin._key = hide(api_key) or None
-        return twin
+        other = copy.copy(self)
+        other._key = hide(api_key) or None
+        return other
 
     def close(self) -> None:
         """Close the connections that are kept open."""
         self._session.close()
 
-    def _once(self, method: str, path: str, auth: _Secrets, **sent: Any) -> Outcome:
-        """Exchange bytes once; a failure is returned, so that its traceback has no frame with a secret."""
-        what = f"{method} /api/v3{path}"
+    def _exchange(self, method: str, path: str, auth: _Secrets, **payload: Any) -> _Outcome:
+        """Exchange bytes once; an error is returned, so that its traceback has no frame with a secret."""
+        endpoint = f"{method} /api/v3{path}"
         with self._lock:
-            bucket = self._buckets.setdefault(what, Bucket(self._rate))
-        bucket.take()
-        posts = method == "POST"
-        headers = {"Content-Type": "application/json"} if posts else None
-        how: dict[str, Any] = {"timeout": self._timeout, "stream": True, "allow_redirects": not posts}
+            limiter = self._limiters.setdefault(endpoint, RateLimiter(self._rate))
+        limiter.wait()
+        is_post = method == "POST"
+        headers = {"Content-Type": "application/json"} if is_post else None
+        options: dict[str, Any] = {"timeout": self._timeout, "stream": True, "allow_redirects": not is_post}
         try:
             with self._session.request(
-                method, f"{self.base_url}/api/v3{path}", auth=auth, headers=headers, **sent, **how
+                method, f"{self.base_url}/api/v3{path}", auth=auth, headers=headers, **payload, **options
             ) as response:
-                return _read(response, what)
+                return _read_response(response, endpoint)
         except requests.RequestException as error:
-            return _failure(error, what, self._timeout, self.base_url)
+            return _request_failure(error, endpoint, self._timeout, self.base_url)
 
 
-class Outcome(NamedTuple):
-    """What came of one exchange: a body, or an error that may pass after the pause the relayer asks for.
-
-    ``lost``: the relayer may have acted on the request, although no answer says so.
-    """
-
-    body: bytes = b""
-    error: LabError | None = None
-    passing: bool = False
-    pause: float | None = None
-    lost: bool = False
-
-
-class Bucket:
-    """Spaces requests evenly, 3.5 % below the rate, so that jitter on the way never exceeds it."""
+class RateLimiter:
+    """Spaces requests evenly, 3.5 % below the rate, so that network jitter never exceeds it."""
 
     def __init__(
         self,
@@ -164,7 +154,7 @@ class Bucket:
         self._clock, self._sleep = clock, sleep
         self._next, self._lock = 0.0, threading.Lock()
 
-    def take(self) -> None:
+    def wait(self) -> None:
         """Wait for the next turn."""
         with self._lock:
             now = self._clock()
@@ -172,6 +162,40 @@ class Bucket:
             self._next = turn + self._gap
         if turn > now:
             self._sleep(turn - now)
+
+
+def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | None:
+    """Return the error that an answer reports, in any of the shapes relayers use, or None."""
+    if status < 400 and b'"resultInfo"' not in body[:4096] and b'"code"' not in body[:256]:
+        return None
+    code, reason = _code_and_message(body)
+    if status < 400 and not code:
+        return None
+    message = f"{endpoint}: {reason or 'refused without a reason'}"
+    if status == 429:
+        return RateLimited(message, status=status, code=code, hint=_SLOW_DOWN)
+    hint = HINTS.get(code or 0)
+    if code in (104001, 104002) or status in (401, 403):
+        return NotAuthorized(message, status=status, code=code, hint=hint or HINTS[104002])
+    if hint is None and status >= 500:
+        hint = _TRY_LATER
+    elif hint is None:
+        hint = _NOT_A_RELAYER if reason is None else HINTS[100001]
+    return RelayerError(message, status=status, code=code, hint=hint)
+
+
+class _Outcome(NamedTuple):
+    """The result of one exchange: a body, or an error and whether a retry may help."""
+
+    body: bytes = b""
+    error: LabError | None = None
+    transient: bool = False
+    retry_after: float | None = None
+
+    def unwrap(self) -> bytes:
+        if self.error:
+            raise self.error
+        return self.body
 
 
 class _Secrets(AuthBase):
@@ -195,7 +219,7 @@ class _Session(requests.Session):
                 prepared_request.headers.pop(name, None)
 
 
-def _address(base_url: str) -> str:
+def _normalized(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise LabError(
@@ -205,48 +229,33 @@ def _address(base_url: str) -> str:
     return base_url.rstrip("/").removesuffix("/api/v3")
 
 
-def _read(response: requests.Response, what: str) -> Outcome:
-    gathered = bytearray()
+def _read_response(response: requests.Response, endpoint: str) -> _Outcome:
+    received = bytearray()
     for chunk in response.iter_content(1 << 16):
-        gathered += chunk
-        if len(gathered) > MAX_BODY:
-            message = f"{what}: the answer is larger than {MAX_BODY >> 20} MiB. Check base_url."
-            return Outcome(error=TransportError(message), lost=True)
+        received += chunk
+        if len(received) > MAX_BODY:
+            message = f"{endpoint}: the answer is larger than {MAX_BODY >> 20} MiB. Check base_url."
+            return _Outcome(error=TransportError(message, maybe_received=True))
     if response.is_redirect:
-        message = f"{what}: the relayer points to another address, which is not followed. Check base_url."
-        return Outcome(error=TransportError(message))
-    status, body = response.status_code, bytes(gathered)
-    error = relayer_error(status, body, what)
+        message = f"{endpoint}: the relayer redirects to another address, which is not followed."
+        return _Outcome(error=TransportError(f"{message} Check base_url."))
+    status, body = response.status_code, bytes(received)
+    error = relayer_error(status, body, endpoint)
     if error:
-        return Outcome(
-            error=error,
-            passing=status in PASSING,
-            pause=_seconds(response.headers.get("Retry-After")),
-            lost=status >= 500,
-        )
+        wait = _retry_after_seconds(response.headers.get("Retry-After"))
+        return _Outcome(error=error, transient=status in TRANSIENT_STATUSES, retry_after=wait)
     if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
-        message = f"{what}: the answer breaks off after {len(body)} bytes{_also(what)}. {BUSY}"
-        return Outcome(error=TransportError(message), passing=True, lost=True)
-    return Outcome(body)
+        return _truncated(endpoint, f"the answer breaks off after {len(body)} bytes")
+    return _Outcome(body)
 
 
-def relayer_error(status: int, body: bytes, what: str) -> RelayerError | None:
-    """Tell whether an answer is a refusal, in any of the shapes relayers use."""
-    if status < 400 and b'"resultInfo"' not in body[:4096] and b'"code"' not in body[:256]:
-        return None
-    code, message = _reason(body)
-    if status < 400 and not code:
-        return None
-    said = f"{what}: {message or 'refused without a reason'}"
-    if status == 429:
-        return RateLimited(said, status=status, code=code, hint=_SLOWER)
-    hint = HINTS.get(code or 0) or (BUSY if status >= 500 else _STRANGE if message is None else HINTS[100001])
-    if code in (104001, 104002) or status in (401, 403):
-        return NotAuthorized(said, status=status, code=code, hint=HINTS.get(code or 0, HINTS[104002]))
-    return RelayerError(said, status=status, code=code, hint=hint)
+def _truncated(endpoint: str, problem: str) -> _Outcome:
+    retried = ", also after retries" if endpoint.startswith("GET") else ""
+    error = TransportError(f"{endpoint}: {problem}{retried}. {_TRY_LATER}", maybe_received=True)
+    return _Outcome(error=error, transient=True)
 
 
-def _reason(body: bytes) -> tuple[int | None, str | None]:
+def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     try:
         answer = None if nests_too_deep(body) else json.loads(body)
     except ValueError:
@@ -254,9 +263,8 @@ def _reason(body: bytes) -> tuple[int | None, str | None]:
     info = answer.get("resultInfo", answer) if isinstance(answer, dict) else None
     if not isinstance(info, dict):
         return None, None
-    code, message = info.get("code"), info.get("message", info.get("msg"))
-    number = int(str(code)) if re.fullmatch(r"-?\d{1,9}", str(code)) else None
-    return number, _printable(message)
+    code, message = str(info.get("code")), info.get("message", info.get("msg"))
+    return int(code) if re.fullmatch(r"-?\d{1,9}", code) else None, _printable(message)
 
 
 def _printable(message: Any) -> str | None:
@@ -265,67 +273,62 @@ def _printable(message: Any) -> str | None:
     return "".join(letter if letter.isprintable() else "?" for letter in message[:300])
 
 
-def _failure(error: requests.RequestException, what: str, timeout: float, base_url: str) -> Outcome:
+def _request_failure(
+    error: requests.RequestException, endpoint: str, timeout: float, base_url: str
+) -> _Outcome:
     if isinstance(error, requests.Timeout):
         hint = "Try again later, or allow more time: connect(..., timeout=...)."
-        message = f"{what}: no answer within {timeout:g} s. {hint}"
-        return Outcome(error=RelayerTimeout(message), passing=True, lost=not _unsent(error))
+        message = f"{endpoint}: no answer within {timeout:g} s. {hint}"
+        return _Outcome(error=RelayerTimeout(message, maybe_received=_was_sent(error)), transient=True)
     if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
-        return Outcome(error=RelayerUnreachable(f"{what}: the server's certificate is not trusted. {hint}"))
+        return _Outcome(
+            error=RelayerUnreachable(f"{endpoint}: the server's certificate is not trusted. {hint}")
+        )
     if isinstance(
         error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
     ):
-        message = f"{what}: the answer broke off in the middle{_also(what)}. {BUSY}"
-        return Outcome(error=TransportError(message), passing=True, lost=True)
+        return _truncated(endpoint, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
         hint = "Check base_url and the network; connect() without arguments works offline."
-        message = f"{what}: {base_url} cannot be reached, or drops the connection. {hint}"
-        return Outcome(error=RelayerUnreachable(message), passing=True, lost=not _unsent(error))
-    return Outcome(error=TransportError(f"{what}: not possible ({type(error).__name__}). Check base_url."))
+        message = f"{endpoint}: {base_url} cannot be reached, or drops the connection. {hint}"
+        return _Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
+    problem = f"the request failed ({type(error).__name__})"
+    return _Outcome(error=TransportError(f"{endpoint}: {problem}. Check base_url."))
 
 
-def _also(what: str) -> str:
-    return ", also when asked again" if what.startswith("GET") else ""
-
-
-def _unsent(error: requests.RequestException) -> bool:
-    """Tell whether no connection was made, so that nothing can have been sent."""
+def _was_sent(error: requests.RequestException) -> bool:
+    """Return False if no connection was made, so that nothing can have been sent."""
     reason = getattr(error.args[0] if error.args else None, "reason", None)
-    return isinstance(error, requests.ConnectTimeout) or isinstance(reason, NewConnectionError)
+    return not (isinstance(error, requests.ConnectTimeout) or isinstance(reason, NewConnectionError))
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
+def _retry_delay(state: tenacity.RetryCallState) -> float:
     backoff = (tenacity.wait_exponential(multiplier=0.1, max=8) + tenacity.wait_random(0, 0.1))(state)
-    asked = _last(state).pause
-    return backoff if asked is None else max(asked, backoff)
+    return max(_last_outcome(state).retry_after or 0.0, backoff)
 
 
-def _last(state: tenacity.RetryCallState) -> Outcome:
-    assert state.outcome  # noqa: S101 - tenacity sets it before it asks
-    found: Outcome = state.outcome.result()
-    return found
+def _last_outcome(state: tenacity.RetryCallState) -> _Outcome:
+    assert state.outcome  # noqa: S101 - tenacity sets it before it calls this
+    outcome: _Outcome = state.outcome.result()
+    return outcome
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """Read Retry-After, seconds or a date, up to a minute; None where it says neither."""
+def _retry_after_seconds(header: str | None) -> float | None:
+    """Parse a Retry-After header, seconds or a date, capped at a minute."""
+    seconds = None
     with contextlib.suppress(ValueError):
-        return min(60.0, max(0.0, float(retry_after or "")))
+        seconds = email.utils.parsedate_to_datetime(header or "").timestamp() - time.time()
     with contextlib.suppress(ValueError):
-        return min(
-            60.0, max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
-        )
-    return None
+        seconds = float(header or "")
+    return None if seconds is None else min(60.0, max(0.0, seconds))
 
 
-def _without_query(record: logging.LogRecord) -> bool:
-    """Keep queries of relayer requests, which name accounts, out of the log of the HTTP library."""
+def _drop_query(record: logging.LogRecord) -> bool:
+    """Keep the queries of relayer requests, which name accounts, out of urllib3's debug log."""
     if isinstance(record.args, tuple):
         record.args = tuple(
-            word.partition("?")[0] if isinstance(word, str) and "/api/v3/" in word else word
-            for word in record.args
+            arg.partition("?")[0] if isinstance(arg, str) and "/api/v3/" in arg else arg
+            for arg in record.args
         )
     return True
-
-
-logging.getLogger("urllib3.connectionpool").addFilter(_without_query)

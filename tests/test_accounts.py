@@ -11,7 +11,7 @@ from support.scripted_server import Answer, Asked, scripted
 
 from loopring_lab import protocol
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
 from loopring_lab.transport import Transport
@@ -185,7 +185,7 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
     assert [asked.headers["x-api-key"] for asked in server.asked] == ["one", "two", "one"]
     assert first._transport._session is second._transport._session
-    assert first._transport._buckets is second._transport._buckets
+    assert first._transport._limiters is second._transport._limiters
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
@@ -205,10 +205,12 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
 def test_no_redirect_takes_an_update_elsewhere(status: int) -> None:
     with answering({}) as thief:
         redirect = Answer(status, headers={"Location": thief.base_url + "/api/v3/account"})
-        with scripted(lambda number, asked: redirect) as server:
-            outcome = Transport(server.base_url, proxies=False).post("/account", b"{}", signature="0x1b")
-        assert "which is not followed" in str(outcome.error)
-        assert not outcome.lost
+        with (
+            scripted(lambda number, asked: redirect) as server,
+            pytest.raises(TransportError, match="which is not followed") as refused,
+        ):
+            Transport(server.base_url, proxies=False).post("/account", b"{}", signature="0x1b")
+        assert not refused.value.maybe_received
         assert (len(server.asked), thief.asked) == (1, [])
 
 

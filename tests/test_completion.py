@@ -20,7 +20,7 @@ def shell() -> Iterator[InteractiveShell]:
 
 @pytest.fixture(scope="module")
 def client(shell: InteractiveShell) -> lab.Client:
-    for names in completion._offered.values():
+    for names in completion._names.values():
         names.clear()  # other tests' markets
     client = lab.connect()
     client.markets()

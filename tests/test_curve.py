@@ -40,40 +40,40 @@ def torsion(count: int) -> Affine:
 def points(draw: st.DrawFn) -> Point:
     """Draw any kind of point, in or out of the prime subgroup, with a Z that is not 1."""
     scalar = draw(st.one_of(st.integers(0, 3), st.integers(0, SUBGROUP_ORDER - 1)))
-    low = curve.lift(*torsion(draw(st.integers(0, 7))))
+    low = curve.to_extended(*torsion(draw(st.integers(0, 7))))
     z = draw(st.integers(1, P - 1))
-    x, y = curve.affine(curve.add(curve.multiply_base(scalar), low))
+    x, y = curve.to_affine(curve.add(curve.multiply_base(scalar), low))
     return x * z % P, y * z % P, z, x * y * z % P
 
 
 @given(points(), points())
 @few
 def test_addition_is_the_affine_law(left: Point, right: Point) -> None:
-    expected = add_affine(curve.affine(left), curve.affine(right))
+    expected = add_affine(curve.to_affine(left), curve.to_affine(right))
     total = curve.add(left, right)
-    assert curve.affine(total) == expected
+    assert curve.to_affine(total) == expected
     assert total[3] * total[2] % P == total[0] * total[1] % P
-    assert curve.same(total, curve.add(right, left))
+    assert curve.is_equal(total, curve.add(right, left))
 
 
 @given(points(), points(), points())
 @few
 def test_points_are_a_group(a: Point, b: Point, c: Point) -> None:
     opposite = (-a[0] % P, a[1], a[2], -a[3] % P)
-    assert curve.same(curve.add(curve.add(a, b), c), curve.add(a, curve.add(b, c)))
-    assert curve.same(curve.add(a, NEUTRAL), a)
-    assert curve.same(curve.add(a, opposite), NEUTRAL)
-    assert curve.same(curve.double(a), curve.add(a, a))
-    assert curve.same(a, b) is (curve.affine(a) == curve.affine(b))
+    assert curve.is_equal(curve.add(curve.add(a, b), c), curve.add(a, curve.add(b, c)))
+    assert curve.is_equal(curve.add(a, NEUTRAL), a)
+    assert curve.is_equal(curve.add(a, opposite), NEUTRAL)
+    assert curve.is_equal(curve.double(a), curve.add(a, a))
+    assert curve.is_equal(a, b) is (curve.to_affine(a) == curve.to_affine(b))
 
 
 @given(st.integers(0, 2**256 - 1), st.integers(0, 2**256 - 1), points())
 @few
 def test_multiplication_is_repeated_addition(left: int, right: int, point: Point) -> None:
     once = curve.multiply(left, point)
-    assert curve.same(curve.multiply(left + 1, point), curve.add(once, point))
-    assert curve.same(curve.multiply(left + right, point), curve.add(once, curve.multiply(right, point)))
-    assert curve.same(curve.multiply_base(left), curve.multiply(left, curve.lift(*BASE)))
+    assert curve.is_equal(curve.multiply(left + 1, point), curve.add(once, point))
+    assert curve.is_equal(curve.multiply(left + right, point), curve.add(once, curve.multiply(right, point)))
+    assert curve.is_equal(curve.multiply_base(left), curve.multiply(left, curve.to_extended(*BASE)))
 
 
 @pytest.mark.parametrize("scalar", [*range(40), 255, 256, SUBGROUP_ORDER - 1, SUBGROUP_ORDER, 2**256 - 1])
@@ -82,13 +82,13 @@ def test_edges_of_multiplication(scalar: int) -> None:
     for bit in f"{scalar:b}"[::-1]:
         expected = add_affine(expected, addend) if bit == "1" else expected
         addend = add_affine(addend, addend)
-    assert curve.affine(curve.multiply_base(scalar)) == expected
-    assert curve.affine(curve.multiply(scalar, curve.lift(*BASE))) == expected
+    assert curve.to_affine(curve.multiply_base(scalar)) == expected
+    assert curve.to_affine(curve.multiply(scalar, curve.to_extended(*BASE))) == expected
 
 
 def test_the_generator_has_the_subgroups_order() -> None:
-    assert curve.same(curve.multiply(SUBGROUP_ORDER, curve.lift(*BASE)), NEUTRAL)
-    assert curve.is_sound(*BASE)
+    assert curve.is_equal(curve.multiply(SUBGROUP_ORDER, curve.to_extended(*BASE)), NEUTRAL)
+    assert curve.is_valid_point(*BASE)
     assert pow(A, (P - 1) // 2, P) == 1, "a is a square"
     assert pow(D, (P - 1) // 2, P) == P - 1, "d is none, so the law is complete"
 
@@ -97,21 +97,21 @@ def test_the_eight_points_of_low_order_are_refused() -> None:
     low = {torsion(count) for count in range(8)}
     assert len(low) == 8
     assert torsion(8) == (0, 1)
-    assert not any(curve.is_sound(x, y) for x, y in low)
+    assert not any(curve.is_valid_point(x, y) for x, y in low)
     assert not any(curve.verify(*point, 5, (*BASE, 1)) for point in low)
     assert not any(curve.verify(*BASE, 5, (*point, 1)) for point in low)
 
 
 def test_a_point_with_a_part_of_low_order_is_sound() -> None:
     """As for the reference programs: only points of nothing but low order are refused."""
-    assert curve.is_sound(*add_affine(BASE, TORSION))
+    assert curve.is_valid_point(*add_affine(BASE, TORSION))
 
 
 @given(st.integers(0, P - 1), st.integers(0, P - 1))
 @few
 def test_points_off_the_curve_are_refused(x: int, y: int) -> None:
-    assert not curve.is_sound(x, y)
-    assert not curve.is_sound(BASE[0], y)
+    assert not curve.is_valid_point(x, y)
+    assert not curve.is_valid_point(BASE[0], y)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_points_off_the_curve_are_refused(x: int, y: int) -> None:
     [(BASE[0] + P, BASE[1]), (BASE[0], BASE[1] + P), (BASE[0] - P, BASE[1]), (BASE[0], BASE[1] - P)],
 )
 def test_coordinates_outside_the_field_are_refused(x: int, y: int) -> None:
-    assert not curve.is_sound(x, y)
+    assert not curve.is_valid_point(x, y)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ SIGNATURE = (
 
 def test_a_published_signature() -> None:
     assert curve.sign(Secret(SECRET), MESSAGE) == SIGNATURE
-    assert curve.verify(*curve.affine(curve.multiply_base(SECRET)), MESSAGE, SIGNATURE)
+    assert curve.verify(*curve.to_affine(curve.multiply_base(SECRET)), MESSAGE, SIGNATURE)
 
 
 def test_s_has_a_range() -> None:
     """Adding the group's order to s changes nothing in the equation, so the range is what refuses it."""
     rx, ry, s = SIGNATURE
-    key = curve.affine(curve.multiply_base(SECRET))
-    assert curve.same(curve.multiply_base(s + curve.ORDER), curve.multiply_base(s))
+    key = curve.to_affine(curve.multiply_base(SECRET))
+    assert curve.is_equal(curve.multiply_base(s + curve.ORDER), curve.multiply_base(s))
     for wrong in (s + curve.ORDER, s - curve.ORDER, -s, s + 1):
         assert not curve.verify(*key, MESSAGE, (rx, ry, wrong))
 
@@ -163,8 +163,8 @@ def test_signatures_follow_the_equation(secret: int, message: int) -> None:
     nonce = int.from_bytes(
         sha512(secret.to_bytes(32, "little") + message.to_bytes(32, "little")).digest(), "little"
     )
-    assert (rx, ry) == curve.affine(curve.multiply_base(nonce % SUBGROUP_ORDER))
-    x, y = curve.affine(curve.multiply_base(secret))
+    assert (rx, ry) == curve.to_affine(curve.multiply_base(nonce % SUBGROUP_ORDER))
+    x, y = curve.to_affine(curve.multiply_base(secret))
     challenge = curve.poseidon((rx, ry, x, y, message))
     assert s == (nonce % SUBGROUP_ORDER + secret * challenge) % (8 * SUBGROUP_ORDER)
     assert curve.verify(x, y, message, (rx, ry, s))

@@ -146,12 +146,12 @@ CALCULATIONS: dict[str, Callable[[], object]] = {
     "public_key": lambda: protocol.public_key(NUMBER),
     "sign_request": lambda: protocol.sign_request(f"{NUMBER:x}", MESSAGE),
 }
-STEPS = [("add", 0), ("add", 1), ("add", 63), ("affine", 0), ("multiply_base", 0)]
+STEPS = [("add", 0), ("add", 1), ("add", 63), ("to_affine", 0), ("multiply_base", 0)]
 SIGNING_STEPS = [
     *STEPS,
     ("add", 70),
     ("add", 127),
-    ("affine", 1),
+    ("to_affine", 1),
     ("multiply_base", 1),
     ("poseidon", 0),
     ("sha512", 0),

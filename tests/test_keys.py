@@ -30,7 +30,7 @@ from loopring_lab.errors import (
     TransportError,
 )
 from loopring_lab.keys import Counterfactual
-from loopring_lab.transport import Outcome, Transport
+from loopring_lab.transport import Transport
 
 FEE_DECIMALS = {0: ("ETH", 18), 1: ("LRC", 18), 3: ("USDT", 6)}
 Vector = dict[str, Any]
@@ -277,7 +277,7 @@ def test_without_an_api_key_the_account_tells_how_it_went() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keyed", "told"), [(True, "processed, but the account carries another key"), (False, "came through")]
+    ("keyed", "told"), [(True, "processed, but the account has another key"), (False, "was processed first")]
 )
 def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
     table: Desk, keyed: bool, told: str
@@ -313,7 +313,7 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: b
         assert place.transport.sent[0] == place.transport.sent[1]
         assert len(place.transport.sent) == 2
         assert "sent 2 times" in repr(receipt)
-        assert "The answer was lost, and the same request sent again" in receipt._repr_html_()
+        assert "The answer was lost, so the same request was sent again" in receipt._repr_html_()
         place.finish()
         assert receipt.wait().nonce == update.body()["nonce"] + 1
         assert place.relayer.step() == 0
@@ -343,19 +343,19 @@ def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
     update = table.prepare()
     real = table.transport.post
 
-    def loses_the_first(path: str, body: bytes, *, signature: str) -> Outcome:
-        outcome = real(path, body, signature=signature)
+    def loses_the_first(path: str, body: bytes, *, signature: str) -> bytes:
+        answer = real(path, body, signature=signature)
         if len(table.transport.sent) > 1:
-            return outcome
+            return answer
         table.finish()
-        return Outcome(error=TransportError("the cable was cut. Mend it."), lost=True)
+        raise TransportError("The cable was cut. Replace it.", maybe_received=True)
 
     table.transport.post = loses_the_first  # type: ignore[method-assign]
     receipt = update.submit()
     assert (receipt.status, receipt.hash, receipt.lost) == (
         "processed",
         None,
-        ("the cable was cut. Mend it.",),
+        ("The cable was cut. Replace it.",),
     )
     assert receipt.wait().has_key(update.l2_key)
 
@@ -382,7 +382,7 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(table:
         (
             Answer(429, b'{"resultInfo": {"code": 100000, "message": "slow down"}}'),
             RateLimited,
-            "Ask more slowly",
+            "Send fewer requests",
         ),
         (Answer(307, b"", {"Location": "http://127.0.0.1:9/steal"}), TransportError, "not followed"),
         (Answer(400, b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'), RelayerError, "max_fee"),
@@ -429,7 +429,7 @@ def test_a_wallet_signs_twice_and_each_step_tells_the_next(table: Desk) -> None:
             early()
     data = json.loads(json.dumps(update.typed_data()))
     update.attach("0x" + typed(wallet, data).hex())
-    with pytest.raises(KeyUpdateError, match=r"both signatures are there"):
+    with pytest.raises(KeyUpdateError, match=r"both signatures are attached"):
         update.attach(bytes(65))
     assert update.body() == table.prepare().body()
     update.submit()
@@ -601,7 +601,7 @@ def test_a_preview_signs_and_sends_nothing(table: Desk) -> None:
 
 @pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
 def test_a_private_key_is_never_taken(still: Desk, signer: Any) -> None:
-    with pytest.raises(KeyUpdateError, match=r"signer: .* as text is never taken") as caught:
+    with pytest.raises(KeyUpdateError, match=r"signer: .* as text is never accepted") as caught:
         still.prepare(signer=signer)
     assert "0101" not in str(caught.value)
 

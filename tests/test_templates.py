@@ -64,7 +64,7 @@ def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
 
 def test_a_value_over_several_lines_is_replaced_whole() -> None:
     source = 'a = [\n  1,\n  2,\n]  # two\nb = "ä"  # text\n'
-    assert templates._filled(source, {"a": [3], "b": "ö"}) == "a = [3]  # two\nb = 'ö'  # text"
+    assert templates._with_values(source, {"a": [3], "b": "ö"}) == "a = [3]  # two\nb = 'ö'  # text"
 
 
 def test_a_recording_is_named_as_seen_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,15 +79,15 @@ def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path: Path)
     (tmp_path / "trades").mkdir()
     for name, size in {"5-amm": 10, "5-dex": 20, "6-amm": 95, "7-dex": 50, "8-dex": 7, "none": 999}.items():
         (tmp_path / "trades" / f"{name}.json").write_text("x" * size)
-    assert templates.accounts_in("fee-analysis", str(tmp_path)) == {"account_id": 5}
-    assert templates.accounts_in("amm-versus-orderbook", str(tmp_path)) == {"accounts": [5, 6, 7]}
-    assert templates.accounts_in("fee-analysis", None) == {}
+    assert templates.accounts_of_recording("fee-analysis", str(tmp_path)) == {"account_id": 5}
+    assert templates.accounts_of_recording("amm-versus-orderbook", str(tmp_path)) == {"accounts": [5, 6, 7]}
+    assert templates.accounts_of_recording("fee-analysis", None) == {}
 
 
 def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
     target = tmp_path / "my.ipynb"
     target.write_text("mine")
-    with pytest.raises(LabError, match=r"is there already\. Choose another name, or say --force"):
+    with pytest.raises(LabError, match=r"already exists\. Choose another name, or use --force"):
         templates.new("first-look", target)
     assert target.read_text() == "mine"
     templates.new("first-look", target, force=True)
@@ -98,10 +98,10 @@ def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
     ("name", "target", "parameters", "words"),
     [
         ("fist-look", "a.ipynb", {}, "Did you mean 'first-look'"),
-        ("zzz", "a.ipynb", {}, "There are first-look, "),
+        ("zzz", "a.ipynb", {}, "Choose from first-look, "),
         ("first-look", "a.txt", {}, "does not end in .ipynb"),
         ("first-look", "a.ipynb", {"acount_id": 1}, "Did you mean 'account_id'"),
-        ("first-look", "a.ipynb", {"recording": "nowhere"}, "there is no folder nowhere"),
+        ("first-look", "a.ipynb", {"recording": "nowhere"}, "the folder nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
@@ -117,7 +117,7 @@ def test_what_cannot_be_is_refused_in_words(
     ("text", "value"), [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")]
 )
 def test_values_are_literals_or_else_text(text: str, value: object) -> None:
-    assert templates.value_of(text) == value
+    assert templates.parse_value(text) == value
 
 
 def test_the_command_lists_and_copies(
@@ -150,10 +150,10 @@ def test_the_command_lists_and_copies(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fee-analysis", "there.ipynb"], "is there already"),
+        (["fee-analysis", "there.ipynb"], "already exists"),
         (
             ["fee-analysis", "my.ipynb", "--account", "1", "--account", "2"],
-            "looks at one account, 2 are given",
+            "takes one account, but 2 are given",
         ),
         (["fee-analysis", "my.ipynb", "--set", "every"], "give a name and a value"),
         (["fee-analysis", "my.ipynb", "--set", "evry=1w"], "Did you mean 'every'"),

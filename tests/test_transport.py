@@ -1,5 +1,7 @@
 import logging
 import socket
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,7 +22,7 @@ from loopring_lab.errors import (
     RelayerUnreachable,
     TransportError,
 )
-from loopring_lab.transport import HINTS, Bucket, Transport, relayer_error
+from loopring_lab.transport import HINTS, RateLimiter, Transport, relayer_error
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 
@@ -29,13 +31,13 @@ KEY = "k3y-that-must-never-be-seen-0123456789"
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Measure the pauses between attempts, and do not wait."""
     measured: list[float] = []
-    real = transport._pause
+    real = transport._retry_delay
 
     def pause(state: Any) -> float:
         measured.append(real(state))
         return 0.0
 
-    monkeypatch.setattr(transport, "_pause", pause)
+    monkeypatch.setattr(transport, "_retry_delay", pause)
     return measured
 
 
@@ -89,8 +91,8 @@ def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> No
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "slow down (code 100000, HTTP 429). Ask more slowly"),
-        (Answer(500, b"oops"), RelayerError, "refused without a reason (HTTP 500). The relayer is in trouble"),
+        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "slow down (code 100000, HTTP 429). Send fewer requests"),
+        (Answer(500, b"oops"), RelayerError, "refused without a reason (HTTP 500). The problem is on the relayer's side"),
         (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
         (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
         (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
@@ -232,11 +234,11 @@ def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[floa
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    bucket = Bucket(5.0, clock=lambda: now[0], sleep=sleep)
+    limiter = RateLimiter(5.0, clock=lambda: now[0], sleep=sleep)
     turns = []
     for wait in waits:
         now[0] += wait if wait > 1.7 else 0.0
-        bucket.take()
+        limiter.wait()
         turns.append(now[0])
     assert all(later - earlier > 1 for earlier, later in zip(turns, turns[5:], strict=False))
     busy = sum(wait for wait in waits if wait > 1.7)
@@ -244,7 +246,7 @@ def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[floa
 
 
 def test_no_rate_means_no_waiting() -> None:
-    Bucket(None, sleep=lambda seconds: pytest.fail("waited")).take()
+    RateLimiter(None, sleep=lambda seconds: pytest.fail("waited")).wait()
 
 
 def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,6 +255,33 @@ def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> 
     assert "/api/v3/user/trades" in caplog.text
     assert KEY not in caplog.text
     assert "10083" not in caplog.text
+
+
+def test_importing_the_package_touches_no_logger_of_others() -> None:
+    code = "import logging, loopring_lab; print(logging.getLogger('urllib3.connectionpool').filters)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("answer", "maybe_received"),
+    [
+        (Answer(500, b"oops"), True),
+        (Answer(hang_up=True), True),
+        (Answer(200, b'{"a": 1'), True),
+        (Answer(200, b'{"a": 1', announced=900), True),
+        (Answer(400, b'{"code": 114002, "msg": "fee too low"}'), False),
+        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), False),
+        (Answer(307, headers={"Location": "/elsewhere"}), False),
+    ],
+)
+def test_an_error_says_whether_the_relayer_may_have_acted(answer: Answer, maybe_received: bool) -> None:
+    with scripted(lambda number, asked: answer) as server:
+        client = Transport(server.base_url, rate=None, proxies=False)
+        with pytest.raises((RelayerError, TransportError)) as caught:
+            client.post("/account", b"{}", signature="0x1b")
+        client.close()
+    assert caught.value.maybe_received is maybe_received
+    assert len(server.asked) == 1
 
 
 def test_errors_and_reprs_have_no_key(pauses: list[float]) -> None:

@@ -60,7 +60,7 @@ def truth(world: World, account: int) -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loopring_lab.transport._pause", lambda state: 0.0)
+    monkeypatch.setattr("loopring_lab.transport._retry_delay", lambda state: 0.0)
 
 
 def client_of(relayer: Relayer) -> Client:

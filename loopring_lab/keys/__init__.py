@@ -7,17 +7,25 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
-from loopring_lab.errors import KeyUpdateError
-from loopring_lab.keys.receipts import Receipt, submit
+from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
+from loopring_lab.keys.receipts import PROCESSED, Receipt
 from loopring_lab.keys.request import (
     Counterfactual,
     Lifetime,
     UpdateRequest,
-    agreed_fee,
-    read_counterfactual,
-    seconds_until,
+    fee_offer,
+    parse_counterfactual,
+    parse_valid_until,
 )
-from loopring_lab.keys.signers import Signer, as_signer, attached_key, derived, header, sign_data
+from loopring_lab.keys.signers import (
+    Signer,
+    as_signer,
+    derive_l2_key,
+    l2_key_from_signature,
+    sign_typed_data,
+    signature_header,
+)
+from loopring_lab.models import Submission
 from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import address
@@ -35,26 +43,29 @@ def __dir__() -> list[str]:
 
 
 SEED, DATA, SUBMIT = "key seed", "typed data", "submit"
-_TO_DO = {
+_INSTRUCTIONS = {
     SEED: "Sign key_seed_message() with personal_sign, and attach(signature).",
     DATA: "Sign typed_data() with eth_signTypedData_v4, and attach(signature).",
     SUBMIT: "Call submit() to send it.",
 }
+ATTEMPTS = 3
+"""How often an update is sent while no answer arrives."""
+STALE_NONCE = 102021
 
 
 class KeyUpdate:
-    """An update of an account's L2 key; made by `prepare`.
+    """An update of an account's L2 key; create one with `prepare`.
 
     Parameters
     ----------
     client : Client
-        Sends it.
-    update : Update
-        What it says.
+        Sends the update.
+    update : UpdateRequest
+        The terms of the update.
     fee : str
-        What the relayer asks for and what is offered, in words.
+        Description of the relayer's fee and of the most that is offered.
     signer : Signer, optional
-        Signs; without one a wallet's signatures are attached.
+        Signs the update; without one, attach the signatures of a wallet.
 
     Examples
     --------
@@ -75,7 +86,8 @@ class KeyUpdate:
         self._lost: list[str] = []
 
     def __repr__(self) -> str:
-        return f"KeyUpdate(account {self._update.account_id}, nonce {self._update.nonce}, next: {self._next})"
+        update = self._update
+        return f"KeyUpdate(account {update.account_id}, nonce {update.nonce}, next: {self._next_step})"
 
     @classmethod
     def prepare(
@@ -92,43 +104,43 @@ class KeyUpdate:
         exchange: str | None = None,
         chain_id: int | None = None,
     ) -> Self:
-        """Ask the relayer for the account, the fee and the exchange, and derive the new key.
+        """Read the account, the fee and the exchange from the relayer, and derive the new key.
 
         Parameters
         ----------
         client : Client
             From `connect`.
         account_id : int
-            Whose key.
+            Account whose key is updated.
         signer : Signer, optional
-            eth-account's LocalAccount of the account's owner, or anything with its interface; never the text
+            An eth-account LocalAccount of the account's owner, or anything with its interface; never the text
             of a private key. Without one, attach the signatures of a wallet.
         max_fee : Decimal, str or int, optional
-            Most to pay, in units of `fee_token`; what the relayer asks for where absent.
+            Most to pay, in units of `fee_token`; by default the relayer's quote.
         fee_token : str
-            Symbol.
+            Symbol of the token that pays the fee.
         valid_for : str, timedelta or datetime
-            How long the relayer may take, such as ``"30d"``; or until when.
+            How long the relayer may take, such as ``"30d"``, or the deadline.
         key_seed : str, optional
-            Text whose signature makes the key, ending in ``with key nonce: <nonce>``; the usual one where
-            absent.
+            Text whose signature makes the key, ending in ``with key nonce: <nonce>``; by default the
+            exchange's usual text.
         counterfactual : Counterfactual or mapping, optional
-            Where a wallet owns the account whose contract is not deployed yet.
+            The wallet that owns the account, if its contract is not deployed yet.
         exchange : str, optional
-            Address of the exchange, where the relayer does not tell.
+            Address of the exchange, if the relayer does not report it.
         chain_id : int, optional
-            Its chain, where the relayer does not tell.
+            Chain of the exchange, if the relayer does not report it.
 
         Returns
         -------
         KeyUpdate
-            Nothing has been sent that changes anything.
+            Ready to preview; nothing has been changed yet.
 
         Raises
         ------
         KeyUpdateError
-            The signer is none or not the owner's, the token pays no fees, or `valid_for` or `counterfactual`
-            is not usable.
+            The signer is unusable or not the owner's, the token does not pay fees, or `valid_for` or
+            `counterfactual` is not usable.
         ProtocolError, AmountError
             A field is out of range.
         RelayerError, TransportError, UnexpectedAnswer
@@ -141,53 +153,51 @@ class KeyUpdate:
         Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
-        given, signer = signer is not None, as_signer(signer)
-        if given and signer is None:
+        signer_given, signer = signer is not None, as_signer(signer)
+        if signer_given and signer is None:
             raise KeyUpdateError(
-                "signer: expected eth-account's LocalAccount, or what has its interface. A private key as "
-                "text is never taken: make an account of it where it is kept, with Account.from_key."
+                "signer: expected an eth-account LocalAccount, or an object with its interface. A private "
+                "key as text is never accepted: load it where it is kept, with Account.from_key."
             )
         account = client.account(account_id)
         if exchange is None or chain_id is None:
-            told = client.exchange()
-            exchange, chain_id = exchange or told.address, told.chain_id if chain_id is None else chain_id
-        fee = agreed_fee(client.update_fee(account_id), client.tokens(), fee_token, max_fee)
+            reported = client.exchange()
+            exchange = exchange or reported.address
+            chain_id = reported.chain_id if chain_id is None else chain_id
+        fee = fee_offer(client._update_fees(account_id), client.tokens(), fee_token, max_fee)
         update = UpdateRequest(
             exchange=exchange,
             chain_id=chain_id,
             owner=address("owner", account.owner),
             account_id=account.account_id,
             fee_token_id=fee.token_id,
-            max_fee=fee.volume,
-            valid_until=seconds_until(valid_for),
+            max_fee=fee.max_fee,
+            valid_until=parse_valid_until(valid_for),
             nonce=account.nonce,
             key_seed=protocol.key_seed(exchange, account.nonce) if key_seed is None else key_seed,
-            counterfactual=read_counterfactual(counterfactual),
+            counterfactual=parse_counterfactual(counterfactual),
         )
-        prepared = cls(client, update, fee.words, signer)
-        prepared._key = None if signer is None else derived(signer, update)
+        prepared = cls(client, update, fee.description, signer)
+        if signer is not None:
+            prepared._key = derive_l2_key(signer, update)
         return prepared
 
     @property
     def l2_key(self) -> L2Key:
-        """The new key, its secret hidden.
-
-        Raises
-        ------
-        KeyUpdateError
-            It is not known before the key seed is signed.
-        """
+        """The new key, its secret hidden; a KeyUpdateError before the key seed is signed."""
         if self._key is None:
-            raise KeyUpdateError(f"The new key is not known before the key seed is signed. {_TO_DO[SEED]}")
+            raise KeyUpdateError(
+                f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}"
+            )
         return self._key
 
     def key_seed_message(self) -> str:
-        """Return the text whose signature makes the key: the first that a wallet signs.
+        """Return the text whose signature makes the key: the first thing that a wallet signs.
 
         Returns
         -------
         str
-            For personal_sign. Never sign such a text for a site you do not trust: the signature is the key.
+            Sign it with personal_sign. Never sign it for a site you do not trust: the signature is the key.
 
         Examples
         --------
@@ -200,12 +210,12 @@ class KeyUpdate:
         return self._update.key_seed
 
     def typed_data(self) -> dict[str, Any]:
-        """Return the update as a wallet signs it, the second that it signs.
+        """Return the update as EIP-712 typed data: the second thing that a wallet signs.
 
         Returns
         -------
         dict
-            For eth_signTypedData_v4; can be written as JSON.
+            Sign it with eth_signTypedData_v4; it can be written as JSON.
 
         Raises
         ------
@@ -225,23 +235,23 @@ class KeyUpdate:
         return self._update.typed_data(self.l2_key)
 
     def attach(self, signature: bytes | str) -> Self:
-        """Take what a wallet returned: first for `key_seed_message`, then for `typed_data`.
+        """Attach a wallet's signature: first that of `key_seed_message`, then that of `typed_data`.
 
         Parameters
         ----------
         signature : bytes or str
-            r, s, v: 65 bytes, v 27 or 28. A wallet that cannot sign typed data may sign its digest with
+            r, s, v: 65 bytes, with v 27 or 28. A wallet that cannot sign typed data may sign its digest with
             personal_sign instead.
 
         Returns
         -------
         KeyUpdate
-            This one.
+            This update, with the signature attached.
 
         Raises
         ------
         KeyUpdateError
-            The signature is malformed, another wallet's or over another text, or none is missing.
+            The signature is malformed, by another wallet or of another text, or both are attached already.
 
         Examples
         --------
@@ -256,20 +266,20 @@ class KeyUpdate:
         hidden: SecretBytes | SecretText = hide(signature)
         del signature
         if self._key is None:
-            self._key = attached_key(self._update, hidden, _TO_DO[SEED])
+            self._key = l2_key_from_signature(self._update, hidden, _INSTRUCTIONS[SEED])
         elif self._signature is None:
-            self._signature = header(self._update, self._key, hidden, _TO_DO[DATA])
+            self._signature = signature_header(self._update, self._key, hidden, _INSTRUCTIONS[DATA])
         else:
-            raise KeyUpdateError("attach: both signatures are there. Call preview(), then submit().")
+            raise KeyUpdateError("attach: both signatures are attached. Call preview(), then submit().")
         return self
 
     def body(self) -> dict[str, Any]:
-        """Return what is sent, signed.
+        """Return the signed request body.
 
         Returns
         -------
         dict
-            Members in the contract's order. The signature shows itself as ``<hidden>``.
+            Fields in the contract's order. The signature prints as ``<hidden>``.
 
         Raises
         ------
@@ -289,12 +299,12 @@ class KeyUpdate:
         return self._update.body(self.l2_key, self._signed())
 
     def preview(self) -> Sheet:
-        """Show what would be sent, field by field; nothing is signed or sent.
+        """Show the request field by field, without signing or sending anything.
 
         Returns
         -------
         Sheet
-            Renders in a notebook and as text. Secrets are withheld.
+            A table in a notebook, and text elsewhere. Secrets are withheld.
 
         Examples
         --------
@@ -304,26 +314,29 @@ class KeyUpdate:
         >>> print(str(update.preview())[-72:])
         Next: Sign key_seed_message() with personal_sign, and attach(signature).
         """
-        pending = "made by the signer in submit()" if self._signer else "not signed yet"
-        fields = self._update.lines(self._key, "withheld" if self._signature else pending, self._fee)
-        return Sheet("POST /api/v3/account", fields, [f"Next: {_TO_DO[self._next]}"])
+        if self._signature:
+            signature = "withheld"
+        else:
+            signature = "made by the signer in submit()" if self._signer else "not signed yet"
+        lines = self._update.preview_lines(self._key, signature, self._fee)
+        return Sheet("POST /api/v3/account", lines, [f"Next: {_INSTRUCTIONS[self._next_step]}"])
 
     def submit(self) -> Receipt:
-        """Sign where a signer is at hand, and send the update.
+        """Sign the update if there is a signer, and send it.
 
-        A request whose answer is lost is sent again, the same bytes, which the relayer answers with
-        ``isIdempotent`` and without a second effect; ``Receipt.lost`` tells. So is one that is submitted
-        twice.
+        If the answer is lost, the same bytes are sent again; the relayer recognises them, answers with
+        ``isIdempotent``, and acts only once. ``Receipt.lost`` lists the lost answers. Submitting the same
+        update twice is just as safe.
 
         Returns
         -------
         Receipt
-            It says that the update was taken, not that it is done: call ``wait``.
+            The update was accepted, but is not processed yet: call ``wait``.
 
         Raises
         ------
         KeyUpdateError
-            A signature is missing, or no answer arrived and whether it was taken is not known.
+            A signature is missing, or no answer arrived, so that it may or may not have been accepted.
         RelayerError
             The relayer refuses.
         TransportError
@@ -339,21 +352,43 @@ class KeyUpdate:
             ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
-        submission = submit(self._client, self._update, self.l2_key, self.body(), self._lost)
+        submission = self._send(self.body())
         return Receipt(self._client, self._update, self.l2_key, submission, tuple(self._lost))
 
     @property
-    def _next(self) -> str:
+    def _next_step(self) -> str:
         if self._key is None:
             return SEED
         return SUBMIT if self._signer or self._signature else DATA
 
     def _signed(self) -> SecretText:
-        """Return the header's signature, made by the signer where it is still missing."""
+        """Return the signature header, made by the signer if it is still missing."""
         key = self.l2_key
         if self._signature is None and self._signer is not None:
-            signed = sign_data(self._signer, self._update.typed_data(key))
-            self._signature = header(self._update, key, signed, _TO_DO[DATA])
+            signature = sign_typed_data(self._signer, self._update.typed_data(key))
+            self._signature = signature_header(self._update, key, signature, _INSTRUCTIONS[DATA])
         if self._signature is None:
-            raise KeyUpdateError(f"The update is not signed. {_TO_DO[DATA]}")
+            raise KeyUpdateError(f"The update is not signed. {_INSTRUCTIONS[DATA]}")
         return self._signature
+
+    def _send(self, body: dict[str, Any]) -> Submission:
+        """Send the update, and again if the answer is lost."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._client.update_account(body)
+            except (RelayerError, TransportError) as error:
+                if error.maybe_received:
+                    self._lost.append(str(error))
+                elif self._lost and self._is_processed(error):
+                    return Submission(PROCESSED)
+                else:
+                    raise
+        raise KeyUpdateError(
+            f"Update of account {self._update.account_id}: sent {ATTEMPTS} times without an answer, so it "
+            f"may have been accepted. Last error: {self._lost[-1]} Call submit() again: it acts only once."
+        )
+
+    def _is_processed(self, error: RelayerError | TransportError) -> bool:
+        """Return whether a stale nonce means that this update was processed before it was sent again."""
+        stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
+        return stale and self._client.account(self._update.account_id).has_key(self.l2_key)

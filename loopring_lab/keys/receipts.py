@@ -1,4 +1,4 @@
-"""A key update after signing: sent so that a lost answer does no harm, then followed to its end."""
+"""The receipt of a submitted key update, which follows it until it is processed or has failed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import KeyUpdateError, RelayerError
-from loopring_lab.keys.request import UpdateRequest
-from loopring_lab.models import STATES, Account, Submission, read_submission
+from loopring_lab.models import UPDATE_STATES, Account, Submission
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar
-from loopring_lab.protocol import L2Key
 
 if TYPE_CHECKING:
     from loopring_lab.client import Client
@@ -18,42 +16,42 @@ if TYPE_CHECKING:
     from loopring_lab.protocol import L2Key
 
 
-RECEIVED, PROCESSING, PROCESSED, FAILED = STATES
+RECEIVED, PROCESSING, PROCESSED, FAILED = UPDATE_STATES
+FINAL = (PROCESSED, FAILED)
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 _NO_REASON = "the relayer gave no reason"
-_PREPARE = "Look at client.account(), and prepare a new update."
+_PREPARE_AGAIN = "Check client.account(), and prepare a new update."
 
 
 class Receipt:
-    """The relayer's receipt for an update; made by `KeyUpdate.submit`.
+    """The relayer's receipt for a key update; returned by `KeyUpdate.submit`.
 
     Parameters
     ----------
     client : Client
-        Asks how the update goes.
-    update : Update
-        What was sent.
+        Asks for the status of the update.
+    update : UpdateRequest
+        The update that was sent.
     key : L2Key
         The new key.
     submission : Submission
-        What the relayer answered.
+        The relayer's answer.
     lost : tuple of str
-        What happened to the answers that did not arrive, in order; the same request was sent again after
-        each.
+        Why answers were lost, in order; the same request was sent again after each.
 
     Attributes
     ----------
     status : str
-        ``received``, ``processing``, ``processed`` or ``failed``: as last heard.
+        ``received``, ``processing``, ``processed`` or ``failed``, as last reported.
     account_id : int
-        Whose key.
+        Account whose key is updated.
     hash : str or None
-        The relayer's name for the update, 0x hex; None where the update was found done after its answer was
-        lost.
+        The relayer's id of the update, 0x hex; None if the answer was lost and the update turned out to be
+        processed already.
     is_idempotent : bool
-        Whether the relayer had the same request already.
+        Whether the relayer already had the same request.
     reason : str or None
-        Why it failed.
+        Why the update failed.
 
     Examples
     --------
@@ -82,26 +80,27 @@ class Receipt:
 
     def __repr__(self) -> str:
         again = f", sent {len(self.lost) + 1} times" if self.lost else ""
-        state = f"status={self.status!r}, is_idempotent={self.is_idempotent}"
-        return f"Receipt(account {self.account_id}, {state}, hash={self.hash!r}{again})"
+        status = f"status={self.status!r}, is_idempotent={self.is_idempotent}"
+        return f"Receipt(account {self.account_id}, {status}, hash={self.hash!r}{again})"
 
     def _repr_html_(self) -> str:
         lines = [
-            Line("status", self.status, "as last heard; processed and failed are the ends"),
-            Line("is_idempotent", self.is_idempotent, "whether the relayer had the same request already"),
-            Line("hash", self.hash or "unknown", "the relayer's name for the update"),
+            Line("status", self.status, "as last reported; processed and failed are final"),
+            Line("is_idempotent", self.is_idempotent, "whether the relayer already had the same request"),
+            Line("hash", self.hash or "unknown", "the relayer's id of the update"),
         ]
-        lines += [Line("reason", self.reason, "why it failed")] * bool(self.reason)
-        notes = [f"The answer was lost, and the same request sent again: {reason}" for reason in self.lost]
+        if self.reason:
+            lines.append(Line("reason", self.reason, "why the update failed"))
+        notes = [f"The answer was lost, so the same request was sent again: {reason}" for reason in self.lost]
         return Sheet(f"Update of account {self.account_id}", lines, notes)._repr_html_()
 
     def poll(self) -> str:
-        """Ask once how the update goes.
+        """Ask the relayer once for the status of the update.
 
         Returns
         -------
         str
-            ``received``, ``processing``, ``processed`` or ``failed``; kept in ``status``.
+            ``received``, ``processing``, ``processed`` or ``failed``; also kept in ``status``.
 
         Raises
         ------
@@ -118,12 +117,12 @@ class Receipt:
         ...     receipt.poll() in ("received", "processing", "processed")
         True
         """
-        if self.status not in (PROCESSED, FAILED):
-            self._look()
+        if self.status not in FINAL:
+            self._refresh()
         return self.status
 
     def wait(self, timeout: float = 120.0, progress: bool | None = None) -> Account:
-        """Wait until the account carries the new key.
+        """Wait until the account has the new key.
 
         Parameters
         ----------
@@ -140,7 +139,7 @@ class Receipt:
         Raises
         ------
         KeyUpdateError
-            The update failed, with the relayer's reason; or it has not ended in time.
+            The update failed, with the relayer's reason, or is still pending after `timeout`.
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or answers something else.
 
@@ -154,85 +153,62 @@ class Receipt:
         ...     receipt.wait().nonce
         2
         """
-        end, pause = time.monotonic() + timeout, FIRST_PAUSE
+        deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
         with bar(f"key of account {self.account_id}", progress, total=2) as shown:
-            _show(shown, self.poll())
-            while self.status not in (PROCESSED, FAILED):
-                if time.monotonic() >= end:
+            _advance(shown, self.poll())
+            while self.status not in FINAL:
+                if time.monotonic() >= deadline:
                     raise KeyUpdateError(
                         f"Update of account {self.account_id}: still {self.status} after {timeout:g} s. It "
-                        "may yet be processed: call wait() again, or look at client.account()."
+                        "may yet be processed: call wait() again, or check client.account()."
                     )
-                time.sleep(min(pause, max(0.0, end - time.monotonic())))
+                time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
                 pause = min(LONGEST_PAUSE, pause * 1.5)
-                _show(shown, self.poll())
-        return self._end()
+                _advance(shown, self.poll())
+        return self._updated_account()
 
-    def _end(self) -> Account:
-        """Return the account at the update's end, or raise what became of it."""
+    def _updated_account(self) -> Account:
+        """Return the account after the update, or raise the reason why it does not have the new key."""
         if self.status == FAILED:
             raise KeyUpdateError(
-                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. {_PREPARE}"
+                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. {_PREPARE_AGAIN}"
             )
         account = self._client.account(self.account_id)
         if not account.has_key(self._key):
             raise KeyUpdateError(
-                f"Update of account {self.account_id}: processed, but the account carries another key by now "
-                f"(nonce {account.nonce}). Look at client.account(), and prepare a new update if need be."
+                f"Update of account {self.account_id}: processed, but the account has another key by now "
+                f"(nonce {account.nonce}). Check client.account(), and prepare a new update if needed."
             )
         return account
 
-    def _look(self) -> None:
-        """Ask the relayer for the update where it tells, else judge by the account."""
-        told = self._told()
-        if told:
-            self.status, self.reason = told.status, told.reason
+    def _refresh(self) -> None:
+        """Update the status from the relayer's list of updates, or else from the account."""
+        listed = self._listed_update()
+        if listed:
+            self.status, self.reason = listed.status, listed.reason
             return
         account = self._client.account(self.account_id)
         if account.has_key(self._key):
             self.status = PROCESSED
         elif account.nonce > self._update.nonce:
-            self.status, self.reason = FAILED, "another update of this account came through"
+            self.status, self.reason = FAILED, "another update of this account was processed first"
         elif account.frozen:
             self.status = PROCESSING
         elif self._was_frozen:
             self.status, self.reason = FAILED, _NO_REASON
         self._was_frozen |= account.frozen
 
-    def _told(self) -> Submission | None:
+    def _listed_update(self) -> Submission | None:
+        if self.hash is None:
+            return None
         try:
-            return self._client.update_status(self.account_id, self.hash) if self.hash else None
+            return self._client.update_status(self.account_id, self.hash)
         except RelayerError:
             return None
 
 
-def _show(bar: Any, status: str) -> None:
-    if bar is not None:
-        bar.set_postfix_str(status, refresh=False)
-        bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - bar.n)
-
-
-TRIES = 3
-"""How often a request is sent whose answer is lost."""
-STALE_NONCE = 102021
-
-
-def submit(
-    client: Client, update: UpdateRequest, key: L2Key, body: dict[str, Any], lost: list[str]
-) -> Submission:
-    """Send an update, again where the answer is lost."""
-    for _ in range(TRIES):
-        outcome = client._send_update(body)
-        error = outcome.error
-        if not error:
-            return read_submission(outcome.body)
-        if not outcome.lost:
-            stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
-            if lost and stale and client.account(update.account_id).has_key(key):
-                return Submission(PROCESSED)
-            raise error
-        lost.append(str(error))
-    raise KeyUpdateError(
-        f"Update of account {update.account_id}: sent {TRIES} times without an answer, so whether it was "
-        f"taken is not known. Last: {lost[-1]} Call submit() again: it acts once at most."
-    )
+def _advance(shown: Any, status: str) -> None:
+    """Show a status on a progress bar, if there is one."""
+    if shown is not None:
+        shown.set_postfix_str(status, refresh=False)
+        shown.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - shown.n)

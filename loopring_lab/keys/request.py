@@ -1,20 +1,20 @@
-"""The request of a key update: its terms, and what is signed and sent; nothing here asks, signs or sends."""
+"""The request of a key update: its terms, and the fields that are signed, sent and previewed."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from loopring_lab.amounts import LIMIT, to_smallest
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import AmountError, KeyUpdateError, ProtocolError
+from loopring_lab.models import UpdateFee
 from loopring_lab.preview import Line
 from loopring_lab.protocol import (
     FACTORY_INIT_CODE_HASHES,
@@ -28,14 +28,16 @@ from loopring_lab.protocol.fields import uint
 from loopring_lab.redaction import SecretText
 
 Lifetime = str | timedelta | datetime
-_WIRE = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}
-_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_TOO_MUCH = 2**96
+MaxFee = Decimal | str | int
+_WIRE_NAMES = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}
+_TIME_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_MAX_DIGITS = 78  # of a uint256: no token has more
+_EXACT = Context(prec=2 * _MAX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """A wallet that owns an account although its contract is not deployed yet.
+    """A wallet that owns an account, but whose contract is not deployed yet.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ class Counterfactual:
     salt : int or str
         uint256; text is decimal, or hex with ``0x``.
     init_code_hash : str, optional
-        32 bytes in hex, that belong to the factory; known for the factories of
+        32 bytes in hex that belong to the factory; not needed for the factories in
         `protocol.FACTORY_INIT_CODE_HASHES`.
 
     Examples
@@ -73,7 +75,7 @@ class Counterfactual:
         KeyUpdateError
             The factory is unknown.
         ProtocolError
-            A field cannot be read.
+            A field is not valid.
 
         Examples
         --------
@@ -91,104 +93,24 @@ class Counterfactual:
         return wallet_address(self.factory, self.owner, self.salt, code)
 
     def wire(self) -> dict[str, str]:
-        """Write it as it is sent.
+        """Return the wallet in its wire format.
 
         Returns
         -------
         dict
-            The members of ``counterFactualInfo``.
+            The fields of ``counterFactualInfo``.
 
         Examples
         --------
         >>> Counterfactual("0x" + 20 * "ab", "0x" + 20 * "cd", 7, "0x" + 32 * "ef").wire()["walletSalt"]
         '7'
         """
-        return {wire: str(getattr(self, name)) for wire, name in _WIRE.items()}
-
-
-def read_counterfactual(given: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:
-    """Read how a wallet is given."""
-    if given is None or isinstance(given, Counterfactual):
-        return given
-    try:
-        return Counterfactual(**{_WIRE.get(name, name): value for name, value in given.items()})
-    except TypeError:
-        raise KeyUpdateError(
-            "counterfactual: expected factory, owner and salt, and init_code_hash where the factory is not "
-            "known. Give them as a dictionary or as lab.keys.Counterfactual."
-        ) from None
-
-
-def seconds_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:
-    """Read how long an update may be processed."""
-    if isinstance(valid_for, datetime):
-        moment = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
-        return uint("validUntil", int(moment.timestamp() // 1), 32)
-    span = _span(valid_for)
-    if not span or span < timedelta(0):
-        raise KeyUpdateError(
-            f"valid_for={valid_for!r}: expected a time from now on, or a moment. Give text such as '30d' "
-            f"(units: {', '.join(_UNITS)}), a timedelta or a datetime."
-        )
-    return uint("validUntil", int(clock() + span.total_seconds()), 32)
-
-
-def smallest_units(max_fee: Decimal | str | int, decimals: int, token: str) -> int:
-    """Read the most that a fee may be."""
-    amount = _decimal(max_fee)
-    if amount is None:
-        raise AmountError(f"max_fee={max_fee!r}: expected units of {token}. Give text such as '0.0001'.")
-    units = pd.Series([amount], dtype=LIMIT)
-    return uint("maxFee", int(to_smallest(units, decimals, token=token).iloc[0]), 96)
-
-
-class Fee(NamedTuple):
-    """What an update may cost."""
-
-    token_id: int
-    volume: int
-    words: str
-
-
-def agreed_fee(
-    fees: pd.DataFrame, tokens: pd.DataFrame, token: str, max_fee: Decimal | str | int | None
-) -> Fee:
-    """Find the fee to offer."""
-    if token not in fees.index:
-        taken = ", ".join(fees.index)
-        raise KeyUpdateError(f"fee_token={token!r}: give one that the relayer takes: {taken}.")
-    asked = fees["fee"].astype(object)[token]
-    offered = asked if max_fee is None else max_fee
-    volume = smallest_units(offered, int(tokens["decimals"].astype(int)[token]), token)
-    words = (
-        f"the most you pay: {format_amount(Decimal(offered))} {token}; "
-        f"the relayer asks for {format_amount(asked)} {token}"
-    )
-    return Fee(int(fees["token_id"].astype(int)[token]), volume, words)
-
-
-def _span(given: object) -> timedelta | None:
-    if isinstance(given, timedelta):
-        return given
-    found = re.fullmatch(r"\s*(\d{1,6})\s*([a-z]+)\s*", given, re.ASCII) if isinstance(given, str) else None
-    return timedelta(**{_UNITS[found[2]]: int(found[1])}) if found and found[2] in _UNITS else None
-
-
-def _decimal(given: object) -> Decimal | None:
-    """Return an exact number that a column of limits holds, or None."""
-    if isinstance(given, bool) or not isinstance(given, Decimal | str | int):
-        return None
-    try:
-        amount = Decimal(given)
-        fits = amount.is_finite() and abs(amount) < _TOO_MUCH and int(amount.as_tuple().exponent) >= -18
-    except ArithmeticError:
-        return None
-    return amount if fits else None
+        return {wire: str(getattr(self, name)) for wire, name in _WIRE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """Everything that an update of a key says, but for the key and the signature."""
+    """The terms of a key update, without the key and the signature."""
 
     exchange: str
     chain_id: int
@@ -202,13 +124,10 @@ class UpdateRequest:
     counterfactual: Counterfactual | None = None
 
     def __post_init__(self) -> None:
-        end = f"with key nonce: {self.nonce}"
-        if not self.key_seed.endswith(end):
-            raise ProtocolError(
-                "keySeed",
-                f"does not end in {end!r}",
-                hint="End it so, or leave key_seed out for the usual one.",
-            )
+        ending = f"with key nonce: {self.nonce}"
+        if not self.key_seed.endswith(ending):
+            hint = "Add that ending, or omit key_seed to use the exchange's own text."
+            raise ProtocolError("keySeed", f"does not end in {ending!r}", hint=hint)
         wallet = self.counterfactual
         if wallet and wallet.address().lower() != self.owner.lower():
             raise KeyUpdateError(
@@ -218,19 +137,19 @@ class UpdateRequest:
 
     @property
     def signer(self) -> str:
-        """Address of the wallet that must sign."""
+        """Address of the wallet that signs."""
         return self.counterfactual.owner if self.counterfactual else self.owner
 
     def typed_data(self, key: L2Key) -> dict[str, Any]:
-        """Write what the wallet signs."""
-        return account_update_typed_data(**self._signed(key))
+        """Return the update as EIP-712 typed data."""
+        return account_update_typed_data(**self._signed_fields(key))
 
     def digest(self, key: L2Key) -> bytes:
-        """Hash what the wallet signs."""
-        return account_update_digest(**self._signed(key))
+        """Return the EIP-712 digest that the wallet signs."""
+        return account_update_digest(**self._signed_fields(key))
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
-        """Write what is sent."""
+        """Return the request body."""
         body: dict[str, Any] = {
             "exchange": self.exchange,
             "owner": self.owner,
@@ -242,38 +161,33 @@ class UpdateRequest:
             "keySeed": self.key_seed,
             "ecdsaSignature": signature,
         }
-        return body | ({"counterFactualInfo": self.counterfactual.wire()} if self.counterfactual else {})
+        if self.counterfactual:
+            body["counterFactualInfo"] = self.counterfactual.wire()
+        return body
 
-    def lines(self, key: L2Key | None, signed: str, fee: str) -> list[Line]:
-        """List what would be sent."""
+    def preview_lines(self, key: L2Key | None, signature: str, fee: str) -> list[Line]:
+        """Describe each field of the request."""
         x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet",) * 2
-        until = datetime.fromtimestamp(self.valid_until, UTC)
-        chain = f"the exchange's contract, on chain {self.chain_id}"
+        deadline = datetime.fromtimestamp(self.valid_until, UTC)
+        exchange = f"the exchange's contract, on chain {self.chain_id}: the update is valid nowhere else"
+        expiry = f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
         return [
-            Line("X-API-SIG", signed, "header: the wallet's signature of the typed data"),
-            Line("exchange", self.exchange, f"{chain}: the update holds nowhere else"),
+            Line("X-API-SIG", signature, "header: the wallet's signature of the typed data"),
+            Line("exchange", self.exchange, exchange),
             Line("owner", self.owner, "the wallet that owns the account"),
             Line("accountId", self.account_id, "the account whose key changes"),
             Line("publicKey.x", x, "the new public key, a point: its x. The secret stays here"),
             Line("publicKey.y", y, "and its y"),
             Line("maxFee.tokenId", self.fee_token_id, "the token that pays the fee"),
             Line("maxFee.volume", self.max_fee, f"in smallest units; {fee}"),
-            Line(
-                "validUntil",
-                self.valid_until,
-                f"seconds since 1970: not processed after {until:%Y-%m-%d %H:%M:%S} UTC",
-            ),
-            Line("nonce", self.nonce, "the account's counter: the update works once, as this one"),
-            Line(
-                "keySeed",
-                self.key_seed,
-                "the text whose signature makes the key, so that it can be made again",
-            ),
-            Line("ecdsaSignature", signed, "the header's signature once more"),
+            Line("validUntil", self.valid_until, expiry),
+            Line("nonce", self.nonce, "the account's counter: makes the update work only once"),
+            Line("keySeed", self.key_seed, "the text whose signature makes the key, to recover it later"),
+            Line("ecdsaSignature", signature, "the header's signature once more"),
             *self._wallet_lines(),
         ]
 
-    def _signed(self, key: L2Key) -> AccountUpdate:
+    def _signed_fields(self, key: L2Key) -> AccountUpdate:
         return AccountUpdate(
             exchange=self.exchange,
             chain_id=self.chain_id,
@@ -299,3 +213,96 @@ class UpdateRequest:
                 ("walletSalt", "with these three the relayer computes the owner's address again"),
             )
         ]
+
+
+class FeeOffer(NamedTuple):
+    """The most that an update may cost: a token, and an amount in its smallest units."""
+
+    token_id: int
+    max_fee: int
+    description: str
+
+
+def fee_offer(
+    fees: Sequence[UpdateFee], tokens: pd.DataFrame, symbol: str, max_fee: MaxFee | None
+) -> FeeOffer:
+    """Offer `max_fee`, or else the relayer's quote, in one of the tokens that pay fees."""
+    quotes = {fee.token: fee.amount for fee in fees}
+    if symbol not in quotes:
+        raise KeyUpdateError(
+            f"fee_token={symbol!r}: choose one that the relayer accepts: {', '.join(quotes)}."
+        )
+    decimals = int(tokens["decimals"].astype(int)[symbol])
+    quote = quotes[symbol]
+    offered = quote if max_fee is None else parse_max_fee(max_fee, decimals, symbol)
+    description = (
+        f"the most you pay: {_format_fee(offered, decimals)} {symbol}; "
+        f"the relayer asks for {_format_fee(quote, decimals)} {symbol}"
+    )
+    token_id = int(tokens["token_id"].astype(int)[symbol])
+    return FeeOffer(token_id, uint("maxFee", offered, 96), description)
+
+
+def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
+    """Convert the most that a fee may be from units to smallest units."""
+    units = _finite_decimal(max_fee)
+    if units is None:
+        raise AmountError(f"max_fee={max_fee!r}: expected units of {symbol}. Give text such as '0.0001'.")
+    smallest = units.scaleb(decimals, _EXACT)
+    if smallest != smallest.to_integral_value(context=_EXACT):
+        raise AmountError(
+            f"max_fee={max_fee!r}: has digits below the smallest unit of {symbol}, 1e-{decimals}. Give fewer "
+            "decimals; the fee is not rounded."
+        )
+    return uint("maxFee", int(smallest), 96)
+
+
+def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:
+    """Convert a lifetime or a deadline to seconds since the epoch."""
+    if isinstance(valid_for, datetime):
+        deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
+        return uint("validUntil", int(deadline.timestamp() // 1), 32)
+    duration = _duration(valid_for)
+    if not duration or duration < timedelta(0):
+        raise KeyUpdateError(
+            f"valid_for={valid_for!r}: expected a duration above zero or a deadline. Give text such as '30d' "
+            f"(units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
+        )
+    return uint("validUntil", int(clock() + duration.total_seconds()), 32)
+
+
+def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:
+    """Convert a mapping, with our names or those of the wire, to a `Counterfactual`."""
+    if value is None or isinstance(value, Counterfactual):
+        return value
+    try:
+        return Counterfactual(**{_WIRE_NAMES.get(name, name): field for name, field in value.items()})
+    except TypeError:
+        raise KeyUpdateError(
+            "counterfactual: expected factory, owner and salt, and init_code_hash if the factory is not "
+            "known. Give them as a dictionary or as lab.keys.Counterfactual."
+        ) from None
+
+
+def _format_fee(amount: int, decimals: int) -> str:
+    return format_amount(Decimal(amount).scaleb(-decimals, _EXACT))
+
+
+def _duration(value: object) -> timedelta | None:
+    if isinstance(value, timedelta):
+        return value
+    match = re.fullmatch(r"\s*(\d{1,6})\s*([a-z]+)\s*", value, re.ASCII) if isinstance(value, str) else None
+    if match is None or match[2] not in _TIME_UNITS:
+        return None
+    return timedelta(**{_TIME_UNITS[match[2]]: int(match[1])})
+
+
+def _finite_decimal(value: object) -> Decimal | None:
+    """Return an exact number of a sane size, or None."""
+    if isinstance(value, bool) or not isinstance(value, Decimal | str | int):
+        return None
+    try:
+        number = Decimal(value)
+    except ArithmeticError:
+        return None
+    return number if number.is_finite() and abs(number.adjusted()) < _MAX_DIGITS else None

@@ -1,4 +1,4 @@
-"""Signers of wallets: what signs, and who it was that signed."""
+"""Wallet signatures: asking a signer for them, and checking who made them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
 
 class Signer(Protocol):
-    """What signs for a wallet: eth-account's LocalAccount, or anything with these three.
+    """A wallet's signer: an eth-account LocalAccount, or anything with these three members.
 
     Examples
     --------
@@ -34,92 +34,73 @@ class Signer(Protocol):
         """Address of the wallet."""
 
     def sign_message(self, signable_message: SignableMessage) -> SignedMessage:
-        """Sign with personal_sign.
-
-        Parameters
-        ----------
-        signable_message : SignableMessage
-            From eth-account.
-
-        Returns
-        -------
-        SignedMessage
-            With ``signature``, 65 bytes.
-        """
+        """Sign with personal_sign; ``signature`` of the result has 65 bytes."""
 
     def sign_typed_data(self, *, full_message: dict[str, Any]) -> SignedMessage:
-        """Sign with eth_signTypedData_v4.
-
-        Parameters
-        ----------
-        full_message : dict
-            Types, primary type, domain and message.
-
-        Returns
-        -------
-        SignedMessage
-            With ``signature``, 65 bytes.
-        """
+        """Sign with eth_signTypedData_v4; ``signature`` of the result has 65 bytes."""
 
 
 def as_signer(value: object) -> Signer | None:
-    """Take what can sign, and nothing else."""
+    """Return an object that has the interface of a signer, or None."""
     return cast("Signer", value) if all(hasattr(value, name) for name in _INTERFACE) else None
 
 
 def sign_text(signer: Signer, text: str) -> SecretBytes:
-    """Let a signer sign a text with personal_sign."""
+    """Sign a text with personal_sign."""
     from eth_account.messages import encode_defunct
 
     return SecretBytes(signer.sign_message(encode_defunct(text=text)).signature)
 
 
-def sign_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
-    """Let a signer sign typed data."""
+def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
+    """Sign typed data with eth_signTypedData_v4."""
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
 
-def derived(signer: Signer, update: UpdateRequest) -> L2Key:
-    """Let a signer sign the key seed of an update, and make the new key."""
+def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
+    """Sign the key seed of an update, and derive the new key from the signature."""
     if signer.address.lower() != update.signer.lower():
         raise KeyUpdateError(
-            f"signer: {signer.address} does not sign for this account, {update.signer} does. "
-            "Pass that one's signer, or name the wallet that owns the account: counterfactual=."
+            f"signer: {signer.address} does not sign for this account, {update.signer} does. Pass that "
+            "wallet's signer, or name the wallet that owns the account: counterfactual=."
         )
     return l2_key(sign_text(signer, update.key_seed))
 
 
-def attached_key(update: UpdateRequest, signature: SecretBytes | SecretText, to_do: str) -> L2Key:
-    """Make the new key from a wallet's signature of the key seed."""
-    checked(update.signer, signature, {KIND_EIP712: _digest(update.key_seed)}, f"of the key seed. {to_do}")
+def l2_key_from_signature(update: UpdateRequest, signature: SecretBytes | SecretText, hint: str) -> L2Key:
+    """Derive the new key from a wallet's signature of the key seed, after checking who made it."""
+    digests = {KIND_EIP712: _personal_sign_digest(update.key_seed)}
+    _verified_header(update.signer, signature, digests, f"of the key seed. {hint}")
     return l2_key(signature)
 
 
-def header(update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, to_do: str) -> SecretText:
-    """Bring a wallet's signature of an update into the form of the header."""
-    digest = update.digest(key)
-    kinds = {KIND_EIP712: digest, KIND_PERSONAL: digest}
-    return checked(update.signer, signature, kinds, f"of the typed data. {to_do}")
-
-
-def checked(
-    wallet: str, signature: SecretBytes | SecretText, digests: Mapping[int, bytes], what: str
+def signature_header(
+    update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str
 ) -> SecretText:
-    """Check that a wallet signed."""
-    found = [_recovered(digest, signature, kind) for kind, digest in digests.items()]
-    for header, signer in found:
+    """Return a wallet's signature of an update in the form of the header, after checking who made it."""
+    digest = update.digest(key)
+    digests = {KIND_EIP712: digest, KIND_PERSONAL: digest}
+    return _verified_header(update.signer, signature, digests, f"of the typed data. {hint}")
+
+
+def _verified_header(
+    wallet: str, signature: SecretBytes | SecretText, digests: Mapping[int, bytes], subject: str
+) -> SecretText:
+    """Return the signature as a header of the first kind for which the wallet is its signer."""
+    recovered = [_recover(digest, signature, kind) for kind, digest in digests.items()]
+    for header, signer in recovered:
         if signer.lower() == wallet.lower():
             return header
-    signer = found[0][1]
+    signer = recovered[0][1]
     if not signer:
         raise KeyUpdateError(
-            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 where it is 0 or 1), {what}"
+            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
         )
-    raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {what}")
+    raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {subject}")
 
 
-def _recovered(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> tuple[SecretText, str]:
-    """Return a signature as a header, and who made it: nobody, where it is malformed."""
+def _recover(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> tuple[SecretText, str]:
+    """Return a signature as a header, and its signer; both empty if it is malformed."""
     try:
         header = SecretText(x_api_sig(signature, kind))
         return header, recover_signer(digest, header)
@@ -127,8 +108,7 @@ def _recovered(digest: bytes, signature: SecretBytes | SecretText, kind: int) ->
         return SecretText(), ""
 
 
-def _digest(text: str) -> bytes:
-    """Hash a text as personal_sign does."""
+def _personal_sign_digest(text: str) -> bytes:
     from eth_account.messages import encode_defunct
     from eth_utils.crypto import keccak
 

@@ -1,12 +1,12 @@
-"""Keys and signatures of the exchange as pure functions: nothing here asks, stores or sends anything.
+"""Keys and signatures of the exchange as pure functions, without network or storage.
 
-A key update in the order in which it happens: the wallet signs :func:`key_seed`, :func:`l2_key` makes the new
-key from that signature, the wallet signs :func:`account_update_typed_data`, :func:`x_api_sig` brings that
-signature into the form of the header, and :func:`recover_signer` is what the relayer checks. With the new key
-:func:`request_message` and :func:`sign_request` ask for an API key.
+A key update, step by step: the wallet signs :func:`key_seed`, :func:`l2_key` derives the new key from that
+signature, the wallet signs :func:`account_update_typed_data`, :func:`x_api_sig` formats that signature as the
+header, and :func:`recover_signer` is what the relayer checks. With the new key, :func:`request_message` and
+:func:`sign_request` sign the request for an API key.
 
-Readers take integers, decimal text, and hex in either case, with or without ``0x`` where only hex can stand.
-Signing with Python's integers takes a time that depends on the secret: sign on a machine of your own.
+Numbers may be integers, decimal text, or hex in either case; ``0x`` is optional where only hex is possible.
+How long signing takes depends on the secret, so sign on a machine of your own.
 """
 
 from __future__ import annotations
@@ -50,10 +50,20 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+KIND_EIP712 = 2
+"""Type byte after a wallet's signature of the digest itself, as eth_signTypedData_v4 makes it."""
 
+KIND_PERSONAL = 3
+"""Type byte after a wallet's signature of the digest's 32 bytes as a message, with personal_sign."""
 
+FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
+    "0x8c3d4E1728f77ABCD220323260da4A9306FB6433": (
+        "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
+    ),
+}
+"""Init code hashes of known wallet factories: the ``init_code_hash`` of :func:`wallet_address`."""
+
+_SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 _FIRST_NFT_SLOT = 1 << 15
 _TYPES = {
     "EIP712Domain": "string name,string version,uint256 chainId,address verifyingContract",
@@ -62,8 +72,12 @@ _TYPES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class AccountUpdate(TypedDict):
-    """The fields that a wallet signs, and the exchange it signs them for.
+    """The fields that a wallet signs, and the exchange that they are for.
 
     Examples
     --------
@@ -89,14 +103,14 @@ def key_seed(exchange: str, nonce: int | str) -> str:
     Parameters
     ----------
     exchange : str
-        Address of the exchange; its case is kept, because another case makes another key.
+        Address of the exchange; its case is kept, because it affects the key.
     nonce : int or str
         The account's nonce at the time of the update, uint32.
 
     Returns
     -------
     str
-        To be signed with personal_sign.
+        Sign it with personal_sign.
 
     Raises
     ------
@@ -109,8 +123,8 @@ def key_seed(exchange: str, nonce: int | str) -> str:
     '29Bf948f1eA4 with key nonce: 0'
     """
     octets("exchange", str(exchange), 20)
-    number = uint("nonce", nonce, 32)
-    return f"Sign this message to access Loopring Exchange: {exchange} with key nonce: {number}"
+    decimal = uint("nonce", nonce, 32)
+    return f"Sign this message to access Loopring Exchange: {exchange} with key nonce: {decimal}"
 
 
 def account_update_typed_data(
@@ -126,38 +140,38 @@ def account_update_typed_data(
     valid_until: int | str,
     nonce: int | str,
 ) -> dict[str, Any]:
-    """Return what a wallet signs to update the key of an account.
+    """Return an account update as the EIP-712 typed data that a wallet signs.
 
     Parameters
     ----------
     exchange : str
         Address of the exchange, in any case.
     chain_id : int or str
-        1 for the mainnet, uint256.
+        uint256; 1 is mainnet.
     owner : str
         Address of the account's owner, in any case.
     account_id : int or str
         uint32.
     x, y : int or str
-        The new public key; run :func:`check_public_key` on a key that is not your own.
+        The new public key; check one that you did not derive with :func:`check_public_key`.
     fee_token_id : int or str
-        Token the fee is paid in, 0..32767: ids above are slots of NFTs, which pay no fees.
+        Token that the fee is paid in, 0..32767: higher ids are NFT slots, which pay no fees.
     max_fee : int or str
         Most to pay, in smallest units of the fee token, uint96.
     valid_until : int or str
-        Seconds since the epoch, uint32.
+        Unix time in seconds, uint32.
     nonce : int or str
         The account's nonce, uint32.
 
     Returns
     -------
     dict
-        For eth_signTypedData_v4. Can be written as JSON: wide integers are decimal text.
+        For eth_signTypedData_v4. It can be written as JSON: wide integers are decimal text.
 
     Raises
     ------
     ProtocolError
-        Names the field that is out of range.
+        A field is out of range; the message names it.
 
     Examples
     --------
@@ -170,7 +184,7 @@ def account_update_typed_data(
     message = {
         "owner": address("owner", owner),
         "accountID": uint("accountID", account_id, 32),
-        "feeTokenID": _fee_token(fee_token_id),
+        "feeTokenID": _check_fee_token(fee_token_id),
         "maxFee": str(uint("maxFee", max_fee, 96)),
         "publicKey": str(pack_public_key(x, y)),
         "validUntil": uint("validUntil", valid_until, 32),
@@ -190,7 +204,7 @@ def account_update_typed_data(
 
 
 def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
-    """Return the EIP-712 digest of an account update, which the wallet's signature is made over.
+    """Return the EIP-712 digest of an account update, which the wallet signs.
 
     Parameters
     ----------
@@ -205,7 +219,7 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     Raises
     ------
     ProtocolError
-        Names the field that is out of range.
+        A field is out of range; the message names it.
 
     Examples
     --------
@@ -222,34 +236,8 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     return keccak(b"\x19" + signable.version + signable.header + signable.body)
 
 
-def _fee_token(value: int | str) -> int:
-    """Return a fee token's id, refusing the slots of NFTs."""
-    token = uint("feeTokenID", value, 16)
-    if token >= _FIRST_NFT_SLOT:
-        raise ProtocolError(
-            "feeTokenID", f"{token} is the slot of an NFT, which pays no fees", hint="Use an id below 32768."
-        )
-    return token
-
-
-KIND_EIP712 = 2
-"""The byte after a wallet's signature: it signed the digest itself, as eth_signTypedData_v4 does."""
-
-KIND_PERSONAL = 3
-"""The byte after a wallet's signature: it signed the digest's 32 bytes as a message, with personal_sign."""
-
-FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
-    "0x8c3d4E1728f77ABCD220323260da4A9306FB6433": (
-        "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
-    ),
-}
-"""Wallet factories whose init code hash is known: the ``init_code_hash`` of :func:`wallet_address`."""
-
-_SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-
-
 def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
-    """Return a wallet's signature in the form of the X-API-SIG header and of ecdsaSignature.
+    """Return a wallet's signature in the format of the X-API-SIG header and of ecdsaSignature.
 
     Parameters
     ----------
@@ -261,12 +249,12 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     Returns
     -------
     str
-        66 bytes in hex, with ``0x``. It authorises the update: do not show or log it.
+        66 bytes in hex, with ``0x``. It authorises the update: do not display or log it.
 
     Raises
     ------
     ProtocolError
-        Anything that `recover_signer` would refuse.
+        The signature is one that `recover_signer` refuses.
 
     Examples
     --------
@@ -277,11 +265,11 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     signature = hide(signature)
     signature = octets("ecdsaSignature", signature, 65)
     _split_signature(signature)
-    return "0x" + (signature + bytes([_kind(kind)])).hex()
+    return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
 
 def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False) -> str:
-    """Return the address that signed a digest, refusing what the exchange contract refuses.
+    """Return the address that signed a digest, refusing whatever the exchange contract refuses.
 
     Parameters
     ----------
@@ -290,19 +278,18 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: 
     x_api_sig : bytes or str
         66 bytes: r, s, v, and :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
     accept_bare : bool
-        Read 65 bytes as signed directly. The contract refuses them, but a later official client sends them to
-        the relayer; what the public relayer did with them is not documented.
+        Accept 65 bytes as an EIP-712 signature. The contract refuses them, but a later official client sends
+        them to the relayer; how the public relayer handled them is not documented.
 
     Returns
     -------
     str
-        Checksummed address. Whether it is the owner's is for the caller to compare: any well-formed signature
-        recovers some address.
+        Checksummed address. Compare it with the owner's: any well-formed signature recovers some address.
 
     Raises
     ------
     ProtocolError
-        Another length or kind, v other than 27 or 28, r or s out of range, s above n/2, or no such point.
+        Wrong length or kind, v other than 27 or 28, r or s out of range, s above n/2, or no such point.
 
     Examples
     --------
@@ -322,16 +309,16 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: 
         sent = SecretBytes(sent + bytes([KIND_EIP712]))
     vrs = _split_signature(octets("X-API-SIG", sent, 66))
     signed = bytes(octets("digest", digest, 32))
-    if _kind(sent[65]) == KIND_PERSONAL:
+    if _check_kind(sent[65]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
     try:
         return Signature(vrs=vrs).recover_public_key_from_msg_hash(signed).to_checksum_address()
     except BadSignature:
-        raise _refused("r and s belong to no public key") from None
+        raise _invalid_signature("r and s belong to no public key") from None
 
 
 def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: bytes | str) -> str:
-    """Return the address that a wallet will have once its factory deploys it (CREATE2).
+    """Return the address that a wallet has once its factory deploys it (CREATE2).
 
     Parameters
     ----------
@@ -342,7 +329,7 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     salt : int or str
         uint256; text is decimal, or hex with ``0x``.
     init_code_hash : bytes or str
-        32 bytes that belong to the factory, see :data:`FACTORY_INIT_CODE_HASHES`.
+        32 bytes that belong to the factory; see :data:`FACTORY_INIT_CODE_HASHES`.
 
     Returns
     -------
@@ -352,7 +339,7 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     Raises
     ------
     ProtocolError
-        Names the field that cannot be read.
+        A field is not valid; the message names it.
 
     Examples
     --------
@@ -369,24 +356,32 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     return to_checksum_address(keccak(b"\xff" + octets("walletFactory", factory, 20) + inner + code)[12:])
 
 
+def _check_fee_token(value: int | str) -> int:
+    token = uint("feeTokenID", value, 16)
+    if token >= _FIRST_NFT_SLOT:
+        raise ProtocolError(
+            "feeTokenID", f"{token} is an NFT slot, which pays no fees", hint="Use an id below 32768."
+        )
+    return token
+
+
 def _split_signature(signature: bytes) -> tuple[int, int, int]:
-    """Return (v - 27, r, s) of the first 65 bytes, refusing what ecrecover or the contract would."""
+    """Return (v - 27, r, s), refusing what ecrecover or the contract would."""
     r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
     if v not in (27, 28):
-        raise _refused(f"v is {v}, only 27 and 28 are accepted")
+        raise _invalid_signature(f"v is {v}, expected 27 or 28")
     if not (0 < r < _SECP256K1_ORDER and 0 < s <= _SECP256K1_ORDER // 2):
-        raise _refused("r or s is out of range, or s lies in the upper half")
+        raise _invalid_signature("r or s is out of range, or s is in the upper half")
     return v - 27, r, s
 
 
-def _kind(kind: int) -> int:
-    """Return a type byte, refusing the kinds that the contract refuses."""
+def _check_kind(kind: int) -> int:
     if kind not in (KIND_EIP712, KIND_PERSONAL):
-        raise _refused(f"type byte {kind!r}, only 2 (EIP-712) and 3 (personal_sign) are accepted")
+        raise _invalid_signature(f"type byte {kind!r}, expected 2 (EIP-712) or 3 (personal_sign)")
     return kind
 
 
-def _refused(problem: str) -> ProtocolError:
+def _invalid_signature(problem: str) -> ProtocolError:
     return ProtocolError(
-        "X-API-SIG", problem, hint="Sign the update again, and make the header with x_api_sig()."
+        "X-API-SIG", problem, hint="Sign the update again, and format the header with x_api_sig()."
     )

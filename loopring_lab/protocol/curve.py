@@ -1,11 +1,11 @@
-"""The numbers under an L2 key: Baby Jubjub points, the 2019 Poseidon hash, EdDSA.
+"""The arithmetic of L2 keys: Baby Jubjub points, the 2019 Poseidon hash, EdDSA.
 
-Integers in, integers out; text, fields and wire forms are :mod:`loopring_lab.protocol`'s. The curve is
+Integers in, integers out; :mod:`loopring_lab.protocol` handles text, fields and wire formats. The curve is
 a x^2 + y^2 = 1 + d x^2 y^2 over the scalar field of BN254, in extended twisted Edwards coordinates
 (X, Y, Z, T) with x = X/Z, y = Y/Z, T = XY/Z. As a is a square and d is not, one addition law is complete:
-it holds for every pair of points, equal, opposite or neutral.
+it holds for every pair of points, including equal, opposite and neutral ones.
 
-Python's integers do not run in constant time. Whoever can measure how long a signature takes learns about
+Python's integer arithmetic is not constant-time. Whoever can measure how long a signature takes learns about
 the secret, so sign on a machine of your own, not as a service.
 """
 
@@ -19,7 +19,7 @@ from operator import mul
 from loopring_lab.redaction import Secret, SecretBytes
 
 P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
-"""Prime of the field the coordinates live in (the scalar field of BN254)."""
+"""Prime of the field of coordinates (the scalar field of BN254)."""
 
 A, D = 168700, 168696
 """Coefficients of the curve."""
@@ -45,24 +45,24 @@ NEUTRAL: Point = (0, 1, 1, 0)
 _WINDOW = 4
 
 
-def lift(x: int, y: int) -> Point:
-    """Return an affine point in extended coordinates."""
+def to_extended(x: int, y: int) -> Point:
+    """Convert affine coordinates to extended ones."""
     return x, y, 1, x * y % P
 
 
-def affine(point: Point) -> tuple[int, int]:
-    """Return the affine coordinates (x, y) of a point."""
+def to_affine(point: Point) -> tuple[int, int]:
+    """Convert extended coordinates to affine ones (x, y)."""
     inverse = pow(point[2], -1, P)
     return point[0] * inverse % P, point[1] * inverse % P
 
 
-def same(left: Point, right: Point) -> bool:
+def is_equal(left: Point, right: Point) -> bool:
     """Return whether two points are equal, whatever their Z."""
     return not any((left[i] * right[2] - right[i] * left[2]) % P for i in (0, 1))
 
 
 def add(left: Point, right: Point) -> Point:
-    """Add two points; complete, so no case is special."""
+    """Add two points; the law is complete, so there are no special cases."""
     x1, y1, z1, t1 = left
     x2, y2, z2, t2 = right
     xx, yy, zz, dtt = x1 * x2 % P, y1 * y2 % P, z1 * z2, D * t1 * t2
@@ -80,7 +80,7 @@ def double(point: Point) -> Point:
 
 
 def multiply(scalar: int, point: Point) -> Point:
-    """Multiply any point by a scalar, four bits a step."""
+    """Multiply any point by a scalar, four bits at a time."""
     table = _multiples(point)
     total = NEUTRAL
     for shift in range((scalar.bit_length() - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
@@ -91,22 +91,22 @@ def multiply(scalar: int, point: Point) -> Point:
 
 
 def multiply_base(scalar: int) -> Point:
-    """Multiply the generator by a scalar, from a table that the first call builds."""
+    """Multiply the generator by a scalar, with a table that the first call builds."""
     total = NEUTRAL
     for index, row in enumerate(_base_table()):
         total = add(total, row[(scalar >> (_WINDOW * index)) & 15])
     return total
 
 
-def is_sound(x: int, y: int) -> bool:
-    """Return whether coordinates name a point of the curve that is not of low order."""
+def is_valid_point(x: int, y: int) -> bool:
+    """Return whether coordinates are those of a point on the curve that is not of low order."""
     if not (0 <= x < P and 0 <= y < P) or (A * x * x + y * y - 1 - D * x * x * y * y) % P:
         return False
-    return not same(double(double(double(lift(x, y)))), NEUTRAL)
+    return not is_equal(double(double(double(to_extended(x, y)))), NEUTRAL)
 
 
 def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52) -> int:
-    """Hash field elements with Poseidon as published in 2019; later packages give other numbers."""
+    """Hash field elements with Poseidon as published in 2019; later packages give other results."""
     constants, matrix = _poseidon_parameters(width, partial_rounds)
     state = [*inputs, *[0] * (width - len(inputs))]
     for index, constant in enumerate(constants):
@@ -118,25 +118,25 @@ def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52)
 
 
 def sign(secret: Secret, message: int) -> tuple[int, int, int]:
-    """Sign a field element with EdDSA over Poseidon. Deterministic; time depends on the secret."""
+    """Sign a field element with EdDSA over Poseidon; deterministic, but not in constant time."""
     seed = SecretBytes(secret.to_bytes(32, "little") + message.to_bytes(32, "little"))
     nonce = Secret(int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER)
-    rx, ry = affine(multiply_base(nonce))
-    challenge = poseidon((rx, ry, *affine(multiply_base(secret)), message))
+    rx, ry = to_affine(multiply_base(nonce))
+    challenge = poseidon((rx, ry, *to_affine(multiply_base(secret)), message))
     return rx, ry, (nonce + secret * challenge) % ORDER
 
 
 def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> bool:
-    """Check an EdDSA signature over Poseidon, and the points it is made of."""
+    """Check an EdDSA signature over Poseidon, and the points that it consists of."""
     rx, ry, s = signature
-    if not (is_sound(x, y) and is_sound(rx, ry) and 0 <= s < ORDER):
+    if not (is_valid_point(x, y) and is_valid_point(rx, ry) and 0 <= s < ORDER):
         return False
     challenge = poseidon((rx, ry, x, y, message))
-    return same(multiply_base(s), add(lift(rx, ry), multiply(challenge, lift(x, y))))
+    return is_equal(multiply_base(s), add(to_extended(rx, ry), multiply(challenge, to_extended(x, y))))
 
 
 def _multiples(point: Point) -> list[Point]:
-    """Return 0 to 15 times a point."""
+    """Return the multiples of a point from 0 to 15."""
     multiples = [NEUTRAL]
     while len(multiples) < 1 << _WINDOW:
         multiples.append(add(multiples[-1], point))
@@ -145,15 +145,15 @@ def _multiples(point: Point) -> list[Point]:
 
 @cache
 def _base_table() -> list[list[Point]]:
-    """Return rows of multiples: row i holds 0..15 times 16^i x BASE, enough for 256 bits."""
-    rows = [_multiples(lift(*BASE))]
+    """Return rows of multiples of the generator: row i holds 0..15 times 16^i x BASE, up to 256 bits."""
+    rows = [_multiples(to_extended(*BASE))]
     while len(rows) < 256 // _WINDOW:
         rows.append(_multiples(add(rows[-1][-1], rows[-1][1])))
     return rows
 
 
-def _stream(seed: bytes, count: int) -> list[int]:
-    """Return field elements by hashing a seed over and over."""
+def _field_elements(seed: bytes, count: int) -> list[int]:
+    """Derive field elements by hashing a seed repeatedly."""
     elements: list[int] = []
     for _ in range(count):
         seed = blake2b(seed, digest_size=32).digest()
@@ -163,7 +163,7 @@ def _stream(seed: bytes, count: int) -> list[int]:
 
 @cache
 def _poseidon_parameters(width: int, partial_rounds: int) -> tuple[list[int], list[list[int]]]:
-    """Return a constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
-    points = _stream(b"poseidon_matrix_0000", 2 * width)
+    """Return one constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
+    points = _field_elements(b"poseidon_matrix_0000", 2 * width)
     matrix = [[pow(x - y, -1, P) for y in points[width:]] for x in points[:width]]
-    return _stream(b"poseidon_constants", 6 + partial_rounds), matrix
+    return _field_elements(b"poseidon_constants", 6 + partial_rounds), matrix

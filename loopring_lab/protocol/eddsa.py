@@ -1,7 +1,7 @@
-"""L2 keys: the pair that a signature makes, and what it signs, requests to the relayer.
+"""L2 keys: deriving them from a wallet's signature, and signing requests to the relayer with them.
 
-Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. Signing takes a time that depends
-on the secret: sign on a machine of your own. Import these names from `loopring_lab.protocol`.
+Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. How long signing takes depends on
+the secret, so sign on a machine of your own. Import these names from `loopring_lab.protocol`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class L2Key:
     Parameters
     ----------
     secret : int
-        L2 secret; kept as a hidden integer, ``int(key.secret)`` is the number.
+        L2 secret, kept as a hidden integer: ``int(key.secret)`` is the number.
     x, y : int
         Public key.
 
@@ -50,12 +50,12 @@ class L2Key:
 def l2_key(signature: bytes | str) -> L2Key:
     r"""Derive the L2 key from the wallet's signature of the key seed.
 
-    Every byte counts: v as 0 or 1 instead of 27 or 28, or a type byte at the end, makes another key.
+    Every byte counts: with v as 0 or 1 instead of 27 or 28, or with a type byte at the end, the key differs.
 
     Parameters
     ----------
     signature : bytes or str
-        r, s, v as the wallet gave them; 65 bytes, contract wallets give more.
+        r, s, v as the wallet returned them: 65 bytes, or more from contract wallets.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def public_key(secret: int | str) -> tuple[int, int]:
     Parameters
     ----------
     secret : int or str
-        1..p-1, or hex text; no multiple of the subgroup order. Not clamped.
+        1..p-1, or hex text; not a multiple of the subgroup order. Not clamped.
 
     Returns
     -------
@@ -109,16 +109,16 @@ def public_key(secret: int | str) -> tuple[int, int]:
     '0x2491ab'
     """
     secret = hide(secret)
-    return curve.affine(curve.multiply_base(scalar(secret)))
+    return curve.to_affine(curve.multiply_base(scalar(secret)))
 
 
 def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
-    """Read a public key, and refuse a point that is no sound key.
+    """Parse a public key, and refuse a point that is not a valid key.
 
     Parameters
     ----------
     x, y : int or str
-        Coordinates; text is hex, with or without ``0x``, leading zeros left out or not.
+        Coordinates; text is hex, with or without ``0x`` and leading zeros.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
     loopring_lab.errors.ProtocolError: publicKey: not on the curve, or of low order. ...
     """
     point = coordinate("publicKey.x", x), coordinate("publicKey.y", y)
-    if not curve.is_sound(*point):
+    if not curve.is_valid_point(*point):
         raise ProtocolError(
             "publicKey", "not on the curve, or of low order", hint="Derive it with public_key()."
         )
@@ -145,7 +145,7 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
 
 
 def pack_public_key(x: int | str, y: int | str) -> int:
-    """Return a public key as the one number that the wallet signs: y, and in bit 255 the half that x lies in.
+    """Return a public key as the one number that the wallet signs: y, with bit 255 set if x > (p-1)/2.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def pack_public_key(x: int | str, y: int | str) -> int:
 
 
 def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
-    """Return the text that is signed for a request.
+    """Return the text of a request that is signed.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | s
     url : str
         Base URL and path, without the query.
     params_or_body : mapping or str, optional
-        Query parameters (None values are left out, as they are not sent); or the body, as a mapping to be
-        written as compact JSON or as the exact text that is sent.
+        Query parameters, without those that are None; or the body, as a mapping to be written as compact
+        JSON or as the exact text that is sent.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | s
     Raises
     ------
     ProtocolError
-        Another method, a query inside the URL, or a body that is not JSON.
+        Unknown method, a query inside the URL, or a body that is not JSON.
 
     Examples
     --------
@@ -201,14 +201,14 @@ def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | s
     """
     verb = method.upper()
     if verb not in _PAYLOADS:
-        raise ProtocolError("method", f"{verb!r} is not signed", hint=f"Use one of {', '.join(_PAYLOADS)}.")
+        raise ProtocolError("method", f"{verb!r} is never signed", hint=f"Use one of {', '.join(_PAYLOADS)}.")
     if "?" in url or "#" in url:
-        raise ProtocolError("url", "holds a query or fragment", hint="Pass the query as params_or_body.")
-    return "&".join((verb, _encode(url), _encode(_PAYLOADS[verb](params_or_body))))
+        raise ProtocolError("url", "contains a query or fragment", hint="Pass the query as params_or_body.")
+    return "&".join((verb, _percent_encode(url), _percent_encode(_PAYLOADS[verb](params_or_body))))
 
 
 def sign_request(secret: int | str, message: str) -> str:
-    """Sign the text of a request with the L2 key. Deterministic; the time it takes depends on the secret.
+    """Sign the text of a request with an L2 key; deterministic, but not in constant time.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def sign_request(secret: int | str, message: str) -> str:
     Returns
     -------
     str
-        X-API-SIG: x and y of R, and s, 64 hex digits each. Who has it can send the request: do not log it.
+        X-API-SIG: x and y of R, and s, 64 hex digits each. It authorises the request: do not log it.
 
     Raises
     ------
@@ -233,11 +233,11 @@ def sign_request(secret: int | str, message: str) -> str:
     True
     """
     secret = hide(secret)
-    return "0x" + "".join(f"{number:064x}" for number in curve.sign(scalar(secret), _digest(message)))
+    return "0x" + "".join(f"{number:064x}" for number in curve.sign(scalar(secret), _message_hash(message)))
 
 
 def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:
-    """Return whether a signature is the key's over the text of a request.
+    """Return whether a signature of the text of a request was made with a key.
 
     Parameters
     ----------
@@ -246,12 +246,12 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     message : str
         From :func:`request_message`.
     signature : str
-        X-API-SIG as received, whatever it is.
+        X-API-SIG as received, valid or not.
 
     Returns
     -------
     bool
-        False for a wrong signature, a malformed one, and a key or an R that is no sound point.
+        False for a wrong or malformed signature, and for a key or an R that is not a valid point.
 
     Examples
     --------
@@ -264,36 +264,36 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     except ProtocolError:
         return False
     rx, ry, s = (int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64))
-    return curve.verify(*key, _digest(message), (rx, ry, s))
+    return curve.verify(*key, _message_hash(message), (rx, ry, s))
 
 
-def _digest(message: str) -> int:
-    """Return the field element that stands for a text in a signature."""
+def _message_hash(message: str) -> int:
+    """Hash a text to the field element that is signed."""
     return int.from_bytes(sha256(message.encode()).digest(), "big") % curve.P
 
 
-def _encode(text: str) -> str:
-    """Percent-encode as JavaScript's encodeURIComponent, which refuses lone surrogates too."""
+def _percent_encode(text: str) -> str:
+    """Percent-encode as JavaScript's encodeURIComponent, which also refuses lone surrogates."""
     try:
         return quote(text, safe="!'()*")
     except UnicodeEncodeError:
-        raise ProtocolError("text", "holds half a surrogate pair", hint="Pass valid Unicode.") from None
+        raise ProtocolError("text", "contains half a surrogate pair", hint="Pass valid Unicode.") from None
 
 
-def _query(params: Mapping[str, Any] | str | None) -> str:
-    """Return query parameters as k=v, keys ascending."""
+def _query_text(params: Mapping[str, Any] | str | None) -> str:
+    """Return query parameters as k=v, sorted by key."""
     if isinstance(params, str):
         raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
     sent = sorted((key, value) for key, value in (params or {}).items() if value is not None)
-    return "&".join(f"{key}={_plain(value)}" for key, value in sent)
+    return "&".join(f"{key}={_javascript_text(value)}" for key, value in sent)
 
 
-def _plain(value: Any) -> str:
+def _javascript_text(value: Any) -> str:
     """Return a query value as JavaScript writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _body(body: Mapping[str, Any] | str | None) -> str:
+def _body_text(body: Mapping[str, Any] | str | None) -> str:
     """Return a body as the text that is sent."""
     if body is None or isinstance(body, str):
         return body or ""
@@ -303,4 +303,4 @@ def _body(body: Mapping[str, Any] | str | None) -> str:
         raise ProtocolError("body", "is not JSON", hint="Use text, integers, lists and mappings.") from None
 
 
-_PAYLOADS = {"GET": _query, "DELETE": _query, "POST": _body, "PUT": _body}
+_PAYLOADS = {"GET": _query_text, "DELETE": _query_text, "POST": _body_text, "PUT": _body_text}

@@ -1,6 +1,6 @@
-"""Reading the fields of a request: integers, addresses, bytes, coordinates, each refused by its own name.
+"""Parsers of a request's fields: integers, addresses, bytes, coordinates. Errors name the field.
 
-Nothing that may be secret stands in a message: bytes and scalars are described, not shown.
+No error shows what may be secret: bytes and scalars are described instead.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
 
 def uint(field: str, value: Any, bits: int) -> int:
-    """Read an unsigned integer."""
+    """Parse an unsigned integer."""
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
         raise ProtocolError(
             field,
-            f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_shown(value)}",
+            f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}",
             hint="Give a whole number in that range, as an integer or as decimal text.",
         )
     return number
 
 
 def octets(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
-    """Read bytes."""
+    """Parse bytes, given as such or as hex."""
     try:
         data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
     except (TypeError, ValueError):
@@ -42,47 +42,50 @@ def octets(field: str, value: bytes | str | None, length: int | None = None) -> 
         ) from None
     if length is not None and len(data) != length:
         raise ProtocolError(
-            field, f"expected {length} bytes, got {len(data)}", hint="Check that nothing was cut or added."
+            field,
+            f"expected {length} bytes, got {len(data)}",
+            hint="Check that nothing was cut or added.",
         )
     return data
 
 
 def address(field: str, value: str) -> str:
-    """Read an address."""
+    """Parse an address, and return it with its checksum."""
     from eth_utils.address import to_checksum_address
 
     return to_checksum_address(bytes(octets(field, value, 20)))
 
 
 def coordinate(field: str, value: int | str) -> int:
-    """Read a coordinate of a public key."""
+    """Parse a coordinate of a public key."""
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
         raise ProtocolError(
             field,
-            f"expected a field element as an integer or up to 64 hex digits, got {_shown(value)}",
+            f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}",
             hint="Send 0x and 64 hex digits.",
         )
     return number
 
 
 def scalar(value: int | str | None) -> Secret:
-    """Read an L2 secret."""
+    """Parse an L2 secret."""
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
         raise ProtocolError(
             "secret",
-            "expected an integer from 1 to p - 1, or hex text, that makes a sound key",
+            "expected an integer from 1 to p - 1, or hex text, that makes a valid key",
             hint="Use the secret of a key from l2_key().",
         )
     return secret
 
 
 def _integer(value: Any) -> int | None:
-    """Return an integer, or None where the value is none."""
+    """Return an integer, or None if the value is not one."""
     if isinstance(value, str):
-        found = _NUMBER.fullmatch(value)
-        return found and int(value, 16 if value[:2] in ("0x", "0X") else 10)
+        if not _NUMBER.fullmatch(value):
+            return None
+        return int(value, 16 if value[:2] in ("0x", "0X") else 10)
     try:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -90,18 +93,18 @@ def _integer(value: Any) -> int | None:
 
 
 def _unhex(text: str) -> bytes:
-    """Return the bytes that hex text stands for; unlike bytes.fromhex, no blanks are skipped."""
+    """Parse hex; unlike bytes.fromhex, refuse spaces."""
     return unhexlify(text[2:] if text[:2] in ("0x", "0X") else text)
 
 
 def _hex_number(value: int | str | None) -> int | None:
-    """Return the number that hex text or an integer stands for, or None."""
+    """Return hex text or an integer as a number, or None."""
     if isinstance(value, str):
         return int(value, 16) if _HEX.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _shown(value: object) -> str:
-    """Return a value for a message, cut where it is long."""
+def _abbreviated(value: object) -> str:
+    """Return a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]}..."

@@ -1,7 +1,7 @@
 """Widgets for a notebook: explorers of markets, fees and fills, and a wizard for key updates.
 
-Each is a state, checked and usable from code, and a view of it that a notebook shows. Nothing of the view
-is loaded before a widget is shown.
+Each is a validated state that is usable from code, and a view of it that a notebook shows. Nothing of the
+view is loaded before a widget is shown.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab.widgets.explorers import Fees, Fills
-from loopring_lab.widgets.key_update import Update
-from loopring_lab.widgets.markets import Finding, Markets, check_amount
+from loopring_lab.widgets.explorers import FeesState, FillsState
+from loopring_lab.widgets.key_update import KeyUpdateFlow
+from loopring_lab.widgets.markets import Finding, MarketsState, check_amount
 
 if TYPE_CHECKING:
     from loopring_lab.widgets.layout import Panel
@@ -27,11 +27,15 @@ def __dir__() -> list[str]:
 class Displayed:
     """Mixin of a state that a notebook shows as a widget."""
 
+
+class NotebookWidget:
+    """Mixin that shows a state as a widget in a notebook."""
+
     ABOUT = ""
 
     @cached_property
     def view(self) -> Panel:
-        """The view: its controls and parts, made when it is first asked for."""
+        """The controls and results, created when first used."""
         return self._make_view()
 
     def _make_view(self) -> Panel:
@@ -48,15 +52,15 @@ class Displayed:
         return bundle | {"text/plain": repr(self)}
 
 
-class MarketExplorer(Displayed, Markets):
-    """Explore markets and tokens, and hold an amount against the limits of its token.
+class MarketExplorer(NotebookWidget, MarketsState):
+    """Explore markets and tokens, and check an amount against the limits of its token.
 
     Parameters
     ----------
     client : Client
         From `connect`.
     **choices
-        What to begin with: ``listing`` ('markets' or 'tokens'), ``search``, ``status`` ('amm', 'orderbook',
+        Initial values: ``listing`` ('markets' or 'tokens'), ``search``, ``status`` ('amm', 'orderbook',
         'both' or 'closed'), ``market``, ``of`` ('base' or 'quote') and ``amount``.
 
     Examples
@@ -67,10 +71,10 @@ class MarketExplorer(Displayed, Markets):
     >>> explorer.read()
     >>> explorer.wait()
     >>> print(explorer.findings[0].words)
-    0.5 LRC is below the least that an order may hold, 2 LRC. Give 2 LRC or more.
+    0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
 
-    ABOUT = "markets and tokens, and the limits of an amount"
+    ABOUT = "markets and tokens, and the limits of orders"
 
     def _make_view(self) -> Panel:
         from loopring_lab.widgets.views import MarketView
@@ -78,16 +82,16 @@ class MarketExplorer(Displayed, Markets):
         return MarketView(self)
 
 
-class FeeExplorer(Displayed, Fees):
-    """Explore fees: which were charged, where, and at which rate.
+class FeeExplorer(NotebookWidget, FeesState):
+    """Explore fees: how much was charged, in which markets, and at what rate.
 
     Parameters
     ----------
     source : Client or pandas.DataFrame
-        A client, whose accounts are read one at a time; or trades.
+        A client, whose accounts are read one at a time, or trades.
     **choices
-        What to begin with: ``account`` (with a client), ``market``, ``side``, ``fill_type`` ('amm' or
-        'dex'), ``since``, ``until`` (a day, which is not included), ``figure`` ('fee_rates', 'fee_tiers' or
+        Initial values: ``account`` (with a client), ``market``, ``side``, ``fill_type`` ('amm' or
+        'dex'), ``since``, ``until`` (a day, exclusive), ``figure`` ('fee_rates', 'fee_tiers' or
         'fees_by_token'), ``every`` (such as '1d') and ``by`` ('market', 'fill_type', 'side', 'role').
 
     Examples
@@ -103,7 +107,7 @@ class FeeExplorer(Displayed, Fees):
     lab.figures.fee_tiers(chosen, every='1d')
     """
 
-    ABOUT = "fees by market, side, time and type of fill, as a figure and a table"
+    ABOUT = "fees by market, side, time and fill type, as a figure and a table"
 
     def _make_view(self) -> Panel:
         from loopring_lab.widgets.views import TradesView
@@ -111,17 +115,17 @@ class FeeExplorer(Displayed, Fees):
         return TradesView(self)
 
 
-class FillExplorer(Displayed, Fills):
-    """Explore fills: pool against order book.
+class FillExplorer(NotebookWidget, FillsState):
+    """Explore fills: AMM pool against order book.
 
     Parameters
     ----------
     source : Client or pandas.DataFrame
-        A client, whose accounts are read one at a time; or trades.
+        A client, whose accounts are read one at a time, or trades.
     **choices
         As for `FeeExplorer`, but ``figure`` is 'fill_shares', 'price_gaps', 'size_profile' or 'cost_curve',
-        ``by`` is of 'market', 'quote', 'side', ``tolerance`` ('60s', '10min', '1h', '1d') says how far off
-        in time a price may be that another is compared with, and ``quote`` the quote token of sizes.
+        ``by`` is any of 'market', 'quote', 'side', ``tolerance`` ('60s', '10min', '1h', '1d') is the most
+        time between two prices that are compared, and ``quote`` is the quote token of sizes.
 
     Examples
     --------
@@ -135,7 +139,7 @@ class FillExplorer(Displayed, Fills):
     loopring_lab.errors.LabError: market='lrc-eth' is not known. Did you mean 'LRC-ETH'?
     """
 
-    ABOUT = "pool against order book: shares, prices and sizes, as a figure and a table"
+    ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
 
     def _make_view(self) -> Panel:
         from loopring_lab.widgets.views import TradesView
@@ -143,21 +147,21 @@ class FillExplorer(Displayed, Fills):
         return TradesView(self)
 
 
-class KeyUpdateWizard(Displayed, Update):
+class KeyUpdateWizard(NotebookWidget, KeyUpdateFlow):
     """Update the L2 key of an account, step by step: account, key, preview, sign, submit, follow.
 
-    What is typed as a signature, a private key or a key seed goes to the kernel as a message and is hidden
-    there; it is never part of the widget, of the notebook file, or of an error.
+    A typed signature, private key or key seed goes to the kernel as a message and is hidden there; it never
+    becomes part of the widget's state, of the notebook file, or of an error.
 
     Parameters
     ----------
     client : Client
         From `connect`.
     counterfactual : Counterfactual or mapping, optional
-        As for `KeyUpdate.prepare`: where a wallet owns the account that is not deployed yet.
+        As for `KeyUpdate.prepare`: the wallet that owns the account, if it is not deployed yet.
     **choices
-        What to begin with: ``account``, ``fee_token``, ``max_fee``, ``valid_for`` (such as '30d') and
-        ``way`` ('wallet' elsewhere, or 'key' typed here).
+        Initial values: ``account``, ``fee_token``, ``max_fee``, ``valid_for`` (such as '30d') and
+        ``way`` ('wallet' elsewhere, or 'key' for a private key typed here).
 
     Examples
     --------

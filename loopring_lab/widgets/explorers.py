@@ -1,4 +1,4 @@
-"""Explorers of fees and fills, without a view: trades loaded with progress, tables, figures, code."""
+"""Explorers of fees and fills, without a view: trades, the filters applied to them, tables, figures, code."""
 
 from __future__ import annotations
 
@@ -17,51 +17,40 @@ from loopring_lab.amounts.display import Shown
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.redaction import hide
-from loopring_lab.widgets.background import Report, Working
+from loopring_lab.widgets.background import BackgroundState, ReportProgress
 from loopring_lab.widgets.traits import (
-    Choice,
-    account_number,
-    columns,
-    day,
-    named,
-    one_of,
-    period,
-    text,
-    unknown,
+    ParsedTrait,
+    check_choices,
+    parse_account,
+    parse_choice,
+    parse_columns,
+    parse_day,
+    parse_period,
+    parse_text,
+    unknown_value,
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-
 DPI = 150
-"""Figures are 9 inches wide and shown at 900 pixels: sharp, and still on screens that zoom."""
+"""Figures are 9 inches wide and shown at 900 pixels: sharp, and still sharp on screens that zoom."""
+DECIMALS, ROWS, CACHE_SIZE = 8, 24, 64
+FILTERS = ("market", "side", "fill_type", "since", "until")
+FILTER_LABELS = {"since": "from", "until": "before", "fill_type": "type"}
+COMPARISONS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
+FEE_COLUMNS = ("fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown")
+SIZE_COLUMNS = (
+    *("quote", "quantile", "smallest", "largest"),
+    *("fill_type", "fills", "share", "notional", "median_bps"),
+)
 
 
-class Call(NamedTuple):
-    """A call of the library on trades, to be run and to be written."""
+class FigureSpec(NamedTuple):
+    """A figure that an explorer offers, and the table beside it.
 
-    name: str
-    arguments: Mapping[str, Any]
-
-    def run(self, trades: pd.DataFrame) -> Any:
-        """Call it."""
-        module, name = self.name.split(".")
-        return getattr(import_module(f"loopring_lab.{module}"), name)(trades, **self._given)
-
-    def written(self, trades: str) -> str:
-        """Write it."""
-        given = [f"{name}={value!r}" for name, value in self._given.items()]
-        return f"lab.{self.name}({', '.join([trades, *given])})"
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        return {name: value for name, value in self.arguments.items() if value is not None}
-
-
-class Scene(NamedTuple):
-    """A figure that an explorer offers, and the table beside it."""
+    ``options`` maps arguments of the figure to attributes of the explorer; the table shares some of them.
+    """
 
     label: str
     table: str
@@ -71,54 +60,54 @@ class Scene(NamedTuple):
     one_quote: bool = False
 
 
-def as_png(figure: Figure) -> bytes:
-    """Draw a figure as a picture."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
+class LibraryCall(NamedTuple):
+    """A call of a library function on trades, to be run or written as code, without options that are None."""
 
-    figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    picture = io.BytesIO()
-    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    Image.fromarray(pixels).convert("RGB").save(picture, "png", compress_level=1)
-    return picture.getvalue()
+    function: str
+    options: Mapping[str, Any]
+
+    def run(self, trades: pd.DataFrame) -> Any:
+        """Call the function."""
+        module, name = self.function.split(".")
+        return getattr(import_module(f"loopring_lab.{module}"), name)(trades, **self._set_options)
+
+    def code(self, trades: str) -> str:
+        """Return the call as Python code."""
+        options = [f"{name}={value!r}" for name, value in self._set_options.items()]
+        return f"lab.{self.function}({', '.join([trades, *options])})"
+
+    @property
+    def _set_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if value is not None}
 
 
-class Reading(Working):
-    """Trades, given or read from a client.
-
-    Parameters
-    ----------
-    source : Client or pandas.DataFrame
-        A client, whose accounts are read one at a time; or trades.
-    **choices
-        What to begin with.
+class TradesState(BackgroundState):
+    """Trades, given as a DataFrame or read from a client one account at a time.
 
     Attributes
     ----------
     account : int or None
-        Whose trades; with a client only. Another one is read at once.
+        Account id; with a client only. Another account is read at once.
     version : int
         Counts how often the trades changed.
     needs_key : bool
         Whether the relayer asks for another API key.
     """
 
-    account = Choice(account_number)
+    account = ParsedTrait(parse_account)
     version = Int()
     needs_key = Bool()
 
     _ready = False
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
-        what = type(self).__name__
+        widget = type(self).__name__
         self._client = source if isinstance(source, Client) else None
-        self._trades = None if isinstance(source, Client) else _trades(source, what)
+        self._trades = None if isinstance(source, Client) else _checked_trades(source, widget)
         if self._client is not None and self._client.accounts:
             choices.setdefault("account", self._client.accounts[0])
         elif self._client is None and "account" in choices:
-            raise LabError(f"{what}: these are trades already, so account= chooses nothing. Give a client.")
+            raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
         super().__init__(**choices)
         self._ready = True
 
@@ -129,18 +118,12 @@ class Reading(Working):
 
     @property
     def client(self) -> Client | None:
-        """The client it reads with, if any."""
+        """The client that trades are read with, if any."""
         return self._client
 
     @property
     def trades(self) -> pd.DataFrame:
-        """All trades, before any choice.
-
-        Raises
-        ------
-        LabError
-            They are not read yet.
-        """
+        """All trades, before any filter; a LabError if they are not read yet."""
         if self._trades is None:
             raise LabError("No trades are read yet. Choose an account, and read() its trades.")
         return self._trades
@@ -151,54 +134,26 @@ class Reading(Working):
         return self.names("market")
 
     def names(self, column: str) -> list[str]:
-        """List the names in a column of the trades.
-
-        Parameters
-        ----------
-        column : str
-            Such as ``quote``.
-
-        Returns
-        -------
-        list of str
-            Those with most trades first; empty where no trades are read.
-        """
+        """List the names in a column of the trades, those with most trades first."""
         if self._trades is None:
             return []
-        return [str(one) for one, count in self._trades[column].value_counts().items() if count]
+        return [str(name) for name, count in self._trades[column].value_counts().items() if count]
 
     def read(self) -> None:
-        """Read the account's trades, in a thread; `wait` waits for them.
-
-        Raises
-        ------
-        LabError
-            There is nothing to read.
-        """
-        client, number = self._client, self.account
-        if client is None or number is None:
-            raise LabError("There is no account to read. Give a client, and an account's number.")
+        """Read the account's trades in a thread; `wait` waits for them."""
+        client, account = self._client, self.account
+        if client is None or account is None:
+            raise LabError("There is no account to read. Give a client and an account id.")
         self._trades = None
         self.version += 1
         self.begin(
-            f"Reading the trades of account {number}",
-            lambda report: _ready_to_draw(history(client, number, report)),
-            self._take,
+            f"Reading the trades of account {account}",
+            lambda report: _preload_figures(read_history(client, account, report)),
+            self._set_trades,
         )
 
     def unlock(self, api_key: str) -> None:
-        """Read with another API key.
-
-        Parameters
-        ----------
-        api_key : str
-            Kept hidden, by the client only.
-
-        Raises
-        ------
-        LabError
-            There is nothing to read.
-        """
+        """Read the trades with another API key, which only the client keeps, hidden."""
         key = hide(api_key)
         del api_key
         if self._client is not None:
@@ -207,96 +162,57 @@ class Reading(Working):
         self.read()
 
     def failed(self, error: LabError) -> None:
-        """Take the end of a reading that failed; ask for an API key where that is why.
-
-        Parameters
-        ----------
-        error : LabError
-            Why.
-        """
+        """Handle an error of reading: ask for an API key if that is the reason."""
         self.needs_key = isinstance(error, NotAuthorized)
         super().failed(error)
 
     @observe("account")
-    def _another_account(self, change: Any) -> None:
+    def _read_new_account(self, change: Any) -> None:
         if self._ready and change["new"] is not None:
             self.read()
 
-    def _take(self, trades: pd.DataFrame) -> None:
+    def _set_trades(self, trades: pd.DataFrame) -> None:
         self._trades, self.needs_key = trades, False
         self.version += 1
 
 
-def history(client: Client, account: int, report: Report) -> pd.DataFrame:
-    """Read every trade of an account."""
-    whole = client.count(account)
-    report(0, whole)
-    return client.trades(account, progress=lambda held, expected: report(held, max(whole, expected)))
-
-
-def _ready_to_draw(trades: pd.DataFrame) -> pd.DataFrame:
-    """Load what draws while still in a thread: that takes a second, the first time."""
-    import_module("loopring_lab.figures")
-    return trades
-
-
-def _trades(source: Any, what: str) -> pd.DataFrame:
-    if isinstance(source, pd.DataFrame) and {"created_at", "trade_id", "fill_type"} <= set(source.columns):
-        return source
-    raise LabError(
-        f"{what}: expected a client, or trades as a pandas frame. Give lab.connect() or client.trades(...)."
-    )
-
-
-DECIMALS, ROWS, REMEMBERED = 8, 24, 64
-FILTERS = ("market", "side", "fill_type", "since", "until")
-SIGNS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
-
-
-class Explorer(Reading):
-    """Trades, what is chosen of them, and what is computed of that.
-
-    Parameters
-    ----------
-    source : Client or pandas.DataFrame
-        A client, whose accounts are read one at a time; or trades.
-    **choices
-        What to begin with, by the names below; ``account`` too, with a client.
+class Explorer(TradesState):
+    """Trades, the filters applied to them, and the table and figure of what is left.
 
     Attributes
     ----------
     market, side, fill_type : str or None
-        Which of them; None for all.
+        Filters; None for all.
     since, until : datetime.date or None
-        From the first day on, and before the second, UTC; a fill of unknown time is then left out.
+        First day, and the day after the last, UTC; either leaves out fills of unknown time.
     figure : str
-        A function of `figures`.
+        Name of a function in `figures`.
     every : str or None
-        Length of the figure's periods; None for one that suits.
+        Length of the figure's periods; None for automatic.
     by : tuple of str
         Columns that the table is grouped by.
     """
 
-    SCENES: ClassVar[Mapping[str, Scene]]
+    FIGURES: ClassVar[Mapping[str, FigureSpec]]
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side")
     CHOICES: ClassVar[tuple[str, ...]] = ("account", *FILTERS, "figure", "every", "by")
 
-    market = Choice(text)
-    side = Choice(one_of("BUY", "SELL", None))
-    fill_type = Choice(one_of("amm", "dex", None))
-    since = Choice(day)
-    until = Choice(day)
-    figure: Choice
-    every = Choice(period)
-    by: Choice
+    market = ParsedTrait(parse_text)
+    side = ParsedTrait(parse_choice("BUY", "SELL", None))
+    fill_type = ParsedTrait(parse_choice("amm", "dex", None))
+    since = ParsedTrait(parse_day)
+    until = ParsedTrait(parse_day)
+    figure: ParsedTrait
+    every = ParsedTrait(parse_period)
+    by: ParsedTrait
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
-        self._remembered: dict[Any, Any] = {}
-        super().__init__(source, **named(choices, self.CHOICES, type(self).__name__))
+        self._cache: dict[Any, Any] = {}
+        super().__init__(source, **check_choices(choices, self.CHOICES, type(self).__name__))
 
     @property
     def is_chosen(self) -> bool:
-        """Whether any of them fits the choices."""
+        """Whether any trade matches the filters."""
         try:
             return not self.chosen.empty
         except LabError:
@@ -304,225 +220,211 @@ class Explorer(Reading):
 
     @property
     def chosen(self) -> pd.DataFrame:
-        """The trades that fit the choices.
-
-        Raises
-        ------
-        LabError
-            None fits, or none is read yet.
-        """
-        chosen: pd.DataFrame = self._once("chosen", self._choose)
+        """The trades that match the filters; a LabError if none does, or none is read yet."""
+        chosen: pd.DataFrame = self._cached("chosen", self._filtered)
         return chosen
 
     @property
     def table(self) -> pd.DataFrame:
-        """The table on screen, of the library's function that `export` names."""
+        """The table on screen, from the library function that `export` names."""
         call = self._table_call
-        table: pd.DataFrame = self._once(call.written("chosen"), lambda: call.run(self.chosen))
+        table: pd.DataFrame = self._cached(call.code("chosen"), lambda: call.run(self.chosen))
         return table
 
     @property
     def shown(self) -> Shown:
-        """The table on screen, for reading."""
+        """The table on screen, formatted for reading."""
         table, columns = self.table, self._columns
-        if self.scene.one_quote:
+        if self.figure_spec.one_quote:
             table = table[table["quote"] == self.quote_shown]
         return show(table[columns] if columns else table, precision=DECIMALS, rows=ROWS)
 
     @property
     def quote_shown(self) -> str | None:
-        """The quote token of what is on screen, where that is one: the one with the most fills."""
+        """The quote token of tables and figures that have just one: the one with most fills."""
         counts = self.chosen["quote"].value_counts()
         return str(counts.idxmax()) if counts.any() else None
 
     @property
+    def figure_spec(self) -> FigureSpec:
+        """The figure on screen, and the table beside it."""
+        return self.FIGURES[self.figure]
+
+    @property
     def summary(self) -> str:
-        """What is chosen, in words."""
-        parts = [f"{name} {value}" for name, value in self._words.items()]
-        return f"{len(self.chosen):,} of {len(self.trades):,} trades" + ": " * bool(parts) + ", ".join(parts)
+        """How many trades match, and the filters."""
+        counts = f"{len(self.chosen):,} of {len(self.trades):,} trades"
+        return f"{counts}: {self._filter_text}" if self._filter_text else counts
 
     def draw(self) -> Figure:
-        """Draw the figure on screen.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Of the library's function that `export` names.
-
-        Raises
-        ------
-        LabError
-            There is nothing to draw.
-        """
+        """Draw the figure on screen, with the library function that `export` names."""
         figure: Figure = self._figure_call.run(self.chosen)
         return figure
 
     def png(self) -> bytes:
-        """Draw the figure on screen as a picture.
-
-        Returns
-        -------
-        bytes
-            PNG, 1350 pixels wide.
-
-        Raises
-        ------
-        LabError
-            There is nothing to draw.
-        """
-        picture: bytes = self._once(self._figure_call.written("chosen"), lambda: as_png(self.draw()))
-        return picture
+        """Draw the figure on screen as a PNG, 1350 pixels wide."""
+        png: bytes = self._cached(self._figure_call.code("chosen"), lambda: as_png(self.draw()))
+        return png
 
     def export(self) -> str:
-        """Write the code cell that gives the same table and figure.
-
-        Returns
-        -------
-        str
-            Python. It uses ``client``, or ``trades``: what the explorer was made from.
-        """
+        """Return code for the same table and figure, from ``client`` or ``trades``, the explorer's source."""
         lines = [] if self._client is None else [f"trades = client.trades(account_id={self.account})"]
         lines.append("chosen = trades")
         lines += [f"chosen = chosen[chosen[{a!r}] {sign} {b!r}]" for a, sign, b in self._conditions]
-        lines.append(f"table = {self._table_call.written('chosen')}")
-        if self.scene.one_quote:
+        lines.append(f"table = {self._table_call.code('chosen')}")
+        if self.figure_spec.one_quote:
             lines.append(f"table = table[table['quote'] == {self.quote_shown!r}]")
-        part = f"[{self._columns}]" if self._columns else ""
-        lines.append(f"display(lab.show(table{part}, precision={DECIMALS}, rows={ROWS}))")
-        return "\n".join([*lines, self._figure_call.written("chosen")])
+        columns = f"[{self._columns}]" if self._columns else ""
+        lines.append(f"display(lab.show(table{columns}, precision={DECIMALS}, rows={ROWS}))")
+        return "\n".join([*lines, self._figure_call.code("chosen")])
 
     @validate("market")
     def _known_market(self, proposal: Any) -> Any:
         market = proposal["value"]
         if market is not None and self._trades is not None and market not in self.markets:
-            raise unknown("market", market, self.markets, optional=True)
+            raise unknown_value("market", market, self.markets, optional=True)
         return market
 
     @observe("version")
-    def _forget(self, _: object) -> None:
-        self._remembered.clear()
+    def _clear_cache(self, _: object) -> None:
+        self._cache.clear()
 
-    def _choose(self) -> pd.DataFrame:
+    def _filtered(self) -> pd.DataFrame:
         frame = self.trades
         if frame.empty:
-            raise LabError("There are no trades at all. Choose another account, or give other trades.")
+            raise LabError("There are no trades. Choose another account, or give other trades.")
         for column, sign, value in self._conditions:
-            frame = frame[SIGNS[sign](frame[column], value)]
+            frame = frame[COMPARISONS[sign](frame[column], value)]
         if frame.empty:
-            parts = ", ".join(f"{name} {value}" for name, value in self._words.items()) or "any"
-            raise LabError(f"No trade of {len(self.trades):,} fits ({parts}). Choose less narrowly.")
+            filters = self._filter_text or "no filter"
+            raise LabError(f"None of {len(self.trades):,} trades matches ({filters}). Widen the filters.")
         return frame
 
     @property
-    def _words(self) -> dict[str, Any]:
-        names = {"since": "from", "until": "before", "fill_type": "type"}
-        return {names.get(n, n): getattr(self, n) for n in FILTERS if getattr(self, n) is not None}
+    def _filter_text(self) -> str:
+        values = {name: getattr(self, name) for name in FILTERS}
+        labels = {name: FILTER_LABELS.get(name, name) for name in FILTERS}
+        return ", ".join(f"{labels[name]} {value}" for name, value in values.items() if value is not None)
 
     @property
     def _conditions(self) -> list[tuple[str, str, str]]:
         equal = [(name, "==", getattr(self, name)) for name in ("market", "side", "fill_type")]
-        spans = [("created_at", ">=", self.since), ("created_at", "<", self.until)]
-        return [(name, sign, str(value)) for name, sign, value in [*equal, *spans] if value is not None]
+        times = [("created_at", ">=", self.since), ("created_at", "<", self.until)]
+        return [(column, sign, str(value)) for column, sign, value in [*equal, *times] if value is not None]
 
     @property
-    def scene(self) -> Scene:
-        """What is on screen: a figure, and the table beside it."""
-        return self.SCENES[self.figure]
+    def _figure_call(self) -> LibraryCall:
+        options = {name: getattr(self, trait) for name, trait in self.figure_spec.options.items()}
+        return LibraryCall(f"figures.{self.figure}", options)
 
     @property
-    def _figure_call(self) -> Call:
-        options = self.scene.options.items()
-        return Call(f"figures.{self.figure}", {name: getattr(self, choice) for name, choice in options})
-
-    @property
-    def _table_call(self) -> Call:
-        shared = {name: getattr(self, self.scene.options[name]) for name in self.scene.shared}
-        return Call(self.scene.table, shared | {"by": list(self.by)})
+    def _table_call(self) -> LibraryCall:
+        spec = self.figure_spec
+        shared = {name: getattr(self, spec.options[name]) for name in spec.shared}
+        return LibraryCall(spec.table, shared | {"by": list(self.by)})
 
     @property
     def _columns(self) -> list[str]:
-        return list(dict.fromkeys([*self.by, *self.scene.columns])) if self.scene.columns else []
+        columns = self.figure_spec.columns
+        return list(dict.fromkeys([*self.by, *columns])) if columns else []
 
-    def _once(self, what: Any, compute: Callable[[], Any]) -> Any:
-        """Compute once for the same choices."""
+    def _cached(self, key: str, compute: Callable[[], Any]) -> Any:
+        """Compute once for the same filters."""
         with self.lock:
-            key = (what, tuple(self._conditions))
-            if key not in self._remembered:
-                if len(self._remembered) >= REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[key] = compute()
-            return self._remembered[key]
+            full_key = (key, tuple(self._conditions))
+            if full_key not in self._cache:
+                if len(self._cache) >= CACHE_SIZE:
+                    self._cache.clear()
+                self._cache[full_key] = compute()
+            return self._cache[full_key]
 
 
-SHOWN = ("fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown")
+class FeesState(Explorer):
+    """The state of an explorer of fees."""
 
-SIZES = ("quote", "quantile", "smallest", "largest", "fill_type", "fills", "share", "notional", "median_bps")
-
-
-class Fees(Explorer):
-    """An explorer of fees.
-
-    Parameters
-    ----------
-    source : Client or pandas.DataFrame
-        As for `Explorer`.
-    **choices
-        As for `Explorer`.
-    """
-
-    SCENES: ClassVar[Mapping[str, Scene]] = {
-        "fee_rates": Scene("Fee rate over time", "fees.summary", {"every": "every"}, columns=SHOWN),
-        "fee_tiers": Scene("Fee tiers over time", "fees.summary", {"every": "every"}, columns=SHOWN),
-        "fees_by_token": Scene("Fees by token", "fees.summary", {}, columns=SHOWN),
+    FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
+        name: FigureSpec(label, "fees.summary", options, columns=FEE_COLUMNS)
+        for name, label, options in (
+            ("fee_rates", "Fee rate over time", {"every": "every"}),
+            ("fee_tiers", "Fee tiers over time", {"every": "every"}),
+            ("fees_by_token", "Fees by token", {}),
+        )
     }
-
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
 
-    figure = Choice(one_of(*SCENES), "fee_rates")
-    by = Choice(columns(*GROUPS), ("market",))
+    figure = ParsedTrait(parse_choice(*FIGURES), "fee_rates")
+    by = ParsedTrait(parse_columns(*GROUPS), ("market",))
 
 
-class Fills(Explorer):
-    """An explorer of fills: pool against order book.
-
-    Parameters
-    ----------
-    source : Client or pandas.DataFrame
-        As for `Explorer`.
-    **choices
-        As for `Explorer`, and ``tolerance``.
+class FillsState(Explorer):
+    """The state of an explorer of fills: AMM pool against order book.
 
     Attributes
     ----------
     tolerance : str
-        How far off in time a price may be that another is compared with.
+        Most time between two prices that are compared.
     quote : str or None
-        The quote token of figures that are of one; None for the one with the most fills.
+        The quote token of tables and figures that have just one; None for the one with most fills.
     """
 
     CHOICES: ClassVar[tuple[str, ...]] = (*Explorer.CHOICES, "tolerance", "quote")
-    SCENES: ClassVar[Mapping[str, Scene]] = {
-        "fill_shares": Scene("Share over time", "fills.breakdown", {"every": "every"}),
-        "price_gaps": Scene("Price gap", "fills.price_gap", {"tolerance": "tolerance"}, ("tolerance",)),
-        "size_profile": Scene(
-            "Size profile", "fills.size_profile", {"quote": "quote_shown"}, columns=SIZES, one_quote=True
+    FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
+        "fill_shares": FigureSpec("Share over time", "fills.breakdown", {"every": "every"}),
+        "price_gaps": FigureSpec("Price gap", "fills.price_gap", {"tolerance": "tolerance"}, ("tolerance",)),
+        "size_profile": FigureSpec(
+            *("Size profile", "fills.size_profile", {"quote": "quote_shown"}),
+            columns=SIZE_COLUMNS,
+            one_quote=True,
         ),
-        "cost_curve": Scene(
-            "Cost by size",
-            "fills.all_in_cost",
-            {"quote": "quote_shown", "tolerance": "tolerance"},
-            ("tolerance",),
+        "cost_curve": FigureSpec(
+            *("Cost by size", "fills.all_in_cost", {"quote": "quote_shown", "tolerance": "tolerance"}),
+            shared=("tolerance",),
         ),
     }
-
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "quote", "side")
 
-    figure = Choice(one_of(*SCENES), "fill_shares")
-    by = Choice(columns(*GROUPS), ())
-    tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
-    quote = Choice(text)
+    figure = ParsedTrait(parse_choice(*FIGURES), "fill_shares")
+    by = ParsedTrait(parse_columns(*GROUPS), ())
+    tolerance = ParsedTrait(parse_choice("60s", "10min", "1h", "1d"), "1h")
+    quote = ParsedTrait(parse_text)
 
     @property
     def quote_shown(self) -> str | None:
-        """The quote token of what is on screen, where that is one."""
+        """The quote token of tables and figures that have just one."""
         return self.quote or super().quote_shown
+
+
+def as_png(figure: Figure) -> bytes:
+    """Draw a figure as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    png = io.BytesIO()
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    Image.fromarray(pixels).convert("RGB").save(png, "png", compress_level=1)
+    return png.getvalue()
+
+
+def read_history(client: Client, account: int, report: ReportProgress) -> pd.DataFrame:
+    """Read every trade of an account, reporting progress."""
+    expected = client.count(account)
+    report(0, expected)
+    return client.trades(account, progress=lambda held, counted: report(held, max(expected, counted)))
+
+
+def _preload_figures(trades: pd.DataFrame) -> pd.DataFrame:
+    """Import the figures while still in a thread: the first time, that takes a second."""
+    import_module("loopring_lab.figures")
+    return trades
+
+
+def _checked_trades(source: Any, widget: str) -> pd.DataFrame:
+    if isinstance(source, pd.DataFrame) and {"created_at", "trade_id", "fill_type"} <= set(source.columns):
+        return source
+    raise LabError(
+        f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
+        "client.trades(...)."
+    )

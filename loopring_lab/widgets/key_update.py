@@ -14,22 +14,32 @@ from traitlets import Int, Unicode
 from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
-from loopring_lab.keys.request import seconds_until
-from loopring_lab.keys.signers import sign_data, sign_text
-from loopring_lab.models import STATES, Account
+from loopring_lab.keys.request import parse_valid_until
+from loopring_lab.keys.signers import sign_text, sign_typed_data
+from loopring_lab.models import UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-from loopring_lab.widgets.background import Report, Working
-from loopring_lab.widgets.traits import Choice, account_number, named, one_of, text
+from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.traits import ParsedTrait, check_choices, parse_account, parse_choice, parse_text
 
-ENDS = STATES[2:]
-PAUSE, LONGEST = 0.05, 0.5
+STEPS = ("account", "key", "preview", "sign", "submit", "follow")
+INSTRUCTIONS = {
+    "account": "Nothing is prepared yet. Choose an account, and take the next step.",
+    "key": "The new key does not exist yet. Let the wallet sign the text, and give its signature.",
+    "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
+}
+WITHHELD = "the text you typed; sent, but not shown here"
+FINAL_STATES = UPDATE_STATES[2:]
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+"""Order of secp256k1: private keys lie between 0 and it."""
+
+Value = TypeVar("Value")
 
 
 @dataclass(repr=False, slots=True)
-class Held:
-    """What a wizard holds: the account, its update as far as it is made, a signer, a receipt."""
+class WizardState:
+    """What the wizard holds: the account, the update at each stage, a signer, the receipt."""
 
     account: Account | None = None
     prepared: KeyUpdate | None = None
@@ -42,18 +52,250 @@ class Held:
 
     @property
     def update(self) -> KeyUpdate | None:
-        """The update as far as it is made."""
+        """The update at its latest stage."""
         return self.signed or self.keyed or self.prepared
 
 
-def lifetime(name: str, value: Any) -> str:
-    """Take how long an update may be processed."""
-    seconds_until(str(value).strip())
+def parse_lifetime(name: str, value: Any) -> str:
+    """Accept how long an update stays valid, such as 30d."""
+    parse_valid_until(str(value).strip())
     return str(value).strip()
 
 
-def wallet(private_key: SecretText) -> Signer:
-    """Make a signer of a wallet's private key."""
+class KeyUpdateFlow(BackgroundState):
+    """An update of an L2 key, step by step.
+
+    Attributes
+    ----------
+    step : {'account', 'key', 'preview', 'sign', 'submit', 'follow'}
+        The current step.
+    account : int or None
+        Account id.
+    fee_token : str
+        Symbol of the token that pays the fee.
+    max_fee : str or None
+        Most to pay, in units of that token; None for the relayer's quote.
+    valid_for : str
+        How long the relayer may take.
+    way : {'wallet', 'key'}
+        Attach the signatures of a wallet elsewhere, or sign with a private key that is typed here.
+    version : int
+        Counts the changes of `held`.
+    """
+
+    CHOICES = ("account", "fee_token", "max_fee", "valid_for", "way")
+
+    step = Unicode(STEPS[0], read_only=True)
+    account = ParsedTrait(parse_account)
+    fee_token = ParsedTrait(parse_text, "ETH")
+    max_fee = ParsedTrait(parse_text)
+    valid_for = ParsedTrait(parse_lifetime, "30d")
+    way = ParsedTrait(parse_choice("wallet", "key"), "wallet")
+    version = Int()
+
+    def __init__(self, client: Client, counterfactual: Any = None, **choices: Any) -> None:
+        if not isinstance(client, Client):
+            raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
+        self._client, self._counterfactual, self._held = client, counterfactual, WizardState()
+        super().__init__(**check_choices(choices, self.CHOICES, type(self).__name__))
+
+    @property
+    def held(self) -> WizardState:
+        """What the wizard holds so far: the account, its update, a typed key's signer, the receipt."""
+        return self._held
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The relayer's receipt, once the update is submitted."""
+        return self._held.receipt
+
+    @property
+    def client(self) -> Client:
+        """The client of the relayer."""
+        return self._client
+
+    @property
+    def to_sign(self) -> str | None:
+        """What the wallet signs at this step; None if nothing, or if it must not be shown."""
+        if self.step == "sign" and self._held.keyed is not None:
+            return json.dumps(self._held.keyed.typed_data(), indent=2)
+        if self.step == "key" and self._held.prepared is not None and not self._held.own_seed:
+            return self._held.prepared.key_seed_message()
+        return None
+
+    @property
+    def preview(self) -> Sheet:
+        """Every field of the request; secrets and a typed key seed are withheld."""
+        sheet = self._require(self._held.update).preview()
+        lines = sheet.lines
+        if self._held.own_seed:
+            lines = [line._replace(value=WITHHELD) if line.field == "keySeed" else line for line in lines]
+        return Sheet(sheet.title, lines)
+
+    def next(self) -> None:
+        """Take the next step; long work runs in a thread, and `wait` waits for it."""
+        if self.step == "account":
+            self._prepare(None)
+        elif self.step == "key":
+            raise KeyUpdateError(INSTRUCTIONS["key"])
+        elif self.step == "preview":
+            self._go_to("sign")
+        elif self.step == "sign":
+            self.sign()
+        elif self.step == "submit":
+            update = self._require(self._held.signed)
+            self.begin("Submitting the update", lambda _: update.submit(), self._submitted)
+        else:
+            self.follow()
+
+    def back(self) -> None:
+        """Go back a step and forget the secrets of later ones; other choices are kept."""
+        if self.step == "follow":
+            raise KeyUpdateError("The update was sent and cannot be taken back. Follow it, or start over.")
+        self._drop()
+        previous = STEPS[max(0, STEPS.index(self.step) - 1)]
+        self._held.signed = None
+        if previous in ("account", "key"):
+            self._held.keyed = self._held.signer = None
+        if previous == "account":
+            self._held = WizardState()
+        self._go_to(previous)
+
+    def start_over(self) -> None:
+        """Return to the first step and forget everything but the choices."""
+        self._drop()
+        self._held = WizardState()
+        self._go_to(STEPS[0])
+
+    def give_seed(self, key_seed: str) -> None:
+        """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""
+        hidden: SecretText = hide(key_seed)
+        del key_seed
+        self._require(self._held.prepared)
+        self._prepare(hidden)
+
+    def give_key(self, private_key: str) -> None:
+        """Sign with a private key in hex, held hidden until the update is signed or the step left."""
+        hidden: SecretText = hide(private_key)
+        del private_key
+        self._require(self._held.prepared)
+        self._sign_with(lambda: signer_from_private_key(hidden))
+
+    def sign(self) -> None:
+        """Sign the update with the private key that is held."""
+        signer = self._require(self._held.signer)
+        self._sign_with(lambda: signer)
+
+    def give_signature(self, signature: str) -> None:
+        """Attach a wallet's signature of `to_sign`, ``0x`` and 130 hex digits."""
+        hidden: SecretText = hide(signature)
+        del signature
+        unsigned = self._require(self._held.keyed if self.step == "sign" else self._held.prepared)
+        self.begin(
+            "Checking the signature", lambda _: copy.copy(unsigned).attach(hidden.strip()), self._attached
+        )
+
+    def follow(self) -> None:
+        """Wait for the update in a thread; `cancel` stops the waiting, not the update."""
+        receipt = self._held.receipt
+        if receipt is None:
+            raise KeyUpdateError("The update is not submitted yet. Complete the steps before this one.")
+        self.begin("Waiting for the relayer", lambda report: wait_for_end(receipt, report), self._processed)
+
+    def new_client(self) -> Client:
+        """Return a client with an API key of the new L2 key: the old API keys are void."""
+        if self._held.signed is None or not self._held.finished:
+            raise KeyUpdateError("The account does not have the new key yet. Follow the update to its end.")
+        key = self._held.signed.l2_key
+        return self._client.with_api_key(self._client.api_key(key, self.account))
+
+    def export(self) -> str:
+        """Return code for the steps so far, without secrets; it uses ``client``, and any ``signer``."""
+        arguments = {"account_id": self.account} | self._terms
+        given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
+        if self.way == "key":
+            given.append("signer=signer")
+        if self._held.own_seed:
+            given.append("key_seed=key_seed")
+        lines = [f"update = lab.KeyUpdate.prepare(client, {', '.join(given)})"]
+        imports = []
+        if self.way == "wallet" and self.step != "account":
+            imports.append("import getpass")
+            lines.append("update.attach(getpass.getpass(update.key_seed_message()))")
+        if self.way == "wallet" and self.step in ("submit", "follow"):
+            imports.append("import json")
+            lines.append("update.attach(getpass.getpass(json.dumps(update.typed_data())))")
+        lines.append("update.submit().wait()" if self.step == "follow" else "update.preview()")
+        return "\n".join([*imports, *lines])
+
+    @property
+    def _terms(self) -> dict[str, Any]:
+        terms = {"fee_token": self.fee_token, "max_fee": self.max_fee, "valid_for": self.valid_for}
+        return terms | {"counterfactual": self._counterfactual}
+
+    def _prepare(self, key_seed: SecretText | None) -> None:
+        account_id = self.account
+        if account_id is None:
+            raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
+        client, own_seed = self._client, key_seed is not None
+        terms = self._terms | {"key_seed": key_seed}
+
+        def prepare(_: object) -> WizardState:
+            account = client.account(account_id)
+            update = KeyUpdate.prepare(client, account_id=account_id, **terms)
+            return WizardState(account, update, own_seed=own_seed)
+
+        self.begin(f"Reading account {account_id}", prepare, self._prepared)
+
+    def _prepared(self, held: WizardState) -> None:
+        self._held = held
+        self._go_to("key")
+
+    def _sign_with(self, make_signer: Callable[[], Signer]) -> None:
+        """Sign the key seed or the update, depending on the step, in a thread."""
+        signs_seed = self.step != "sign"
+        unsigned = self._require(self._held.prepared if signs_seed else self._held.keyed)
+
+        def sign(_: object) -> tuple[KeyUpdate, Signer]:
+            signer, update = make_signer(), copy.copy(unsigned)
+            if signs_seed:
+                signature = sign_text(signer, update.key_seed_message())
+            else:
+                signature = sign_typed_data(signer, update.typed_data())
+            return update.attach(signature), signer
+
+        self.begin("Signing", sign, lambda signed: self._attached(*signed))
+
+    def _attached(self, update: KeyUpdate, signer: Signer | None = None) -> None:
+        if self.step == "sign":
+            self._held.signed, self._held.signer = update, None
+            self._go_to("submit")
+        else:
+            self._held.keyed, self._held.signer = update, signer
+            self._go_to("preview")
+
+    def _submitted(self, receipt: Receipt) -> None:
+        self._held.receipt = receipt
+        self._go_to("follow")
+        self.follow()
+
+    def _processed(self, account: Account) -> None:
+        self._held.account, self._held.finished = account, True
+        self.version += 1
+
+    def _go_to(self, step: str) -> None:
+        self.problem = ""
+        self.set_trait("step", step)
+        self.version += 1
+
+    def _require(self, value: Value | None) -> Value:
+        if value is None:
+            raise KeyUpdateError(INSTRUCTIONS.get(self.step, INSTRUCTIONS["account"]))
+        return value
+
+
+def signer_from_private_key(private_key: SecretText) -> Signer:
+    """Return a signer that holds a wallet's private key."""
     from eth_account import Account as Wallet
 
     try:
@@ -66,339 +308,11 @@ def wallet(private_key: SecretText) -> Signer:
     return signer
 
 
-def ended(receipt: Receipt, report: Report) -> Account:
-    """Follow an update to its end."""
-    pause = PAUSE
-    while receipt.poll() not in ENDS:
-        report(STATES.index(receipt.status), len(ENDS))
+def wait_for_end(receipt: Receipt, report: ReportProgress) -> Account:
+    """Poll an update until it is processed or has failed."""
+    pause = FIRST_PAUSE
+    while receipt.poll() not in FINAL_STATES:
+        report(UPDATE_STATES.index(receipt.status), len(FINAL_STATES))
         time.sleep(pause)
-        pause = min(LONGEST, pause * 1.5)
+        pause = min(LONGEST_PAUSE, pause * 1.5)
     return receipt.wait(progress=False)
-
-
-Known = TypeVar("Known")
-
-STEPS = ("account", "key", "preview", "sign", "submit", "follow")
-MISSING = {
-    "account": "Nothing is prepared yet. Choose an account, and take the next step.",
-    "key": "The new key is not made yet. Let the wallet sign the text, and give its signature.",
-    "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
-}
-WITHHELD = "the text you typed; sent, but not shown here"
-
-
-class Update(Working):
-    """An update of a key, step by step.
-
-    Parameters
-    ----------
-    client : Client
-        From `connect`.
-    counterfactual : Counterfactual or mapping, optional
-        As for `KeyUpdate.prepare`.
-    **choices
-        What to begin with, by the names below.
-
-    Attributes
-    ----------
-    step : {'account', 'key', 'preview', 'sign', 'submit', 'follow'}
-        Where it is.
-    account : int or None
-        Whose key.
-    fee_token : str
-        Symbol of the token the fee is paid in.
-    max_fee : str or None
-        Most to pay, units of that token; None for what the relayer asks for.
-    valid_for : str
-        How long the relayer may take.
-    way : {'wallet', 'key'}
-        Signatures of a wallet elsewhere, or a private key that is typed here.
-    version : int
-        Counts what became known or was forgotten.
-    """
-
-    CHOICES = ("account", "fee_token", "max_fee", "valid_for", "way")
-
-    step = Unicode(STEPS[0], read_only=True)
-    account = Choice(account_number)
-    fee_token = Choice(text, "ETH")
-    max_fee = Choice(text)
-    valid_for = Choice(lifetime, "30d")
-    way = Choice(one_of("wallet", "key"), "wallet")
-    version = Int()
-
-    def __init__(self, client: Client, counterfactual: Any = None, **choices: Any) -> None:
-        if not isinstance(client, Client):
-            raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
-        self._client, self._counterfactual, self._held = client, counterfactual, Held()
-        super().__init__(**named(choices, self.CHOICES, type(self).__name__))
-
-    @property
-    def held(self) -> Held:
-        """What is known so far: the account, its update, a signer of a typed key, the receipt."""
-        return self._held
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """The relayer's receipt, once it was submitted."""
-        return self._held.receipt
-
-    @property
-    def client(self) -> Client:
-        """The client it asks."""
-        return self._client
-
-    @property
-    def to_sign(self) -> str | None:
-        """What a wallet signs at this step, as text; None where nothing, or where it must not be shown."""
-        if self.step == "sign" and self._held.keyed is not None:
-            return json.dumps(self._held.keyed.typed_data(), indent=2)
-        if self.step == "key" and self._held.prepared is not None and not self._held.own_seed:
-            return self._held.prepared.key_seed_message()
-        return None
-
-    @property
-    def preview(self) -> Sheet:
-        """Every field that would be sent; secrets and a typed key seed withheld.
-
-        Raises
-        ------
-        KeyUpdateError
-            Nothing is prepared yet.
-        """
-        sheet = self._known(self._held.update).preview()
-        hidden = {"keySeed"} if self._held.own_seed else set()
-        lines = [line._replace(value=WITHHELD) if line.field in hidden else line for line in sheet.lines]
-        return Sheet(sheet.title, lines)
-
-    def next(self) -> None:
-        """Take the next step; long work is done in a thread, and `wait` waits for it.
-
-        Raises
-        ------
-        LabError
-            Something is missing; the step stays.
-        """
-        if self.step == "account":
-            self._prepare(None)
-        elif self.step == "key":
-            raise KeyUpdateError(MISSING["key"])
-        elif self.step == "preview":
-            self._go("sign")
-        elif self.step == "sign":
-            self.sign()
-        elif self.step == "submit":
-            self.begin(
-                "Submitting the update", lambda _: self._known(self._held.signed).submit(), self._submitted
-            )
-        else:
-            self.follow()
-
-    def back(self) -> None:
-        """Go back a step, forgetting the secrets that belong to later ones; other choices are kept.
-
-        Raises
-        ------
-        KeyUpdateError
-            The update was sent.
-        """
-        if self.step == "follow":
-            raise KeyUpdateError("The update was sent and cannot be taken back. Follow it, or start over.")
-        self._drop()
-        to = STEPS[max(0, STEPS.index(self.step) - 1)]
-        self._held.signed = None
-        if to in ("account", "key"):
-            self._held.keyed = self._held.signer = None
-        if to == "account":
-            self._held = Held()
-        self._go(to)
-
-    def start_over(self) -> None:
-        """Go to the first step and forget everything but the choices."""
-        self._drop()
-        self._held = Held()
-        self._go(STEPS[0])
-
-    def give_seed(self, key_seed: str) -> None:
-        """Take an own text whose signature makes the key, in place of the usual one.
-
-        Parameters
-        ----------
-        key_seed : str
-            Ends in ``with key nonce: <nonce>``. It is sent with the update, but never shown here.
-
-        Raises
-        ------
-        KeyUpdateError
-            Nothing is prepared yet.
-        """
-        hidden: SecretText = hide(key_seed)
-        del key_seed
-        self._known(self._held.prepared)
-        self._prepare(hidden)
-
-    def give_key(self, private_key: str) -> None:
-        """Take a wallet's private key: it makes the new key, or signs the update, in a thread.
-
-        Parameters
-        ----------
-        private_key : str
-            Hex. Held hidden until the update is signed or the step is left, and never shown.
-
-        Raises
-        ------
-        KeyUpdateError
-            Nothing is prepared yet.
-        """
-        hidden: SecretText = hide(private_key)
-        del private_key
-        self._known(self._held.prepared)
-        self._use(lambda: wallet(hidden))
-
-    def sign(self) -> None:
-        """Let the private key that is held sign the update.
-
-        Raises
-        ------
-        KeyUpdateError
-            None is held.
-        """
-        signer = self._known(self._held.signer)
-        self._use(lambda: signer)
-
-    def give_signature(self, signature: str) -> None:
-        """Take a wallet's signature of what `to_sign` says, in a thread.
-
-        Parameters
-        ----------
-        signature : str
-            ``0x`` and 130 hex digits.
-
-        Raises
-        ------
-        KeyUpdateError
-            Nothing is prepared yet.
-        """
-        hidden: SecretText = hide(signature)
-        del signature
-        base = self._known(self._held.keyed if self.step == "sign" else self._held.prepared)
-        self.begin("Checking the signature", lambda _: copy.copy(base).attach(hidden.strip()), self._attached)
-
-    def follow(self) -> None:
-        """Follow the update to its end, in a thread; `cancel` stops waiting, not the update.
-
-        Raises
-        ------
-        KeyUpdateError
-            It was not submitted.
-        """
-        receipt = self._held.receipt
-        if receipt is None:
-            raise KeyUpdateError("The update is not submitted yet. Take the steps before this one.")
-        self.begin("Waiting for the relayer", lambda report: ended(receipt, report), self._done)
-
-    def new_client(self) -> Client:
-        """Return the client with an API key that the new L2 key asks for: the old ones are void.
-
-        Returns
-        -------
-        Client
-            Another one.
-
-        Raises
-        ------
-        KeyUpdateError
-            The update is not at its end.
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
-        """
-        if self._held.signed is None or not self._held.finished:
-            raise KeyUpdateError("The account does not carry the new key yet. Follow the update to its end.")
-        key = self._held.signed.l2_key
-        return self._client.with_api_key(self._client.api_key(key, self.account))
-
-    def export(self) -> str:
-        """Write the code cell that does what the steps so far did.
-
-        Returns
-        -------
-        str
-            Python, without any secret. It uses ``client``, and ``signer`` where a private key is typed.
-        """
-        terms = {"account_id": self.account} | self._terms
-        given = [f"{name}={value!r}" for name, value in terms.items() if value is not None]
-        given += ["signer=signer"] * (self.way == "key") + ["key_seed=key_seed"] * self._held.own_seed
-        lines = [f"update = lab.KeyUpdate.prepare(client, {', '.join(given)})"]
-        if self.way == "wallet" and self.step != "account":
-            lines.append("update.attach(getpass.getpass(update.key_seed_message()))")
-        if self.way == "wallet" and self.step in ("submit", "follow"):
-            lines.append("update.attach(getpass.getpass(json.dumps(update.typed_data())))")
-        lines.append("update.submit().wait()" if self.step == "follow" else "update.preview()")
-        modules = [
-            f"import {name}" for name in ("getpass", "json") if any(f"{name}." in one for one in lines)
-        ]
-        return "\n".join([*modules, *lines])
-
-    @property
-    def _terms(self) -> dict[str, Any]:
-        terms = {"fee_token": self.fee_token, "max_fee": self.max_fee, "valid_for": self.valid_for}
-        return terms | {"counterfactual": self._counterfactual}
-
-    def _prepare(self, key_seed: SecretText | None) -> None:
-        number = self.account
-        if number is None:
-            raise KeyUpdateError("No account is chosen. Give its number, such as 10083.")
-        client, own = self._client, key_seed is not None
-        terms = self._terms | {"key_seed": key_seed}
-
-        def prepare(_: object) -> tuple[Account, KeyUpdate]:
-            return client.account(number), KeyUpdate.prepare(client, account_id=number, **terms)
-
-        self.begin(f"Asking about account {number}", prepare, lambda found: self._prepared_as(*found, own))
-
-    def _prepared_as(self, account: Account, update: KeyUpdate, own_seed: bool) -> None:
-        self._held = Held(account, update, own_seed=own_seed)
-        self._go("key")
-
-    def _use(self, signer_of: Callable[[], Signer]) -> None:
-        """Sign what this step is about, in a thread."""
-        seed = self.step != "sign"
-        base = self._known(self._held.prepared if seed else self._held.keyed)
-
-        def sign(_: object) -> tuple[KeyUpdate, Signer]:
-            signer, update = signer_of(), copy.copy(base)
-            signature = (
-                sign_text(signer, update.key_seed_message())
-                if seed
-                else sign_data(signer, update.typed_data())
-            )
-            return update.attach(signature), signer
-
-        self.begin("Signing", sign, lambda made: self._attached(*made))
-
-    def _attached(self, update: KeyUpdate, signer: Signer | None = None) -> None:
-        if self.step == "sign":
-            self._held.signed, self._held.signer = update, None
-            self._go("submit")
-        else:
-            self._held.keyed, self._held.signer = update, signer
-            self._go("preview")
-
-    def _submitted(self, receipt: Receipt) -> None:
-        self._held.receipt = receipt
-        self._go("follow")
-        self.follow()
-
-    def _done(self, account: Account) -> None:
-        self._held.account, self._held.finished = account, True
-        self.version += 1
-
-    def _go(self, step: str) -> None:
-        self.problem = ""
-        self.set_trait("step", step)
-        self.version += 1
-
-    def _known(self, value: Known | None) -> Known:
-        if value is None:
-            raise KeyUpdateError(MISSING.get(self.step, MISSING["account"]))
-        return value

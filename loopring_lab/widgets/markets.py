@@ -1,4 +1,4 @@
-"""The market explorer, without a view: which markets are listed, which is looked at, and what it takes."""
+"""The market explorer, without a view: listed markets and tokens, and checks of an amount against limits."""
 
 from __future__ import annotations
 
@@ -12,28 +12,40 @@ from loopring_lab.amounts.display import Shown, format_amount, show
 from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
-from loopring_lab.widgets.background import Report, Working
-from loopring_lab.widgets.traits import Choice, named, one_of, text, unknown
+from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.traits import ParsedTrait, check_choices, parse_choice, parse_text, unknown_value
 
-LIMITS = ["decimals", "precision", "precision_for_order"]
-LIMITS += [f"order_amounts_{bound}" for bound in ("minimum", "maximum", "dust")]
-KINDS = ("refused", "fits", "note")
-MOST_DIGITS = 80
+ROWS = 12
+MAX_DIGITS = 80
+STATUS: dict[str, dict[str, bool]] = {
+    "amm": {"amm_open": True},
+    "orderbook": {"orderbook_open": True},
+    "both": {"amm_open": True, "orderbook_open": True},
+    "closed": {"amm_open": False, "orderbook_open": False},
+}
+"""What must be open or closed; a market of unknown status matches none of these."""
+MARKET_COLUMNS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
+LIMITS = [
+    *("decimals", "precision", "precision_for_order"),
+    *("order_amounts_minimum", "order_amounts_maximum", "order_amounts_dust"),
+]
+TOKEN_COLUMNS = ["name", "token_id", "type", *LIMITS, "enabled"]
+FINDING_ORDER = ("refused", "fits", "note")
 
 
 class Finding(NamedTuple):
-    """One thing found about an amount.
+    """One result of checking an amount.
 
     Parameters
     ----------
     kind : {'refused', 'note', 'fits'}
-        Refused by what the relayer says; worth knowing; or in order.
+        The relayer's limits refuse it; worth knowing; or within all limits.
     words : str
-        What, and what to do.
+        The finding, and what to do about it.
 
     Examples
     --------
-    >>> Finding("fits", "0.5 ETH is within the limits the relayer names.").kind
+    >>> Finding("fits", "0.5 ETH is within the relayer's limits.").kind
     'fits'
     """
 
@@ -42,7 +54,7 @@ class Finding(NamedTuple):
 
 
 def check_amount(client: Client, market: str, amount: str, of: str = "base") -> list[Finding]:
-    """Hold an amount against the limits of its token and the state of its market.
+    """Check an amount against the limits of its token and the status of its market.
 
     Parameters
     ----------
@@ -53,20 +65,20 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     amount : str
         Units of the token, such as ``"12.5"``.
     of : {'base', 'quote'}
-        Which of the market's tokens.
+        Which of the market's tokens the amount is of.
 
     Returns
     -------
     list of Finding
-        What would be refused first, and why. A single one that fits where nothing speaks against it. Limits
-        are the relayer's ``orderAmounts``; an amount equal to a limit is within it.
+        Reasons for refusal first. If there is none, one finding says that the amount fits. Limits are the
+        relayer's ``orderAmounts``, and are inclusive.
 
     Raises
     ------
     LabError
-        The market or its token is not listed, or `of` is neither.
+        The market or its token is not listed, or `of` is not 'base' or 'quote'.
     AmountError
-        The amount is no number of 0 or more.
+        The amount is not a number of 0 or more.
     RelayerError, TransportError, UnexpectedAnswer
         The relayer refuses, cannot be reached, or answers something else.
 
@@ -76,159 +88,52 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     >>> client = lab.connect()
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> print(lab.widgets.check_amount(client, "LRC-ETH", "0.5")[0].words)
-    0.5 LRC is below the least that an order may hold, 2 LRC. Give 2 LRC or more.
+    0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
     markets, tokens = client.markets(), client.tokens()
     if market not in markets.index:
-        raise unknown("market", market, markets.index)
-    one_of("base", "quote")("of", of)
+        raise unknown_value("market", market, markets.index)
+    parse_choice("base", "quote")("of", of)
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
         raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
-    name, units = str(symbol), _amount(amount)
-    found = [*_of_market(_row(markets, market), market), *_of_token(units, name, _row(tokens, name))]
+    name, units = str(symbol), _parse_amount(amount)
+    found = _market_findings(markets.loc[[market]].iloc[0], market)
+    found += _token_findings(units, name, tokens.loc[[name]].iloc[0])
     if not any(finding.kind == "refused" for finding in found):
-        found.append(
-            Finding("fits", f"{format_amount(units)} {name} is within the limits the relayer names.")
-        )
-    return sorted(found, key=lambda finding: KINDS.index(finding.kind))
+        found.append(Finding("fits", f"{format_amount(units)} {name} is within the relayer's limits."))
+    return sorted(found, key=lambda finding: FINDING_ORDER.index(finding.kind))
 
 
-def _row(frame: pd.DataFrame, name: str) -> pd.Series:
-    return frame.loc[[name]].iloc[0]
-
-
-def _amount(amount: object) -> Decimal:
-    units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
-    if units is None or units.is_signed() or abs(units.adjusted()) > MOST_DIGITS:
-        raise AmountError(f"amount={amount!r} is no amount. Give units of the token, such as '1250.5'.")
-    return units
-
-
-def _places(units: Decimal) -> int:
-    """Count the decimals that a number needs."""
-    _, digits, exponent = units.as_tuple()
-    text = "".join(map(str, digits))
-    return max(0, len(text.rstrip("0")) - len(text) - int(exponent))
-
-
-def _of_market(row: pd.Series, market: str) -> list[Finding]:
-    pool, book = _is(row["amm_open"], False), _is(row["orderbook_open"], False)
-    if _is(row["enabled"], False):
-        return [Finding("refused", f"Trading in {market} is off. Choose another market.")]
-    if pool and book:
-        return [Finding("refused", f"Neither pool nor order book of {market} is open. Choose another one.")]
-    closed = [name for name, shut in (("pool", pool), ("order book", book)) if shut]
-    return [Finding("note", f"The {name} of {market} is not open, the other is.") for name in closed]
-
-
-def _of_token(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
-    if not units:
-        return [Finding("refused", "An order cannot hold 0. Give more.")]
-    shown = f"{format_amount(units)} {symbol}"
-    found = [
-        _above(units, token["order_amounts_maximum"], shown, symbol),
-        _below(units, token["order_amounts_minimum"], shown, symbol),
-        _digits(units, token, shown),
-    ]
-    if not pd.isna(token["order_amounts_dust"]) and units < token["order_amounts_dust"]:
-        dust = f"{format_amount(token['order_amounts_dust'])} {symbol}"
-        found.append(Finding("note", f"It is dust: the rest of an order below {dust} counts as filled."))
-    if _is(token["enabled"], False):
-        words = f"Deposits and withdrawals of {symbol} are off; what that means for orders is not documented."
-        found.append(Finding("note", words))
-    return [finding for finding in found if finding is not None]
-
-
-def _below(units: Decimal, least: Any, shown: str, symbol: str) -> Finding | None:
-    if pd.isna(least):
-        return Finding("note", f"The relayer names no least amount of {symbol} for an order.")
-    limit = f"{format_amount(least)} {symbol}"
-    if units >= least:
-        return None
-    words = f"{shown} is below the least that an order may hold, {limit}. Give {limit} or more."
-    return Finding("refused", words)
-
-
-def _above(units: Decimal, most: Any, shown: str, symbol: str) -> Finding | None:
-    if pd.isna(most):
-        return Finding("note", f"The relayer names no greatest amount of {symbol} for an order.")
-    limit = f"{format_amount(most)} {symbol}"
-    if units <= most:
-        return None
-    words = f"{shown} is above the most that an order may hold, {limit}. Split it, or give {limit} or less."
-    return Finding("refused", words)
-
-
-def _digits(units: Decimal, token: pd.Series, shown: str) -> Finding | None:
-    """Tell what becomes of digits that the token does not have, or that orders do not use."""
-    places, decimals = _places(units), int(token["decimals"])
-    if places > decimals:
-        words = f"{shown} has digits below the token's smallest unit. Give at most {decimals} decimals."
-        return Finding("refused", words)
-    precision, for_order = token["precision"], token["precision_for_order"]
-    if not pd.isna(precision) and 0 < units < Decimal(1).scaleb(-int(precision)):
-        words = f"{shown} counts as zero: the token's precision is {precision} decimals. Give more."
-        return Finding("refused", words)
-    if not pd.isna(for_order) and places > int(for_order):
-        words = f"Orders of it have {for_order} decimals; whether more are cut or refused is not documented."
-        return Finding("note", words)
-    return None
-
-
-def _is(value: Any, wanted: bool) -> bool:
-    """Compare a flag that may be unknown."""
-    return not pd.isna(value) and bool(value) is wanted
-
-
-ROWS = 12
-STATUS: dict[str, dict[str, bool]] = {
-    "amm": {"amm_open": True},
-    "orderbook": {"orderbook_open": True},
-    "both": {"amm_open": True, "orderbook_open": True},
-    "closed": {"amm_open": False, "orderbook_open": False},
-}
-"""What must be open; markets of unknown status fit none of these."""
-LISTED = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
-TOKEN = ["name", "token_id", "type", *LIMITS, "enabled"]
-
-
-class Markets(Working):
-    """Markets and tokens of a relayer, and what an amount would meet there.
-
-    Parameters
-    ----------
-    client : Client
-        From `connect`.
-    **choices
-        What to begin with, by the names below.
+class MarketsState(BackgroundState):
+    """Markets and tokens of a relayer, and the findings about an amount.
 
     Attributes
     ----------
     listing : {'markets', 'tokens'}
         What is listed.
     search : str or None
-        Part of a market's name, or of a token's symbol or name; upper and lower case are the same.
+        Part of a market's name, or of a token's symbol or name, in any case.
     status : {'amm', 'orderbook', 'both', 'closed'} or None
-        What must be open in a market; None for all, also those of unknown status.
+        Which venues of a market must be open; None for all markets, also those of unknown status.
     market : str or None
-        The one looked at.
+        The market whose limits are shown.
     of : {'base', 'quote'}
         Which of its tokens the amount is of.
     amount : str or None
-        To be held against the limits.
+        The amount to check.
     version : int
         Counts how often the lists were read.
     """
 
     CHOICES = ("listing", "search", "status", "market", "of", "amount")
 
-    listing = Choice(one_of("markets", "tokens"), "markets")
-    search = Choice(text)
-    status = Choice(one_of(*STATUS, None))
-    market = Choice(text)
-    of = Choice(one_of("base", "quote"), "base")
-    amount = Choice(text)
+    listing = ParsedTrait(parse_choice("markets", "tokens"), "markets")
+    search = ParsedTrait(parse_text)
+    status = ParsedTrait(parse_choice(*STATUS, None))
+    market = ParsedTrait(parse_text)
+    of = ParsedTrait(parse_choice("base", "quote"), "base")
+    amount = ParsedTrait(parse_text)
     version = Int()
 
     def __init__(self, client: Client, **choices: Any) -> None:
@@ -236,18 +141,18 @@ class Markets(Working):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
         self._client = client
         self._lists: tuple[pd.DataFrame, pd.DataFrame] | None = None
-        super().__init__(**named(choices, self.CHOICES, type(self).__name__))
+        super().__init__(**check_choices(choices, self.CHOICES, type(self).__name__))
 
     def read(self) -> None:
-        """Read markets and tokens, in a thread; `wait` waits for them."""
+        """Read markets and tokens in a thread; `wait` waits for them."""
 
-        def both(report: Report) -> tuple[pd.DataFrame, pd.DataFrame]:
+        def read_both(report: ReportProgress) -> tuple[pd.DataFrame, pd.DataFrame]:
             report(0, 2)
             tokens = self._client.tokens()
             report(1, 2)
             return self._client.markets(), tokens
 
-        self.begin("Reading markets and tokens", both, self._take)
+        self.begin("Reading markets and tokens", read_both, self._set_lists)
 
     @property
     def is_read(self) -> bool:
@@ -256,35 +161,23 @@ class Markets(Working):
 
     @property
     def names(self) -> list[str]:
-        """Names of all markets, whatever is chosen."""
-        return list(self._both[0].index)
+        """Names of all markets, whatever the filters."""
+        return list(self._read_lists[0].index)
 
     @property
     def markets(self) -> pd.DataFrame:
-        """Markets that fit the choices.
-
-        Raises
-        ------
-        LabError
-            They are not read yet.
-        """
-        markets = self._both[0]
-        for column, open_ in self._status:
-            markets = markets[markets[column].eq(open_).fillna(False)]
+        """The markets that match the filters; a LabError if they are not read yet."""
+        markets = self._read_lists[0]
+        for column, is_open in self._open_flags:
+            markets = markets[markets[column].eq(is_open).fillna(False)]
         if self.search is None:
             return markets
         return markets[markets.index.str.contains(self.search, case=False, regex=False)]
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """Tokens that fit the search.
-
-        Raises
-        ------
-        LabError
-            They are not read yet.
-        """
-        tokens = self._both[1]
+        """The tokens that match the search; a LabError if they are not read yet."""
+        tokens = self._read_lists[1]
         if self.search is None:
             return tokens
         symbols = tokens.index.str.contains(self.search, case=False, regex=False)
@@ -293,96 +186,155 @@ class Markets(Working):
 
     @property
     def shown(self) -> Shown:
-        """The list on screen, for reading."""
+        """The list on screen, formatted for reading."""
         if self.listing == "tokens":
-            return show(self.tokens[TOKEN], rows=ROWS)
-        return show(self.markets[LISTED], rows=ROWS)
+            return show(self.tokens[TOKEN_COLUMNS], rows=ROWS)
+        return show(self.markets[MARKET_COLUMNS], rows=ROWS)
 
     @property
     def limits(self) -> pd.DataFrame:
-        """The limits of both tokens of the market looked at, one row each.
-
-        Raises
-        ------
-        LabError
-            No market is chosen, or it is not listed.
-        """
-        markets, tokens = self._both
+        """The limits of both tokens of the market, one row each; a LabError if none is selected or listed."""
+        markets, tokens = self._read_lists
         if self.market is None:
-            raise LabError("No market is chosen. Choose one to see the limits of its tokens.")
+            raise LabError("No market is selected. Select one to see the limits of its tokens.")
         if self.market not in markets.index:
-            raise unknown("market", self.market, markets.index)
+            raise unknown_value("market", self.market, markets.index)
         pair = markets.loc[self.market, ["base", "quote"]]
         return tokens.loc[[symbol for symbol in pair if symbol in tokens.index], LIMITS]
 
     @property
     def limits_shown(self) -> pd.DataFrame:
-        """The limits for reading: a column for each token.
-
-        Raises
-        ------
-        LabError
-            As for `limits`.
-        """
+        """The limits formatted for reading, one column for each token."""
         return show(self.limits).frame.T.rename_axis("limit")
 
     @property
     def findings(self) -> list[Finding]:
-        """What is found about the amount; empty where none is given.
-
-        Raises
-        ------
-        LabError
-            No market is chosen, or the amount is no number.
-        """
+        """The findings about the amount; none if there is no amount or no market."""
         if self.amount is None or self.market is None:
             return []
         return check_amount(self._client, self.market, self.amount, self.of)
 
     def export(self) -> str:
-        """Write the code cell that gives the same lists and findings.
-
-        Returns
-        -------
-        str
-            Python. It uses ``client``: what the explorer was made from.
-        """
-        listing = self.listing
-        columns, lines = LISTED, [f"{listing} = client.{listing}()"]
+        """Return code for the same lists and findings, from ``client``, the explorer's source."""
+        listing, columns = self.listing, MARKET_COLUMNS
+        lines = [f"{listing} = client.{listing}()"]
         if listing == "tokens":
-            columns = TOKEN
+            columns = TOKEN_COLUMNS
         else:
-            lines += [
-                f"markets = markets[markets[{name!r}].eq({open_}).fillna(False)]"
-                for name, open_ in self._status
-            ]
+            for name, is_open in self._open_flags:
+                lines.append(f"markets = markets[markets[{name!r}].eq({is_open}).fillna(False)]")
         if self.search is not None:
-            how = f".str.contains({self.search!r}, case=False, regex=False"
-            names = f" | tokens['name']{how}, na=False)" if listing == "tokens" else ""
-            lines.append(f"{listing} = {listing}[{listing}.index{how}){names}]")
+            contains = f".str.contains({self.search!r}, case=False, regex=False"
+            names = f" | tokens['name']{contains}, na=False)" if listing == "tokens" else ""
+            lines.append(f"{listing} = {listing}[{listing}.index{contains}){names}]")
         lines.append(f"display(lab.show({listing}[{columns!r}], rows={ROWS}))")
         if self.market is not None and self.is_read:
-            pair = list(self.limits.index)
-            lines.append(
-                f"display(lab.show(client.tokens().loc[{pair!r}, {LIMITS!r}]).frame.T.rename_axis('limit'))"
-            )
+            limits = f"client.tokens().loc[{list(self.limits.index)!r}, {LIMITS!r}]"
+            lines.append(f"display(lab.show({limits}).frame.T.rename_axis('limit'))")
         if self.market is not None and self.amount is not None:
-            words = f"client, {self.market!r}, {self.amount!r}, of={self.of!r}"
-            lines.append(f"lab.widgets.check_amount({words})")
+            arguments = f"client, {self.market!r}, {self.amount!r}, of={self.of!r}"
+            lines.append(f"lab.widgets.check_amount({arguments})")
         return "\n".join(lines)
 
-    def _take(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    def _set_lists(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         self._lists = lists
         if self.market is None and len(lists[0]):
             self.market = str(lists[0].index[0])
         self.version += 1
 
     @property
-    def _both(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def _read_lists(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         if self._lists is None:
             raise LabError("Markets and tokens are not read yet. Call read(), then wait().")
         return self._lists
 
     @property
-    def _status(self) -> list[tuple[str, bool]]:
+    def _open_flags(self) -> list[tuple[str, bool]]:
         return list(STATUS[self.status].items()) if self.status else []
+
+
+def _parse_amount(amount: object) -> Decimal:
+    units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
+    if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
+        raise AmountError(
+            f"amount={amount!r} is not a valid amount. Give units of the token, such as '1250.5'."
+        )
+    return units
+
+
+def _decimal_places(units: Decimal) -> int:
+    """Count the decimal places that a number needs."""
+    _, digits, exponent = units.as_tuple()
+    text = "".join(map(str, digits))
+    return max(0, len(text.rstrip("0")) - len(text) - int(exponent))
+
+
+def _market_findings(row: pd.Series, market: str) -> list[Finding]:
+    if _is_false(row["enabled"]):
+        return [Finding("refused", f"Trading in {market} is disabled. Choose another market.")]
+    venues = {"pool": row["amm_open"], "order book": row["orderbook_open"]}
+    closed = [venue for venue, is_open in venues.items() if _is_false(is_open)]
+    if len(closed) == len(venues):
+        return [Finding("refused", f"The pool and the order book of {market} are closed. Choose another.")]
+    return [
+        Finding("note", f"The {venue} of {market} is closed; the other venue is open.") for venue in closed
+    ]
+
+
+def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
+    if not units:
+        return [Finding("refused", "An order cannot be for 0. Give more.")]
+    shown = f"{format_amount(units)} {symbol}"
+    found = [
+        _maximum_finding(units, token["order_amounts_maximum"], shown, symbol),
+        _minimum_finding(units, token["order_amounts_minimum"], shown, symbol),
+        _digits_finding(units, token, shown),
+    ]
+    if not pd.isna(token["order_amounts_dust"]) and units < token["order_amounts_dust"]:
+        dust = f"{format_amount(token['order_amounts_dust'])} {symbol}"
+        found.append(Finding("note", f"It is dust: an order with less than {dust} left counts as filled."))
+    if _is_false(token["enabled"]):
+        words = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
+        found.append(Finding("note", words))
+    return [finding for finding in found if finding is not None]
+
+
+def _minimum_finding(units: Decimal, minimum: Any, shown: str, symbol: str) -> Finding | None:
+    if pd.isna(minimum):
+        return Finding("note", f"The relayer gives no minimum order amount of {symbol}.")
+    limit = f"{format_amount(minimum)} {symbol}"
+    if units >= minimum:
+        return None
+    words = f"{shown} is below the minimum of an order, {limit}. Give {limit} or more."
+    return Finding("refused", words)
+
+
+def _maximum_finding(units: Decimal, maximum: Any, shown: str, symbol: str) -> Finding | None:
+    if pd.isna(maximum):
+        return Finding("note", f"The relayer gives no maximum order amount of {symbol}.")
+    limit = f"{format_amount(maximum)} {symbol}"
+    if units <= maximum:
+        return None
+    words = f"{shown} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
+    return Finding("refused", words)
+
+
+def _digits_finding(units: Decimal, token: pd.Series, shown: str) -> Finding | None:
+    """Check digits that the token does not have, or that orders do not use."""
+    places, decimals = _decimal_places(units), int(token["decimals"])
+    if places > decimals:
+        words = f"{shown} has digits below the token's smallest unit. Give at most {decimals} decimal places."
+        return Finding("refused", words)
+    precision, for_order = token["precision"], token["precision_for_order"]
+    if not pd.isna(precision) and 0 < units < Decimal(1).scaleb(-int(precision)):
+        words = f"{shown} counts as zero: the token's precision is {precision} decimal places. Give more."
+        return Finding("refused", words)
+    if not pd.isna(for_order) and places > int(for_order):
+        words = f"Orders use {for_order} decimal places; whether more are cut or refused is not documented."
+        return Finding("note", words)
+    return None
+
+
+def _is_false(flag: Any) -> bool:
+    """Return whether a flag is known, and false."""
+    return not pd.isna(flag) and not flag

@@ -1,4 +1,4 @@
-"""Choices that check themselves: a trait that says in words what it does not take."""
+"""Traits that parse and validate what they are given, and explain what they do not accept."""
 
 from __future__ import annotations
 
@@ -13,72 +13,61 @@ from loopring_lab.engines.aggregate import Period
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 
-__all__ = ["Choice", "account_number", "columns", "day", "named", "one_of", "period", "text", "unknown"]
-
-Reader = Callable[[str, Any], Any]
+Parser = Callable[[str, Any], Any]
 
 
-class Choice(TraitType[Any, Any]):
-    """A trait that is read by a function of its name and the value given."""
+class ParsedTrait(TraitType[Any, Any]):
+    """A trait whose values go through a parser, a function of its name and the value given."""
 
-    def __init__(self, read: Reader, default: Any = None) -> None:
-        self._read = read
+    def __init__(self, parser: Parser, default: Any = None) -> None:
+        self._parser = parser
         super().__init__(default)
 
     def set(self, obj: Any, value: Any) -> None:
-        """Keep what is read from a value, and let all who observe it act, before anything else changes."""
+        """Set the value, and let all observers react, before anything else changes."""
         with obj.lock:
             super().set(obj, value)
 
     def validate(self, obj: HasTraits, value: Any) -> Any:
-        """Read what is given."""
-        return self._read(str(self.name), value)
+        """Parse the value."""
+        return self._parser(str(self.name), value)
 
 
-def one_of(*allowed: str | None) -> Reader:
-    """Take one of some names."""
+def parse_choice(*allowed: str | None) -> Parser:
+    """Return a parser that accepts one of some names; empty text is None."""
 
-    def read(name: str, value: Any) -> str | None:
+    def parse(name: str, value: Any) -> str | None:
         value = None if value == "" else value
         if (value is None or isinstance(value, str)) and value in allowed:
             return value
-        raise unknown(name, value, [one for one in allowed if one], optional=None in allowed)
+        raise unknown_value(name, value, [option for option in allowed if option], optional=None in allowed)
 
-    return read
-
-
-def unknown(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:
-    """Make the error for a name that is none of those allowed."""
-    names = list(allowed)
-    near = difflib.get_close_matches(str(value).upper(), names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Give one of: {', '.join(names)}"
-    hint += "" if near else "; or None for all." if optional else "."
-    return LabError(f"{name}={value!r} is not known. {hint}")
+    return parse
 
 
-def columns(*allowed: str) -> Reader:
-    """Take names of columns to group by."""
+def parse_columns(*allowed: str) -> Parser:
+    """Return a parser that accepts columns to group by, as one name or several."""
 
-    def read(name: str, value: Any) -> tuple[str, ...]:
-        names = (value,) if isinstance(value, str) else tuple(value or ())
-        strange = [one for one in names if one not in allowed]
-        if strange:
-            raise unknown(name, strange[0], allowed)
-        return tuple(dict.fromkeys(names))
+    def parse(name: str, value: Any) -> tuple[str, ...]:
+        columns = (value,) if isinstance(value, str) else tuple(value or ())
+        unknown = [column for column in columns if column not in allowed]
+        if unknown:
+            raise unknown_value(name, unknown[0], allowed)
+        return tuple(dict.fromkeys(columns))
 
-    return read
+    return parse
 
 
-def account_number(name: str, value: Any) -> int | None:
-    """Take the number of an account, also as text."""
+def parse_account(name: str, value: Any) -> int | None:
+    """Accept an account id, also as text."""
     if isinstance(value, str):
         digits = value.strip()
         value = int(digits) if digits.isascii() and digits.isdigit() else digits or None
     return None if value is None else parse_account_id(value, name)
 
 
-def day(name: str, value: Any) -> dt.date | None:
-    """Take a day."""
+def parse_day(name: str, value: Any) -> dt.date | None:
+    """Accept a day as a date, a time or ISO text."""
     if value is None or value == "":
         return None
     try:
@@ -87,26 +76,37 @@ def day(name: str, value: Any) -> dt.date | None:
         raise LabError(f"{name}={value!r} is not a day. Give one like '2022-03-31'.") from None
 
 
-def period(name: str, value: Any) -> str | None:
-    """Take the length of a period."""
+def parse_period(name: str, value: Any) -> str | None:
+    """Accept the length of a period, such as 1w."""
     if value is None or value == "":
         return None
     Period.parse(value)
     return str(value)
 
 
-def text(name: str, value: Any) -> str | None:
-    """Take a text, without blanks around it."""
+def parse_text(name: str, value: Any) -> str | None:
+    """Accept text, stripped; empty text is None."""
     if value is not None and not isinstance(value, str):
         raise LabError(f"{name}={value!r} is not text. Give text, or None for nothing.")
     return (value or "").strip() or None
 
 
-def named(choices: dict[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
-    """Refuse choices that a widget does not have."""
-    strange = [name for name in choices if name not in known]
-    if strange:
-        near = difflib.get_close_matches(strange[0], known, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}."
-        raise LabError(f"{what} has no choice {strange[0]!r}. {hint}")
+def check_choices(choices: dict[str, Any], known: Sequence[str], widget: str) -> dict[str, Any]:
+    """Return the choices, after checking that the widget has all of them."""
+    for name in choices:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}."
+            raise LabError(f"{widget} has no choice {name!r}. {hint}")
     return choices
+
+
+def unknown_value(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:
+    """Return the error for a value that is not among those allowed."""
+    options = list(allowed)
+    near = difflib.get_close_matches(str(value).upper(), options, 1)
+    if near:
+        hint = f"Did you mean {near[0]!r}?"
+    else:
+        hint = f"Give one of: {', '.join(options)}" + ("; or None for all." if optional else ".")
+    return LabError(f"{name}={value!r} is not known. {hint}")

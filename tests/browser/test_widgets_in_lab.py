@@ -115,7 +115,7 @@ def test_markets(place: Lab, client: Client) -> None:
     widget.control("Search").fill("wrapped")
     widget.shows_table(lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=12))
     widget.choose("List", "markets")
-    widget.shows("No markets fit: search for less")
+    widget.shows("No matching markets; broaden the search")
     widget.control("Search").fill("lrc")
     found = markets[markets.index.str.contains("LRC")]
     widget.shows_table(lab.show(found[MARKETS], rows=12))
@@ -136,7 +136,7 @@ def test_an_amount_is_held_against_the_limits_of_its_token(place: Lab, client: C
             for finding in check_amount(client, "LRC-ETH", amount, of):
                 widget.shows(finding.words)
     widget.control("Amount").fill("1,5")
-    widget.shows("amount='1,5' is no amount. Give units of the token, such as '1250.5'.")
+    widget.shows("amount='1,5' is not a valid amount. Give units of the token, such as '1250.5'.")
     widget.control("Amount").fill("0.5")
     widget.shows(check_amount(client, "LRC-ETH", "0.5", "quote")[0].words)
     (markets, same), findings = widget.exported(client=client)
@@ -162,7 +162,7 @@ def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str
     widget.choose("Market", "LRC-ETH")
     widget.shows_table(fees(chosen, "market"))
     widget.shows_picture(lab.figures.fee_rates(chosen))
-    widget.choose("per", "month")
+    widget.choose("Per", "month")
     widget.shows_picture(lab.figures.fee_rates(chosen, every="1mo"))
     chosen = chosen[chosen["side"] == "SELL"]
     widget.choose("Side", "sell")
@@ -186,7 +186,7 @@ def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str
     widget.shows_table(fees(chosen, "side"))
     widget.choose("Figure", "Fees by token")
     widget.shows_picture(lab.figures.fees_by_token(chosen))
-    assert not widget.control("per").is_visible()
+    assert not widget.control("Per").is_visible()
     (table,), figure = widget.exported(client=client)
     widget.shows_table(table)
     widget.shows_picture(figure)
@@ -196,7 +196,7 @@ def test_a_history_is_read_again_cancelled_and_another_one_read(place: Lab, clie
     widget = place.widget("fees")
     widget.enter("Before", "1999-01-01")
     widget.complains(
-        "No trade of 2,495 fits (type dex, from 2022-03-01, before 1999-01-01). Choose less narrowly."
+        "None of 2,495 trades matches (type dex, from 2022-03-01, before 1999-01-01). Widen the filters."
     )
     widget.shows_no_picture()
     for label in ("From", "Before"):
@@ -208,7 +208,7 @@ def test_a_history_is_read_again_cancelled_and_another_one_read(place: Lab, clie
     reading = re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of 20,000$")
     widget.shows(reading)
     widget.press("Cancel")
-    widget.shows(re.compile(f"account {LARGE}: cancelled.* Begin again when you like"))
+    widget.shows(re.compile(f"account {LARGE}: cancelled.* Start again whenever you like"))
     widget.shows_no_picture()
     widget.press("Read again")
     widget.shows(reading)
@@ -227,7 +227,7 @@ def test_fills(place: Lab, trades: pd.DataFrame) -> None:
     widget.shows_picture(lab.figures.fill_shares(trades))
     widget.choose("Table by", "quote")
     widget.shows_table(shown(lab.fills.breakdown(trades, by=["quote"])))
-    widget.choose("per", "week")
+    widget.choose("Per", "week")
     widget.shows_picture(lab.figures.fill_shares(trades, every="1w"))
     widget.choose("Side", "buy")
     chosen = trades[trades["side"] == "BUY"]
@@ -301,19 +301,19 @@ def test_a_key_is_updated_step_by_step(
     widget.complains(error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon")))
     widget.enter("Valid for", "12h")
     widget.enter("Fee in", "XYZ")
-    widget.press("Ask the relayer")
+    widget.press("Continue")
     widget.complains(error_of(lambda: prepared(client, fee_token="XYZ")))
     widget.enter("Fee in", "LRC")
-    widget.enter("at most", "2.5")
-    widget.press("Ask the relayer")
+    widget.enter("Max fee", "2.5")
+    widget.press("Continue")
     widget.shows(f"Account {UPDATED}")
     assert {name: value for name, value, _ in widget.rows()} == {
         "owner": account.owner, "publicKey.x": account.x, "nonce": str(account.nonce), "frozen": "no"
     }  # fmt: skip
     widget.press("Back")
     widget.shows("Valid for")
-    assert widget.control("at most").input_value() == "2.5"
-    widget.press("Ask the relayer")
+    assert widget.control("Max fee").input_value() == "2.5"
+    widget.press("Continue")
     widget.shows(prepared(client).key_seed_message())
     widget.hand_over("Own key seed (optional):", "without an end")
     widget.complains(error_of(lambda: prepared(client, key_seed="without an end")))
@@ -339,9 +339,9 @@ def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> No
     assert shown.pop("keySeed") == "the text you typed; sent, but not shown here"
     assert shown == {name: value for name, value in wanted.items() if name != "validUntil"}
     taken(place.page, "widgets-preview-light")
-    widget.press("Go on to signing")
+    widget.press("Continue to signing")
     widget.shows('"validUntil": ' + str(until))
-    widget.choose("Signatures by", "a private key, typed here")
+    widget.choose("Signatures by", "a private key typed here")
     widget.hand_over("Private key:", "12")
     widget.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
     widget.hand_over("Private key:", signed["private key"])
@@ -354,12 +354,12 @@ def followed_to_its_end(widget: Driven, relayer: Relayer, client: Client, signed
     widget.shows("Waiting for the relayer")
     assert client.account(UPDATED).frozen
     widget.press("Cancel")
-    widget.complains("Waiting for the relayer: cancelled after 0 of 2. Begin again when you like.")
-    widget.press("Wait on")
+    widget.complains("Waiting for the relayer: cancelled after 0 of 2. Start again whenever you like.")
+    widget.press("Keep waiting")
     relayer.step()
     widget.shows("Waiting for the relayer: 1 of 2")
     relayer.step()
-    widget.shows("The account carries the new key.")
+    widget.shows("The account has the new key.")
     assert client.account(UPDATED).has_key(key)
     assert dict(row[:2] for row in widget.rows())["publicKey.x"] == client.account(UPDATED).x
     widget.is_content()
@@ -381,10 +381,10 @@ def test_widgets_fit_a_narrow_dark_window(place: Lab) -> None:
     page.set_viewport_size({"width": 700, "height": 1600})
     wizard = place.widget("update")
     wizard.press("Start over")
-    wizard.press("Ask the relayer")
+    wizard.press("Continue")
     wizard.hand_over("Private key:", "12")
     wizard.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
-    wizard.choose("Signatures by", "a wallet elsewhere, which signs")
+    wizard.choose("Signatures by", "a wallet elsewhere")
     wizard.shows("personal_sign")
     for widget in map(place.widget, ("market", "fees", "fills", "update")):
         assert widget.box.bounding_box()["width"] <= 700

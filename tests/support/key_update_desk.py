@@ -10,7 +10,7 @@ from eth_account.messages import encode_defunct
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Outcome, Transport
+from loopring_lab.transport import Transport
 
 ACCOUNT = 10083
 NOW = datetime(2022, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ class Recorder(Transport):
         super().__init__(*words, **named)
         self.sent: list[Sent] = []
 
-    def post(self, path: str, body: bytes, *, signature: str) -> Outcome:
+    def post(self, path: str, body: bytes, *, signature: str) -> bytes:
         assert path == "/account"
         self.sent.append(Sent(bytes(body), signature[:]))
         return super().post(path, body, signature=signature)

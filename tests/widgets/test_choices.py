@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import traits
-from loopring_lab.widgets.background import Working
-from loopring_lab.widgets.traits import Choice
+from loopring_lab.widgets.background import BackgroundState
+from loopring_lab.widgets.traits import ParsedTrait
 
 
-class Some(Working):
+class Some(BackgroundState):
     """One choice of each kind."""
 
-    account = Choice(traits.account_number)
-    side = Choice(traits.one_of("BUY", "SELL", None))
-    listing = Choice(traits.one_of("markets", "tokens"), "markets")
-    since = Choice(traits.day)
-    every = Choice(traits.period)
-    by = Choice(traits.columns("market", "side"), ("market",))
-    market = Choice(traits.text)
+    account = ParsedTrait(traits.parse_account)
+    side = ParsedTrait(traits.parse_choice("BUY", "SELL", None))
+    listing = ParsedTrait(traits.parse_choice("markets", "tokens"), "markets")
+    since = ParsedTrait(traits.parse_day)
+    every = ParsedTrait(traits.parse_period)
+    by = ParsedTrait(traits.parse_columns("market", "side"), ("market",))
+    market = ParsedTrait(traits.parse_text)
 
 
 @given(st.integers(0, 10**12))
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said_and_the_old_choice_stays(name: str, value: Any, w
 
 def test_a_choice_that_is_none_is_named_with_the_nearest() -> None:
     with pytest.raises(LabError, match="Fees has no choice 'markt'. Did you mean 'market'?"):
-        traits.named({"markt": 1}, ["market", "side"], "Fees")
+        traits.check_choices({"markt": 1}, ["market", "side"], "Fees")
     with pytest.raises(LabError, match="It has market, side."):
-        traits.named({"zzz": 1}, ["market", "side"], "Fees")
-    assert traits.named({"side": 1}, ["market", "side"], "Fees") == {"side": 1}
+        traits.check_choices({"zzz": 1}, ["market", "side"], "Fees")
+    assert traits.check_choices({"side": 1}, ["market", "side"], "Fees") == {"side": 1}

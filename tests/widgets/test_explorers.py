@@ -21,11 +21,11 @@ from loopring_lab.widgets import FeeExplorer, FillExplorer
 SECONDS, MARKET = 30, "LRC-ETH"
 EVERYTHING: list[tuple[type, dict[str, Any]]] = [
     (FeeExplorer, {"figure": figure} | how)
-    for figure in FeeExplorer.SCENES
+    for figure in FeeExplorer.FIGURES
     for how in ({}, {"market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")})
 ] + [
     (FillExplorer, {"figure": figure} | how)
-    for figure in FillExplorer.SCENES
+    for figure in FillExplorer.FIGURES
     for how in ({}, {"market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"})
 ]
 
@@ -108,7 +108,9 @@ def test_the_picture_is_sharp(trades: pd.DataFrame) -> None:
 
 def test_choices_that_fit_no_trade_are_named(trades: pd.DataFrame) -> None:
     explorer = FeeExplorer(trades, market=MARKET, until="2000-01-01")
-    with pytest.raises(LabError, match=r"No trade of [\d,]+ fits \(market LRC-ETH, before 2000-01-01\)"):
+    with pytest.raises(
+        LabError, match=r"None of [\d,]+ trades matches \(market LRC-ETH, before 2000-01-01\)"
+    ):
         _ = explorer.table
     assert not explorer.is_chosen
 
@@ -124,12 +126,12 @@ def test_a_market_without_trades_is_refused_with_the_nearest(trades: pd.DataFram
 
 @pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
 def test_what_is_no_source_is_refused(source: Any) -> None:
-    with pytest.raises(LabError, match="expected a client, or trades as a pandas frame"):
+    with pytest.raises(LabError, match="expected a client, or trades as a pandas DataFrame"):
         FeeExplorer(source)
 
 
 def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
-    with pytest.raises(LabError, match="account= chooses nothing"):
+    with pytest.raises(LabError, match="account= needs a client"):
         FeeExplorer(trades, account=10083)
     with pytest.raises(LabError, match="no account to read"):
         FeeExplorer(trades).read()
@@ -184,7 +186,7 @@ def test_an_unknown_account_is_told_in_words(client: Client) -> None:
 
 
 def test_no_trades_at_all_are_told_in_words(trades: pd.DataFrame) -> None:
-    with pytest.raises(LabError, match="There are no trades at all. Choose another account"):
+    with pytest.raises(LabError, match="There are no trades. Choose another account"):
         _ = FeeExplorer(trades.head(0)).table
 
 

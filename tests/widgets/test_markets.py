@@ -50,8 +50,8 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
     refused = [finding.words for finding in found if finding.kind == "refused"]
     zero = number < 10 ** (token["decimals"] - token["precision"])
     assert bool(refused) == (number < least or number > most or zero)
-    assert any("below the least" in words for words in refused) == (number < least)
-    assert any("above the most" in words for words in refused) == (number > most)
+    assert any("below the minimum" in words for words in refused) == (number < least)
+    assert any("above the maximum" in words for words in refused) == (number > most)
     assert any("counts as zero" in words for words in refused) == zero
     assert [finding.kind for finding in found].count("fits") == (not refused)
     dust = number < int(token["orderAmounts"]["dust"])
@@ -61,9 +61,9 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
 @pytest.mark.parametrize(
     ("market", "amount", "of", "kind", "words"),
     [
-        ("LRC-ETH", "0.5", "base", "refused", "0.5 LRC is below the least that an order may hold, 2 LRC."),
+        ("LRC-ETH", "0.5", "base", "refused", "0.5 LRC is below the minimum of an order, 2 LRC."),
         ("LRC-ETH", "2000000.001", "base", "refused", "Split it, or give 2,000,000 LRC or less."),
-        ("LRC-ETH", "0", "base", "refused", "An order cannot hold 0. Give more."),
+        ("LRC-ETH", "0", "base", "refused", "An order cannot be for 0. Give more."),
         (
             "LRC-USDC",
             "5.0000001",
@@ -71,11 +71,11 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
             "refused",
             "digits below the token's smallest unit. Give at most 6",
         ),
-        ("LRC-ETH", "2.0001", "base", "note", "Orders of it have 3 decimals"),
-        ("LRC-ETH", "2.000", "base", "fits", "2 LRC is within the limits the relayer names."),
-        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is not open, the other is."),
-        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is not open, the other is."),
-        ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is off. Choose another market."),
+        ("LRC-ETH", "2.0001", "base", "note", "Orders use 3 decimal places"),
+        ("LRC-ETH", "2.000", "base", "fits", "2 LRC is within the relayer's limits."),
+        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is closed; the other venue is open."),
+        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is closed; the other venue is open."),
+        ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is disabled. Choose another market."),
     ],
 )
 def test_what_is_found_is_said_in_words(
@@ -89,7 +89,7 @@ def test_what_is_found_is_said_in_words(
     "amount", ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"]
 )
 def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -> None:
-    with pytest.raises(AmountError, match="is no amount. Give units of the token"):
+    with pytest.raises(AmountError, match="is not a valid amount. Give units of the token"):
         check_amount(client, "LRC-ETH", amount)
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_found_about_no_amount(explorer: MarketExplorer) -> None:
     assert explorer.market == "LRC-ETH"
     assert explorer.findings == []
     explorer.market = None
-    with pytest.raises(LabError, match="No market is chosen"):
+    with pytest.raises(LabError, match="No market is selected"):
         _ = explorer.limits
 
 

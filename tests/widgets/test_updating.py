@@ -204,7 +204,7 @@ def test_a_fee_token_or_account_that_does_not_work_is_told_at_the_first_step(
     assert after(wizard, wizard.next) == "account"
     assert wizard.problem
     wizard.account = None
-    with pytest.raises(KeyUpdateError, match="No account is chosen"):
+    with pytest.raises(KeyUpdateError, match="No account is selected"):
         wizard.next()
     with pytest.raises(LabError, match="valid_for='soon'"):
         wizard.valid_for = "soon"

@@ -186,11 +186,11 @@ def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:
     assert (displayed(controls["every"]), displayed(controls["tolerance"])) == (False, True)
 
 
-def test_a_choice_without_trades_is_said_in_place_and_mended(trades: pd.DataFrame) -> None:
+def test_a_choice_without_trades_is_said_in_place_and_fixed(trades: pd.DataFrame) -> None:
     explorer = FeeExplorer(trades)
     view = explorer.view
     view.controls["until"].value = dt.date(1999, 1, 1)
-    assert "No trade of" in text(view.problem)
+    assert "trades matches" in text(view.problem)
     assert displayed(view.problem)
     assert not displayed(view.figure)
     assert not displayed(view.table)
@@ -211,7 +211,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) ->
     assert explorer.shown._repr_html_() in view.table.value
 
 
-def test_a_wrong_account_is_said_in_place_and_stays_to_be_mended(client: Client) -> None:
+def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) -> None:
     explorer = FeeExplorer(client, account=ACCOUNT)
     view = explorer.view
     explorer.wait(SECONDS)
@@ -284,11 +284,11 @@ def test_markets_are_listed_searched_and_looked_at(client: Client) -> None:
     view.controls["market"].value = "LRC-USDC"
     view.controls["of"].value = "quote"
     view.controls["amount"].value = "4.99"
-    assert "<b>Refused.</b> 4.99 USDC is below the least" in text(view.findings)
+    assert "<b>Refused.</b> 4.99 USDC is below the minimum" in text(view.findings)
     view.controls["amount"].value = "1,5"
-    assert "is no amount" in text(view.findings)
+    assert "is not a valid amount" in text(view.findings)
     view.controls["search"].value = "nothing like this"
-    assert "No markets fit" in text(view.list)
+    assert "No matching markets" in text(view.list)
     view.controls["listing"].value = "tokens"
     view.controls["search"].value = "lrc"
     assert explorer.shown._repr_html_() in view.list.value
@@ -327,11 +327,11 @@ def _walk(wizard: KeyUpdateWizard, place: Desk) -> None:
     assert not displayed(view.back)
     view.stop.click()
     assert "cancelled" in text(view.problem)
-    assert (displayed(view.next), view.next.description) == (True, "Wait on")
+    assert (displayed(view.next), view.next.description) == (True, "Keep waiting")
     place.finish()
     view.next.click()
     wizard.wait(SECONDS)
-    assert "The account carries the new key" in text(view.body.children[0])
+    assert "The account has the new key" in text(view.body.children[0])
     assert "aria-current=step>processed" in view.body.children[0].value
     assert not displayed(view.next)
 

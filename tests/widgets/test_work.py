@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.background import Report, Working
+from loopring_lab.widgets.background import BackgroundState, ReportProgress
 
 SECONDS = 20
 
 
-class Keeping(Working):
+class Keeping(BackgroundState):
     """A state that keeps what work gave it."""
 
     def __init__(self) -> None:
@@ -21,8 +21,8 @@ class Keeping(Working):
         self.taken: list[object] = []
         self.threads: list[threading.Thread] = []
 
-    def start(self, work: Callable[[Report], object]) -> None:
-        def remembered(report: Report) -> object:
+    def start(self, work: Callable[[ReportProgress], object]) -> None:
+        def remembered(report: ReportProgress) -> object:
             self.threads.append(threading.current_thread())
             return work(report)
 
@@ -34,11 +34,11 @@ class Keeping(Working):
             assert not thread.is_alive()
 
 
-def held_back(result: object) -> tuple[Callable[[Report], object], threading.Event, threading.Event]:
+def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
     """Make work that waits for the second event after it set the first."""
     started, let = threading.Event(), threading.Event()
 
-    def work(report: Report) -> object:
+    def work(report: ReportProgress) -> object:
         report(1, 4)
         started.set()
         assert let.wait(SECONDS)
@@ -56,7 +56,7 @@ def test_a_result_is_taken_once() -> None:
     let.set()
     state.wait(SECONDS)
     assert job
-    job.end()
+    job.finish()
     assert (state.taken, state.doing, state.problem) == ([7], "", "")
 
 
@@ -85,7 +85,7 @@ def test_a_late_result_does_not_overwrite_a_newer_one() -> None:
 def test_a_late_failure_does_not_complain_about_newer_work() -> None:
     state, started, let = Keeping(), threading.Event(), threading.Event()
 
-    def fail(report: Report) -> None:
+    def fail(report: ReportProgress) -> None:
         started.set()
         assert let.wait(SECONDS)
         raise LabError("Old. Do something.")
@@ -105,7 +105,7 @@ def test_cancelling_says_so_and_stops_the_work() -> None:
     assert started.wait(SECONDS)
     state.cancel()
     assert state.doing == ""
-    assert state.problem == "Counting: cancelled after 1 of 4. Begin again when you like."
+    assert state.problem == "Counting: cancelled after 1 of 4. Start again whenever you like."
     let.set()
     state.join()
     assert state.taken == []
@@ -120,7 +120,7 @@ def test_cancelling_nothing_says_nothing() -> None:
 def test_an_error_is_told_in_its_words() -> None:
     state = Keeping()
 
-    def fail(report: Report) -> None:
+    def fail(report: ReportProgress) -> None:
         raise LabError("It is gone. Look elsewhere.")
 
     state.start(fail)
@@ -143,7 +143,7 @@ def test_waiting_too_long_says_what_for() -> None:
     state, (work, started, let) = Keeping(), held_back(1)
     state.start(work)
     assert started.wait(SECONDS)
-    with pytest.raises(LabError, match="Counting: under way still, after 0.01 s"):
+    with pytest.raises(LabError, match="Counting: not finished after 0.01 s"):
         state.wait(0.01)
     let.set()
     state.wait(SECONDS)
@@ -155,7 +155,7 @@ def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
     state, threads = Keeping(), set()
     state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
 
-    def count(report: Report) -> int:
+    def count(report: ReportProgress) -> int:
         for done in range(200):
             report(done, 200)
         return threading.get_ident()
@@ -201,7 +201,7 @@ def test_a_loop_that_is_gone_is_no_error() -> None:
 
 
 def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
-    state, left = Working(), [0]
+    state, left = BackgroundState(), [0]
 
     def again(_: object) -> None:
         left[0] -= 1
