@@ -25,6 +25,7 @@ from loopring_lab.relayer.schemas import (
     AccountResponse,
     ApiError,
     Code,
+    ErrorResponse,
     ExchangeResponse,
     FeesResponse,
     FlatError,
@@ -40,7 +41,6 @@ from loopring_lab.relayer.schemas import (
     UpdateResponse,
     UpdatesResponse,
     WalletResponse,
-    WrappedError,
     error_response,
 )
 from loopring_lab.relayer.settings import Address, Settings
@@ -83,18 +83,14 @@ class Backend(NamedTuple):
 
 
 async def get_backend(request: Request) -> Backend:
-    """Return the backend of the app that serves a request."""
-    backend: Backend = request.app.state.backend
-    return backend
-
-
-async def refuse_repeated(request: Request) -> None:
-    """Refuse a parameter that is given twice, as programs disagree on which one counts."""
+    """Return the backend of a request, in which no parameter may be repeated: programs would disagree."""
     for name in SINGLE & set(request.query_params):
         values = request.query_params.getlist(name)
         if len(values) > 1:
             problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
             raise RequestValidationError([problem])
+    backend: Backend = request.app.state.backend
+    return backend
 
 
 def _digits(text: object) -> object:
@@ -148,7 +144,7 @@ async def read_body(request: Request) -> bytes:
 
 
 ExistingAccount = Annotated[int, Depends(existing_account)]
-router = APIRouter(prefix=API, dependencies=[Depends(refuse_repeated)])
+router = APIRouter(prefix=API, responses={"4XX": {"model": ErrorResponse, "description": "Error"}})
 
 
 @router.get("/exchange/tokens", summary="Tokens", responses={200: {"model": list[TokenRecord]}})
@@ -441,8 +437,10 @@ class RelayerApp(FastAPI):
         if backend.settings.error_shape == "ok":
             for operation in (operation for path in paths.values() for operation in path.values()):
                 content = operation["responses"]["200"]["content"]["application/json"]
-                wrapped = {"$ref": "#/components/schemas/WrappedError"}
-                content["schema"] = {"anyOf": [content["schema"], wrapped]}
+                error = {"$ref": "#/components/schemas/ErrorResponse"}
+                content["schema"] = {"anyOf": [content["schema"], error]}
+        if backend.settings.error_shape == "flat":
+            schemas["ErrorResponse"] = FlatError.model_json_schema()
         return document
 
 
@@ -486,8 +484,7 @@ def build_app(
         tokens_json=_json(source.tokens()),
         markets_json=_json({"markets": source.markets()}),
     )
-    error = FlatError if settings.error_shape == "flat" else WrappedError
-    app.include_router(router, responses={"4XX": {"model": error, "description": "Error"}})
+    app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
     app.add_api_route("/docs", lambda: HTMLResponse(page(app.openapi())), include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=settings, counts=counts, paths=paths, clock=clock)

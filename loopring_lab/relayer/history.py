@@ -260,9 +260,10 @@ def _merged(parts: Iterable[Sequence[int]]) -> Sequence[int]:
 
 def price_text(scaled: int) -> str:
     """Format a price, given in units of 10**-8, like Java's ``Double.toString``."""
-    mantissa, _, exponent = repr(scaled / PRICE_SCALE).partition("e")
+    text = repr(scaled / PRICE_SCALE)
     if PRICE_SCALE // 1000 <= scaled < 10**7 * PRICE_SCALE or not scaled:
-        return mantissa
+        return text
+    mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits, point = whole + fraction, len(whole) + int(exponent or 0)
     significant = digits.lstrip("0")
@@ -288,7 +289,7 @@ def format_row(row: Row, length: int | None, prefix: bool) -> Row:
 
 def to_json(rows: Sequence[Row], numbers: bool) -> str:
     """Encode rows as JSON; `numbers` writes numeric members without quotes."""
-    if numbers or any(isinstance(cell, RawJson) for row in rows for cell in row):
+    if numbers or RawJson in set(map(type, chain.from_iterable(rows))):
         lines = (",".join(_cell(cell, numbers) for cell in row) for row in rows)
         return "[" + ",".join(f"[{line}]" for line in lines) + "]"
     return json.dumps(rows, separators=(",", ":"))

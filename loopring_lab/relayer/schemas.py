@@ -79,14 +79,14 @@ class ResultInfo(_Record):
     message: str
 
 
-class WrappedError(_Record):
+class ErrorResponse(_Record):
     """An error."""
 
     result_info: ResultInfo
 
 
 class FlatError(_Record):
-    """An error."""
+    """An error, if the setting error_shape is "flat"."""
 
     code: int
     msg: str
