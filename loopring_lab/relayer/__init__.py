@@ -1,11 +1,12 @@
 """The embedded relayer: a real HTTP server on loopback, for work, tests and lessons without a network.
 
-It shares nothing with the client but the error tree, so that each checks the other.
+It shares only errors, protocol and redaction with the client, so that each is a check on the other.
 """
 
 from loopring_lab.relayer.recording import Recording
 from loopring_lab.relayer.server import Relayer
 from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.world import Fill, World
+from loopring_lab.relayer.simulation import Fill
+from loopring_lab.relayer.world import World
 
 __all__ = ["Fill", "Recording", "Relayer", "Settings", "World"]

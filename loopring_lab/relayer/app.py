@@ -1,391 +1,494 @@
-"""The relayer's HTTP side: paths, answers, OpenAPI."""
-
-from __future__ import annotations
+"""The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
 import json
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from starlette.datastructures import QueryParams
+from fastapi.routing import APIRoute
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
-from loopring_lab.relayer.accounts import KEY_HEADER, Accounts
-from loopring_lab.relayer.database import Update
+from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.database import StoredUpdate
 from loopring_lab.relayer.docs import page
-from loopring_lab.relayer.faults import API, Conditions, Counts
-from loopring_lab.relayer.history import POOL_PREFIX, Source, View
-from loopring_lab.relayer.key_updates import MAX_BODY, KeyUpdates, UpdateBody, read_update
+from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
+from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
+from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import (
-    INVALID_ARGUMENT,
-    UNKNOWN,
-    AccountAnswer,
-    CounterFactualAnswer,
-    ExchangeAnswer,
-    FeesAnswer,
-    KeyAnswer,
-    MarketsAnswer,
-    Refusal,
-    TimeAnswer,
+    IGNORED,
+    AccountResponse,
+    ApiError,
+    Code,
+    ErrorResponse,
+    ExchangeResponse,
+    FeesResponse,
+    FlatError,
+    KeyResponse,
+    MarketsResponse,
+    Point,
+    TimeResponse,
+    TokenFee,
     TokenRecord,
-    TradesAnswer,
-    UpdateAnswer,
-    UpdatesAnswer,
-    answers,
-    error_answer,
-    invalid,
+    TradesResponse,
+    UpdateBody,
+    UpdateRecord,
+    UpdateResponse,
+    UpdatesResponse,
+    WalletResponse,
+    error_response,
 )
-from loopring_lab.relayer.settings import ErrorShape, Settings
-from loopring_lab.relayer.trade_query import (
-    MAX_ACCOUNT,
-    MAX_LIMIT,
-    MAX_OFFSET,
-    key_parameter,
-    parameters,
-    query_parameter,
-    read_account,
-    read_query,
-    read_whole,
-)
+from loopring_lab.relayer.settings import Address, Settings
 
-INFO, TIME = f"{API}/exchange/info", f"{API}/timestamp"
-ACCOUNT, API_KEY = f"{API}/account", f"{API}/apiKey"
-FEE, UPDATES, WALLET = f"{API}/user/offchainFee", f"{API}/user/updateInfo", f"{API}/counterFactualInfo"
-PATHS = (INFO, TIME, ACCOUNT, API_KEY, FEE, UPDATES, WALLET)
-SIGNATURE_HEADER = "X-API-SIG"
-DEPOSITS = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
+DEPOSIT_ADDRESS = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 GAS_PRICE = "20000000000"
-UPDATE_ACCOUNT = 2
-LAST_REQUEST_TYPE = 15
-MAX_TIME = 2**53
-ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
-
-
-def account_router(accounts: Accounts, updates: KeyUpdates, settings: Settings) -> APIRouter:
-    """Every route about accounts."""
-    routes = _Routes(accounts, updates, settings)
-    router = APIRouter()
-    for path, method, endpoint, model, summary, asked in routes.table():
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            summary=summary,
-            responses=answers(model, settings.error_shape),
-            openapi_extra=asked,
-        )
-    return router
-
-
-def body_schemas(settings: Settings) -> dict[str, Any]:
-    """Schemas of the body of a key update, for the OpenAPI document."""
-    schema = UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema["required"] += ["keySeed"] if settings.key_seed_required else []
-    return {**schema.pop("$defs"), UpdateBody.__name__: schema}
-
-
-class _Routes:
-    def __init__(self, accounts: Accounts, updates: KeyUpdates, settings: Settings) -> None:
-        self._accounts, self._updates, self._settings = accounts, updates, settings
-
-    def table(self) -> list[tuple[str, str, Any, Any, str, dict[str, Any]]]:
-        """Path, method, what answers, its shape, a title, and what it asks for."""
-        account = query_parameter("accountId", "Whose.", {**WHOLE, "maximum": MAX_ACCOUNT}, required=True)
-        either = [
-            {**account, "required": False, "description": "Account id; owner may stand for it."},
-            query_parameter("owner", "Address.", {"type": "string", "pattern": f"^{ADDRESS.pattern}$"}),
-        ]
-        key = key_parameter()
-        needs_key = self._settings.fee_key == "required"
-        fee_key = key_parameter(text="Checked only where the setting fee_key says so.", required=needs_key)
-        signed = {"requestBody": BODY, "parameters": [key_parameter(SIGNATURE_HEADER, L1_SIGNATURE)]}
-        sealed = key_parameter(SIGNATURE_HEADER, "EdDSA signature over the request by the L2 key.")
-        return [
-            (INFO, "GET", self.info, ExchangeAnswer, "Exchange", {}),
-            (TIME, "GET", self.time, TimeAnswer, "Time", {}),
-            (ACCOUNT, "GET", self.account, AccountAnswer, "Account", {"parameters": either}),
-            (ACCOUNT, "POST", self.update, UpdateAnswer, "Update the key", signed),
-            (API_KEY, "GET", self.key, KeyAnswer, "API key", {"parameters": [account, sealed]}),
-            (
-                FEE,
-                "GET",
-                self.fee,
-                FeesAnswer,
-                "Fee of a request",
-                {"parameters": [account, *FEE_ASKED, fee_key]},
-            ),
-            (
-                UPDATES,
-                "GET",
-                self.updates,
-                UpdatesAnswer,
-                "Key updates",
-                {"parameters": [account, *LISTED, key]},
-            ),
-            (WALLET, "GET", self.wallet, CounterFactualAnswer, "Wallet", {"parameters": [account]}),
-        ]
-
-    async def info(self) -> JSONResponse:
-        exchange, chain = self._settings.exchange, self._settings.chain_id
-        return JSONResponse({"chainId": chain, "exchangeAddress": exchange, "depositAddress": DEPOSITS})
-
-    async def time(self) -> JSONResponse:
-        return JSONResponse({"timestamp": self._updates.time_ms})
-
-    async def account(self, request: Request) -> JSONResponse:
-        found = self._accounts.find(*_who(request.query_params))
-        return JSONResponse(
-            {
-                "accountId": found.id,
-                "owner": found.owner,
-                "frozen": found.is_frozen,
-                "publicKey": {"x": found.x, "y": found.y},
-                "tags": "",
-                "nonce": found.nonce,
-                "keyNonce": found.key_nonce,
-                "keySeed": found.key_seed,
-            }
-        )
-
-    async def update(self, request: Request) -> JSONResponse:
-        data = await _body(request)
-        headers = request.headers.getlist(SIGNATURE_HEADER)
-        if len(headers) > 1:
-            raise Refusal(INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: expected once")
-        update, known = self._updates.submit(read_update(data), headers[0] if headers else None)
-        return JSONResponse(
-            {
-                "hash": update.change.hash,
-                "status": update.status,
-                "isIdempotent": known,
-                "accountId": update.change.account,
-                "tokenId": update.change.fee_token,
-                "storageId": update.change.nonce,
-            }
-        )
-
-    async def key(self, request: Request) -> JSONResponse:
-        params = request.query_params
-        account = read_account(params, self._accounts.exists)
-        signature = request.headers.get(SIGNATURE_HEADER)
-        return JSONResponse(
-            {"apiKey": self._accounts.issue_key(account, _urls(request), dict(params), signature)}
-        )
-
-    async def fee(self, request: Request) -> JSONResponse:
-        if self._settings.fee_key == "required":
-            self._accounts.check_key(request.headers.get(KEY_HEADER))
-        params = request.query_params
-        read_account(params, self._accounts.exists)
-        if read_whole(params, "requestType", -1, 0, LAST_REQUEST_TYPE) != UPDATE_ACCOUNT:
-            expected = f"{UPDATE_ACCOUNT}, the update of an account, which alone has a fee here"
-            raise invalid("requestType", params.get("requestType", ""), expected)
-        fees = self._updates.fees.values()
-        listed = [{"token": symbol, "fee": str(fee), "discount": 1} for symbol, fee in fees]
-        return JSONResponse({"gasPrice": GAS_PRICE, "fees": listed})
-
-    async def updates(self, request: Request) -> JSONResponse:
-        self._accounts.check_key(request.headers.get(KEY_HEADER))
-        params = request.query_params
-        account = self._accounts.find(read_account(params, self._accounts.exists), None)
-        since, until = (read_whole(params, name, 0, 0, MAX_TIME) for name in ("start", "end"))
-        wanted = _statuses(params)
-        found = [
-            update
-            for update in self._accounts.store.updates(account.id)
-            if update.status in wanted and since <= update.received_at <= (until or MAX_TIME)
-        ]
-        offset = read_whole(params, "offset", 0, 0, MAX_OFFSET)
-        page = found[offset : offset + read_whole(params, "limit", MAX_LIMIT, 1, MAX_LIMIT)]
-        records = [self._record(update, account.owner) for update in page]
-        return JSONResponse({"totalNum": len(found), "transactions": records})
-
-    def _record(self, update: Update, owner: str) -> dict[str, Any]:
-        change = update.change
-        return {
-            "id": update.number,
-            "hash": change.hash,
-            "owner": owner,
-            "txHash": "",
-            "feeTokenSymbol": self._updates.fees[change.fee_token][0],
-            "feeAmount": change.fee,
-            "status": update.status,
-            "progress": PROGRESS[update.status],
-            "timestamp": update.received_at,
-            "blockNum": 0,
-            "updatedAt": update.changed_at,
-            "blockId": 0,
-            "indexInBlock": 0,
-            "reason": update.reason,
-        }
-
-    async def wallet(self, request: Request) -> JSONResponse:
-        account = read_account(request.query_params, self._accounts.exists)
-        found = self._accounts.wallet_of(account)
-        if found is None:
-            raise invalid("accountId", str(account), "an account that a counterfactual wallet owns")
-        factory, owner, salt = found[1]
-        return JSONResponse(
-            {
-                "accountId": account,
-                "wallet": found[0],
-                "walletFactory": factory,
-                "walletOwner": owner,
-                "walletSalt": salt,
-            }
-        )
-
-
-WHOLE: dict[str, Any] = {"type": "integer", "minimum": 0}
-L1_SIGNATURE = "L1 signature over the EIP-712 digest of the request: 65 bytes and a type byte, 0x hex."
-BODY = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{UpdateBody.__name__}"}}},
+MAX_LIMIT = 50
+MAX_OFFSET = 2**31 - 1
+MAX_ACCOUNT = 2**32 - 1
+MAX_TIME = 2**53
+DIGITS = re.compile(r"[0-9]{1,20}")
+STATUS = "|".join(PROGRESS)
+KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
+SINGLE = {
+    *("accountId", "market", "orderHash", "fillTypes", "offset", "limit"),
+    *("owner", "requestType", "start", "end", "status"),
 }
-FEE_ASKED = [
-    query_parameter("requestType", "2: the update of an account.", {"type": "integer", "enum": [2]}, True),
-    query_parameter("tokenSymbol", "Passed over.", {"type": "string"}),
-    query_parameter("amount", "Passed over.", {"type": "string"}),
-]
-LISTED = [
-    query_parameter("start", "From this time on, in ms.", {**WHOLE, "maximum": MAX_TIME}),
-    query_parameter("end", "Up to this time, in ms; 0 for any.", {**WHOLE, "maximum": MAX_TIME}),
-    query_parameter("status", f"Some of {', '.join(PROGRESS)}, with commas.", {"type": "string"}),
-    query_parameter("limit", "Most records.", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}),
-    query_parameter("offset", "Records to leave out.", {**WHOLE, "maximum": MAX_OFFSET}),
-]
+"""Parameters that take one value."""
+
+CODES = {
+    "accountId": Code.INVALID_ACCOUNT,
+    KEY_HEADER: Code.EMPTY_KEY,
+    SIGNATURE_HEADER: Code.NO_SIGNATURE,
+}
+"""Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
 
 
-def _who(params: QueryParams) -> tuple[int | None, str | None]:
-    owner = params.get("owner")
-    if owner is not None and (len(params.getlist("owner")) > 1 or not ADDRESS.fullmatch(owner)):
-        raise invalid("owner", owner, "one address, 0x and 40 hex digits")
-    if owner is None and "accountId" not in params:
-        raise Refusal(INVALID_ARGUMENT, "owner, accountId: expected one of them")
-    if len(params.getlist("accountId")) > 1:
-        raise invalid("accountId", ",".join(params.getlist("accountId")), "one value")
-    account = read_whole(params, "accountId", -1, 0, MAX_ACCOUNT)
-    return None if account < 0 else account, owner
+class Backend(NamedTuple):
+    """What the endpoints of one relayer answer from."""
+
+    source: Source
+    settings: Settings
+    pager: Pager
+    accounts: Accounts
+    updates: KeyUpdates
+    markets: frozenset[str]
+    tokens_json: bytes
+    markets_json: bytes
 
 
-def _statuses(params: QueryParams) -> set[str]:
-    text = params.get("status")
-    wanted = set(PROGRESS) if text is None else set(text.split(","))
-    if not wanted <= set(PROGRESS):
-        raise invalid("status", text or "", "some of " + ", ".join(PROGRESS) + ", with commas")
-    return wanted
+async def get_backend(request: Request) -> Backend:
+    """Return the backend of a request, in which no parameter may be repeated: programs would disagree."""
+    for name in SINGLE & set(request.query_params):
+        values = request.query_params.getlist(name)
+        if len(values) > 1:
+            problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
+            raise RequestValidationError([problem])
+    backend: Backend = request.app.state.backend
+    return backend
 
 
-def _urls(request: Request) -> tuple[str, ...]:
-    """The request's URL as its sender may have seen it: a proxy that ends TLS hides the scheme."""
-    place = request.headers.get("host", "") + request.url.path
-    return f"http://{place}", f"https://{place}"
+def _digits(text: object) -> object:
+    if not isinstance(text, str) or not DIGITS.fullmatch(text):
+        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
+    return text
 
 
-async def _body(request: Request) -> bytes:
-    """At most one byte more than allowed; the rest is read and dropped, so that the sender gets an answer."""
+# Pydantic alone would also take 1_0 and 5.0 for whole numbers.
+Digits = BeforeValidator(_digits)
+AccountId = Annotated[int, Field(ge=0, le=MAX_ACCOUNT), Digits]
+TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET), Digits, Query(description="Rows to skip.")]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT), Digits, Query(description="Most rows to return.")]
+ApiKey = Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")]
+AnyBackend = Annotated[Backend, Depends(get_backend)]
+
+
+async def check_key(backend: AnyBackend, api_key: ApiKey) -> None:
+    """Require a valid API key."""
+    backend.accounts.check_key(api_key)
+
+
+async def check_fee_key(
+    backend: AnyBackend,
+    api_key: Annotated[
+        str | None,
+        Header(alias=KEY_HEADER, description="Checked only where the setting fee_key requires it."),
+    ] = None,
+) -> None:
+    """Require a valid API key if the settings do."""
+    if backend.settings.fee_key == "required":
+        backend.accounts.check_key(api_key)
+
+
+async def existing_account(
+    backend: AnyBackend, account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")]
+) -> int:
+    """Require the id of an account that exists."""
+    if not backend.accounts.exists(account_id):
+        raise ApiError(Code.INVALID_ACCOUNT, f"accountId: there is no account {account_id}")
+    return account_id
+
+
+async def read_body(request: Request) -> bytes:
+    """Read one byte more than allowed, and drop the rest, so that the sender gets a response."""
     data = b""
     async for chunk in request.stream():
-        data += chunk[: MAX_BODY + 1 - len(data)]
+        data += chunk[: MAX_BODY_BYTES + 1 - len(data)]
     return data
 
 
-TOKENS, TRADES = f"{API}/exchange/tokens", f"{API}/user/trades"
-MARKETS = (f"{API}/mix/markets", f"{API}/exchange/markets")
+ExistingAccount = Annotated[int, Depends(existing_account)]
+router = APIRouter(prefix=API, responses={"4XX": {"model": ErrorResponse, "description": "Error"}})
 
 
-class _App(FastAPI):
-    """FastAPI whose document also has the schemas of bodies that are read by hand."""
+@router.get("/exchange/tokens", summary="Tokens", responses={200: {"model": list[TokenRecord]}})
+async def read_tokens(backend: AnyBackend) -> Response:
+    """Return the token records."""
+    return Response(backend.tokens_json, media_type="application/json")
 
-    bodies: dict[str, Any]
+
+@router.get("/exchange/markets", summary="Markets, older path", responses={200: {"model": MarketsResponse}})
+@router.get("/mix/markets", summary="Markets", responses={200: {"model": MarketsResponse}})
+async def read_markets(backend: AnyBackend) -> Response:
+    """Return the market records."""
+    return Response(backend.markets_json, media_type="application/json")
+
+
+@router.get(
+    "/user/trades",
+    summary="Trade history",
+    responses={200: {"model": TradesResponse}},
+    dependencies=[Depends(check_key)],
+)
+async def read_trades(
+    backend: AnyBackend,
+    account_id: Annotated[
+        AccountId,
+        Query(alias="accountId", description="Account id. Required unless orderHash is given; 0 for none."),
+    ] = 0,
+    market: Annotated[str | None, Query(description="Only trades in this market.")] = None,
+    order_hash: Annotated[
+        str | None,
+        Query(alias="orderHash", pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."),
+    ] = None,
+    offset: Offset = 0,
+    limit: Limit = MAX_LIMIT,
+    fill_types: Annotated[
+        Literal["amm", "dex", "amm,dex", "dex,amm"], Query(alias="fillTypes", description="Only these fills.")
+    ] = "amm,dex",
+) -> Response:
+    """Return a page of trades."""
+    if account_id or order_hash is None:
+        await existing_account(backend, account_id)
+    if market is not None and market not in backend.markets:
+        problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
+        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(market)}")
+    types = tuple(fill_type for fill_type in FILL_TYPES if fill_type in fill_types)
+    query = TradeQuery(account_id, market, order_hash, types, offset, limit)
+    total, rows = backend.pager.page(query)
+    return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
+
+
+@router.get("/exchange/info", summary="Exchange")
+async def read_exchange(backend: AnyBackend) -> ExchangeResponse:
+    """Return the exchange that accounts belong to."""
+    return ExchangeResponse(
+        chain_id=backend.settings.chain_id,
+        exchange_address=backend.settings.exchange,
+        deposit_address=DEPOSIT_ADDRESS,
+    )
+
+
+@router.get("/timestamp", summary="Time")
+async def read_time(backend: AnyBackend) -> TimeResponse:
+    """Return the relayer's time."""
+    return TimeResponse(timestamp=backend.updates.time_ms)
+
+
+@router.get("/account", summary="Account")
+async def read_account(
+    backend: AnyBackend,
+    account_id: Annotated[
+        AccountId | None, Query(alias="accountId", description="Account id, unless owner is given.")
+    ] = None,
+    owner: Annotated[Address | None, Query(description="Address of the owner.")] = None,
+) -> AccountResponse:
+    """Return an account by its id, owner or both."""
+    if account_id is None and owner is None:
+        raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
+    account = backend.accounts.find(account_id, owner)
+    return AccountResponse(
+        account_id=account.id,
+        owner=account.owner,
+        frozen=account.is_frozen,
+        public_key=Point(x=account.x, y=account.y),
+        tags="",
+        nonce=account.nonce,
+        key_nonce=account.key_nonce,
+        key_seed=account.key_seed,
+    )
+
+
+@router.post(
+    "/account",
+    summary="Update the key",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}},
+        }
+    },
+)
+async def update_key(
+    request: Request,
+    backend: AnyBackend,
+    body: Annotated[bytes, Depends(read_body)],
+    signature: Annotated[
+        str,
+        Header(
+            alias=SIGNATURE_HEADER,
+            min_length=1,
+            description="L1 signature of the EIP-712 digest of the request: 65 bytes and a type byte, 0x hex",
+        ),
+    ],
+) -> UpdateResponse:
+    """Accept a key update."""
+    if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
+        raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
+    update, is_pending = backend.updates.submit(read_update(body), signature)
+    return UpdateResponse(
+        hash=update.change.hash,
+        status=update.status,
+        is_idempotent=is_pending,
+        account_id=update.change.account,
+        token_id=update.change.fee_token,
+        storage_id=update.change.nonce,
+    )
+
+
+@router.get("/apiKey", summary="API key")
+async def read_api_key(
+    request: Request,
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    signature: Annotated[
+        str,
+        Header(
+            alias=SIGNATURE_HEADER,
+            min_length=1,
+            description="EdDSA signature of the request by the L2 key.",
+        ),
+    ],
+) -> KeyResponse:
+    """Return the API key of an account to the holder of its L2 key."""
+    # A proxy that ends TLS hides the scheme that the sender signed.
+    place = request.headers.get("host", "") + request.url.path
+    urls = (f"http://{place}", f"https://{place}")
+    params = dict(request.query_params)
+    return KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
+
+
+@router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
+async def read_fee(
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    request_type: Annotated[
+        Literal["2"], Query(alias="requestType", description="2: an account update, the only one with a fee.")
+    ],
+    token_symbol: Annotated[str | None, Query(alias="tokenSymbol", description=IGNORED)] = None,
+    amount: Annotated[str | None, Query(description=IGNORED)] = None,
+) -> FeesResponse:
+    """Return the fee of a key update in each token that can pay for it."""
+    fees = backend.updates.fees.values()
+    return FeesResponse(
+        gas_price=GAS_PRICE,
+        fees=[TokenFee(token=symbol, fee=str(fee), discount=1) for symbol, fee in fees],
+    )
+
+
+@router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
+async def read_updates(
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    start: Annotated[TimeMs, Query(description="Earliest time, in ms.")] = 0,
+    end: Annotated[TimeMs, Query(description="Latest time, in ms; 0 for no limit.")] = 0,
+    status: Annotated[
+        str | None,
+        Query(pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."),
+    ] = None,
+    offset: Offset = 0,
+    limit: Limit = MAX_LIMIT,
+) -> UpdatesResponse:
+    """Return the key updates of an account, newest first."""
+    account = backend.accounts.find(account_id, None)
+    statuses = set(status.split(",")) if status else set(PROGRESS)
+    updates = [
+        update
+        for update in backend.accounts.store.updates(account.id)
+        if update.status in statuses and start <= update.received_at <= (end or MAX_TIME)
+    ]
+    page = updates[offset : offset + limit]
+    records = [_update_record(update, account.owner, backend) for update in page]
+    return UpdatesResponse(total_num=len(updates), transactions=records)
+
+
+def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> UpdateRecord:
+    return UpdateRecord(
+        id=update.number,
+        hash=update.change.hash,
+        owner=owner,
+        tx_hash="",
+        fee_token_symbol=backend.updates.fees[update.change.fee_token][0],
+        fee_amount=update.change.fee,
+        status=update.status,
+        progress=PROGRESS[update.status],
+        timestamp=update.received_at,
+        block_num=0,
+        updated_at=update.changed_at,
+        block_id=0,
+        index_in_block=0,
+        reason=update.reason,
+    )
+
+
+@router.get("/counterFactualInfo", summary="Wallet")
+async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> WalletResponse:
+    """Return the counterfactual wallet that owns an account."""
+    found = backend.accounts.wallet_of(account_id)
+    if found is None:
+        raise ApiError(
+            Code.INVALID_ARGUMENT, f"accountId: no counterfactual wallet owns account {account_id}"
+        )
+    address, wallet = found
+    return WalletResponse(
+        account_id=account_id,
+        wallet=address,
+        wallet_factory=wallet.factory,
+        wallet_owner=wallet.owner,
+        wallet_salt=wallet.salt,
+    )
+
+
+async def api_error(request: Request, error: ApiError) -> JSONResponse:
+    """Answer a request that breaks the contract."""
+    return _error(request, error.code, error.message)
+
+
+async def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+    """Answer a request with a parameter that is missing or not valid."""
+    first = error.errors()[0]
+    name = first["loc"][1]
+    code = CODES.get(name, Code.INVALID_ARGUMENT)
+    if request.url.path == f"{API}/account" and name == "accountId":
+        code = Code.INVALID_ARGUMENT
+    if first["input"] is None:
+        return _error(request, code, f"{name}: {first['msg']}")
+    return _error(request, code, f"{name}: {first['msg']}, got {printable(first['input'])}")
+
+
+async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+    """Answer a request with a path or method that does not exist."""
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # Starlette names the methods of one route only
+        methods = request.app.openapi()["paths"].get(request.url.path, ())
+        headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
+    return _error(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
+
+
+async def internal_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer a request that met a defect of the relayer, without showing it."""
+    return _error(request, Code.UNKNOWN, "internal error", 500)
+
+
+def _error(request: Request, code: int, message: str, status: int = 400, headers: Any = None) -> JSONResponse:
+    shape = request.app.state.backend.settings.error_shape
+    return error_response(shape, code, message, status, headers)
+
+
+def printable(text: str) -> str:
+    """Shorten a client's text, and escape what is not printable ASCII."""
+    return ascii(text if len(text) <= 40 else text[:40] + "...")
+
+
+class RelayerApp(FastAPI):
+    """FastAPI whose document also says what depends on the source and the settings."""
 
     def openapi(self) -> dict[str, Any]:
-        document = super().openapi()
-        document["components"]["schemas"].update(self.bodies)
+        """Return the OpenAPI document."""
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        document, backend = super().openapi(), self.state.backend
+        schemas, paths = document["components"]["schemas"], document["paths"]
+        body = UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= body.pop("$defs") | {"UpdateBody": body}
+        if backend.settings.key_seed_required:
+            body["required"].append("keySeed")
+        trades = _parameters(paths[f"{API}/user/trades"])
+        trades["accountId"]["schema"]["examples"] = backend.source.history.accounts[:3]
+        trades["market"]["schema"]["enum"] = sorted(backend.markets)
+        fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
+        fee_key["required"] = backend.settings.fee_key == "required"
+        if backend.settings.error_shape == "ok":
+            for operation in (operation for path in paths.values() for operation in path.values()):
+                content = operation["responses"]["200"]["content"]["application/json"]
+                error = {"$ref": "#/components/schemas/ErrorResponse"}
+                content["schema"] = {"anyOf": [content["schema"], error]}
+        if backend.settings.error_shape == "flat":
+            schemas["ErrorResponse"] = FlatError.model_json_schema()
         return document
+
+
+def _parameters(operations: dict[str, Any]) -> dict[str, Any]:
+    return {parameter["name"]: parameter for parameter in operations["get"]["parameters"]}
 
 
 def build_app(
     source: Source,
     settings: Settings,
-    view: View,
+    pager: Pager,
     accounts: Accounts,
     updates: KeyUpdates,
-    counts: Counts,
+    counts: RequestCounts,
     clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
-    """The relayer as an ASGI application."""
-    app = _App(
+    """Build the relayer as an ASGI application."""
+    names = {record["market"] for record in source.markets() if "market" in record}
+    names |= source.history.market_names
+    handlers: dict[Any, Any] = {
+        ApiError: api_error,
+        RequestValidationError: invalid_request,
+        HTTPException: http_error,
+        Exception: internal_error,
+    }
+    app = RelayerApp(
         title="Embedded relayer",
         version="3",
         description=f"Serves {source.label}. Trades need the header {KEY_HEADER}.",
         docs_url=None,
         redoc_url=None,
+        exception_handlers=handlers,
     )
-    app.bodies = body_schemas(settings)
-    _add_errors(app, settings.error_shape)
-    _add_listings(app, source)
-    _add_trades(app, source, settings, view, accounts)
-    app.include_router(account_router(accounts, updates, settings))
+    app.state.backend = Backend(
+        source=source,
+        settings=settings,
+        pager=pager,
+        accounts=accounts,
+        updates=updates,
+        markets=frozenset(names | {POOL_PREFIX + name for name in names}),
+        tokens_json=_json(source.tokens()),
+        markets_json=_json({"markets": source.markets()}),
+    )
+    app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
     app.add_api_route("/docs", lambda: HTMLResponse(page(app.openapi())), include_in_schema=False)
-    paths = frozenset((TOKENS, *MARKETS, TRADES, *PATHS))
-    app.add_middleware(Conditions, settings=settings, counts=counts, paths=paths, clock=clock)
+    paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+    app.add_middleware(NetworkConditions, settings=settings, counts=counts, paths=paths, clock=clock)
     return app
-
-
-def _add_errors(app: FastAPI, shape: ErrorShape) -> None:
-    @app.exception_handler(Refusal)
-    async def refused(_: Request, error: Refusal) -> JSONResponse:
-        return error_answer(shape, error.code, error.message)
-
-    @app.exception_handler(HTTPException)
-    async def wrong_path(request: Request, error: HTTPException) -> JSONResponse:
-        headers = dict(error.headers or {})
-        if "Allow" in headers:  # Starlette names the methods of one route only
-            methods = app.openapi()["paths"].get(request.url.path, ())
-            headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
-        return error_answer(shape, INVALID_ARGUMENT, error.detail, error.status_code, headers)
-
-    @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> JSONResponse:
-        return error_answer(shape, UNKNOWN, "internal error", 500)
-
-
-def _add_listings(app: FastAPI, source: Source) -> None:
-    tokens, markets = _json(source.tokens()), _json({"markets": source.markets()})
-
-    async def read_tokens() -> Response:
-        return Response(tokens, media_type="application/json")
-
-    async def read_markets() -> Response:
-        return Response(markets, media_type="application/json")
-
-    app.add_api_route(TOKENS, read_tokens, summary="Tokens", responses={200: {"model": list[TokenRecord]}})
-    for path, summary in zip(MARKETS, ("Markets", "Markets, at an older path"), strict=True):
-        app.add_api_route(path, read_markets, summary=summary, responses={200: {"model": MarketsAnswer}})
-
-
-def _add_trades(app: FastAPI, source: Source, settings: Settings, view: View, accounts: Accounts) -> None:
-    history = source.history
-    names = history.market_names | {record["market"] for record in source.markets() if "market" in record}
-    markets = frozenset(names | {POOL_PREFIX + name for name in names})
-
-    async def read_trades(request: Request) -> Response:
-        accounts.check_key(request.headers.get(KEY_HEADER))
-        total, rows = view.page(read_query(request.query_params, accounts.exists, markets))
-        return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
-
-    app.add_api_route(
-        TRADES,
-        read_trades,
-        summary="Trade history",
-        responses=answers(TradesAnswer, settings.error_shape),
-        openapi_extra={"parameters": [*parameters(history, markets), key_parameter()]},
-    )
 
 
 def _json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Accounts and key updates in SQLite, a transaction a step: a kill at any moment loses nothing."""
+"""Accounts and key updates in SQLite; each step is one transaction, so a kill at any moment loses nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from loopring_lab.errors import LabError
 
-RECEIVED, PROCESSING, PROCESSED, FAILED = "received", "processing", "processed", "failed"
+Status = Literal["received", "processing", "processed", "failed"]
 
 
 class Account(NamedTuple):
-    """An account as it stands."""
+    """The current state of an account."""
 
     id: int
     owner: str
@@ -29,7 +29,7 @@ class Account(NamedTuple):
 
 
 class KeyChange(NamedTuple):
-    """What an accepted request is to change, and on what terms."""
+    """What an accepted request changes, and the fee and deadline it was signed with."""
 
     account: int
     hash: str
@@ -42,14 +42,14 @@ class KeyChange(NamedTuple):
     valid_until: int
 
 
-class Update(NamedTuple):
-    """An accepted request and how far it has come."""
+class StoredUpdate(NamedTuple):
+    """An accepted request and its progress."""
 
     number: int
     change: KeyChange
     received_at: int
     changed_at: int
-    status: str
+    status: Status
     reason: str
 
 
@@ -86,9 +86,9 @@ PENDING = "status IN ('received', 'processing')"
 
 
 class Store:
-    """The relayer's memory."""
+    """Accounts, key updates and a few fixed values, in a file or in memory."""
 
-    def __init__(self, path: str | Path | None, facts: Mapping[str, str]) -> None:
+    def __init__(self, path: str | Path | None, identity: Mapping[str, str]) -> None:
         self._lock = threading.RLock()
         try:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
@@ -98,24 +98,22 @@ class Store:
             self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT")
         except sqlite3.Error as error:
             raise LabError(
-                f"Store {path}: cannot be used ({error}). Give a relayer's file, or a new path."
+                f"Store {path}: the file cannot be used ({error}). Give a relayer's store or a new path."
             ) from error
-        for name, value in facts.items():
-            self._keep(name, value)
-
-    def _keep(self, name: str, value: str) -> None:
-        kept = self.fact(name, value)
-        if kept != value:
-            raise LabError(
-                f"Store: it was made with {name} {kept!r}, this relayer has {value!r}. Give another file."
-            )
+        for name, value in identity.items():
+            stored = self.setdefault(name, value)
+            if stored != value:
+                raise LabError(
+                    f"Store {path}: it was created with {name} {stored!r}, but this relayer has {value!r}. "
+                    "Give another file."
+                )
 
     def __repr__(self) -> str:
         return "Store()"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside happens, or nothing of it."""
+        """Commit everything done inside the block, or roll all of it back."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -125,56 +123,57 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
-    def fact(self, name: str, value: str) -> str:
-        """A value that is kept for good."""
+    def setdefault(self, name: str, value: str) -> str:
+        """Return a stored value, and store the given one first if there is none."""
         with self._lock:
             self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
-            return str(self._one("SELECT value FROM facts WHERE name = ?", name)[0])
+            return str(self._fetch_one("SELECT value FROM facts WHERE name = ?", name)[0])
 
     def add(self, accounts: Iterable[Account]) -> int:
-        """Add accounts that are not there yet."""
+        """Add the accounts that do not exist yet, and return how many were added."""
         with self.transaction():
             insert = "INSERT OR IGNORE INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?)"
             return sum(self._db.execute(insert, account[:-1]).rowcount for account in accounts)
 
     def account(self, account_id: int) -> Account | None:
-        """An account by its id."""
+        """Find an account by its id."""
         return self._account("id", account_id)
 
     def account_of(self, owner: str) -> Account | None:
-        """An account by its owner."""
+        """Find an account by its owner."""
         return self._account("owner", owner)
 
-    def pending(self, account_id: int) -> Update | None:
-        """The update that freezes an account."""
+    def pending(self, account_id: int) -> StoredUpdate | None:
+        """Return the pending update of an account, which freezes it."""
         found = self._updates(f"account = ? AND {PENDING}", account_id)
         return found[0] if found else None
 
-    def updates(self, account_id: int) -> list[Update]:
-        """Every update that was ever accepted for an account."""
+    def updates(self, account_id: int) -> list[StoredUpdate]:
+        """Return every update that was accepted for an account, newest first."""
         return self._updates("account = ?", account_id)
 
-    def accept(self, change: KeyChange, now: int) -> Update:
-        """Keep a request; belongs into a transaction with the checks that allow it."""
+    def accept(self, change: KeyChange, now: int) -> StoredUpdate:
+        """Store an accepted request; call it in one transaction with the checks that allow it."""
         names = ", ".join((*KeyChange._fields, "received_at", "changed_at"))
-        marks = ", ".join("?" * (len(KeyChange._fields) + 2))
-        self._db.execute(f"INSERT INTO updates ({names}) VALUES ({marks})", (*change, now, now))  # noqa: S608
+        places = ", ".join("?" * (len(KeyChange._fields) + 2))
+        self._db.execute(f"INSERT INTO updates ({names}) VALUES ({places})", (*change, now, now))  # noqa: S608
         return self._updates("number = last_insert_rowid()")[0]
 
-    def step(self, now: int, failure: Callable[[Update], str]) -> int:
-        """Take every pending update one step on, each in a transaction of its own."""
+    def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
+        """Advance every pending update by one step, each in its own transaction; return how many moved."""
         return sum(self._move(update, now, failure) for update in self._updates(PENDING)[::-1])
 
-    def _move(self, update: Update, now: int, failure: Callable[[Update], str]) -> bool:
-        reason = failure(update) if update.status == PROCESSING else ""
-        last = FAILED if reason else PROCESSED
-        status = PROCESSING if update.status == RECEIVED else last
+    def _move(self, update: StoredUpdate, now: int, failure: Callable[[StoredUpdate], str]) -> bool:
+        reason, status = "", "processing"
+        if update.status == "processing":
+            reason = failure(update)
+            status = "failed" if reason else "processed"
         with self.transaction():
             moved = self._db.execute(
                 "UPDATE updates SET status = ?, reason = ?, changed_at = ? WHERE number = ? AND status = ?",
                 (status, reason, now, update.number, update.status),
             )
-            if moved.rowcount and status == PROCESSED:
+            if moved.rowcount and status == "processed":
                 self._apply(update.change)
         return bool(moved.rowcount)
 
@@ -186,30 +185,30 @@ class Store:
         )
 
     def dump(self) -> str:
-        """Everything that is kept, as SQL; holds the secret that API keys are made from."""
+        """Return the whole store as SQL; it contains the secret that API keys are derived from."""
         with self._lock:
             return "\n".join(self._db.iterdump())
 
-    def _updates(self, where: str, *values: Any) -> list[Update]:
+    def _updates(self, where: str, *values: Any) -> list[StoredUpdate]:
         names = ", ".join((*KeyChange._fields, "number", "received_at", "changed_at", "status", "reason"))
         query = f"SELECT {names} FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
         with self._lock:
             rows = self._db.execute(query, values).fetchall()
         size = len(KeyChange._fields)
-        return [Update(row[size], KeyChange(*row[:size]), *row[size + 1 :]) for row in rows]
+        return [StoredUpdate(row[size], KeyChange(*row[:size]), *row[size + 1 :]) for row in rows]
 
     def _account(self, column: str, value: object) -> Account | None:
-        # One query, for nobody may see an account between its update and its thaw.
+        # One query, so that no reader sees an account updated but still frozen.
         pending = f"EXISTS (SELECT 1 FROM updates WHERE account = accounts.id AND {PENDING})"  # noqa: S608
-        found = self._one(f"SELECT *, {pending} FROM accounts WHERE {column} = ?", value)  # noqa: S608
+        found = self._fetch_one(f"SELECT *, {pending} FROM accounts WHERE {column} = ?", value)  # noqa: S608
         return found and Account(*found)._replace(is_frozen=bool(found[-1]))
 
-    def _one(self, query: str, value: object) -> Any:
+    def _fetch_one(self, query: str, value: object) -> Any:
         with self._lock:
             return self._db.execute(query, (value,)).fetchone()
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
-    """Close a database when nobody is in the midst of using it: at the end of a program somebody may be."""
+    """Close a database once no thread is using it, which one may be when the program ends."""
     with lock:
         db.close()

@@ -1,4 +1,4 @@
-"""What a client meets on the way: counted requests, a rate limit, latency and faults."""
+"""What a client meets before its request is served: a rate limit, latency and faults."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from hashlib import sha256
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loopring_lab.relayer.schemas import UNKNOWN, error_answer
+from loopring_lab.relayer.schemas import Code, error_response
 from loopring_lab.relayer.settings import Settings
 
-__all__ = ["API", "Conditions", "Counts", "Faults", "RateLimiter"]
-
 API = "/api/v3"
-WINDOW = 1.0
-TOO_MANY = 429
-STATUSES = {
+WINDOW_SECONDS = 1.0
+TOO_MANY_REQUESTS = 429
+MESSAGES = {
     "429": "too many requests",
     "500": "internal error",
     "503": "service unavailable",
 }
-LINGER_NOT = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 
 
 @dataclass
-class Counts:
-    """What has happened since the relayer was made."""
+class RequestCounts:
+    """Requests, faults and rate-limited requests since the relayer was created."""
 
     requests: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -38,66 +36,67 @@ class Counts:
 
 
 class RateLimiter:
-    """A sliding window: never more than so many requests of one name in any second."""
+    """A sliding window: at most `limit` requests per endpoint in any second."""
 
     def __init__(self, limit: int | None, clock: Callable[[], float]) -> None:
         self._limit, self._clock = limit, clock
         self._accepted: dict[str, deque[float]] = {}
 
-    def accepts(self, name: str) -> bool:
-        """Whether a request may pass now; one that may not does not count against later ones."""
+    def accepts(self, endpoint: str) -> bool:
+        """Return whether a request may pass now; rejected requests do not count against later ones."""
         if self._limit is None:
             return True
-        times, now = self._accepted.setdefault(name, deque(maxlen=self._limit)), self._clock()
-        if len(times) == self._limit and now - times[0] < WINDOW:
+        times, now = self._accepted.setdefault(endpoint, deque(maxlen=self._limit)), self._clock()
+        if len(times) == self._limit and now - times[0] < WINDOW_SECONDS:
             return False
         times.append(now)
         return True
 
 
-class Faults:
-    """Draws faults: which request meets which depends on the seed and the request's number only."""
+class FaultSchedule:
+    """Decides which requests meet which fault, from the seed and the number of the request alone."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._number = 0
         self._in_a_row: Counter[bytes] = Counter()
 
-    def draw(self, address: bytes) -> str | None:
-        """The fault that the next request meets."""
+    def next_fault(self, url: bytes) -> str | None:
+        """Return the fault that the next request meets."""
         if not self._settings.faults:
             return None
         self._number += 1
-        kind = self._kind(self._number)
-        if kind is None or self._in_a_row[address] >= self._settings.max_faults_in_a_row:
-            del self._in_a_row[address]
+        fault = self._fault(self._number)
+        if fault is None or self._in_a_row[url] >= self._settings.max_faults_in_a_row:
+            del self._in_a_row[url]
             return None
-        self._in_a_row[address] += 1
-        return kind
+        self._in_a_row[url] += 1
+        return fault
 
-    def _kind(self, number: int) -> str | None:
-        dice = sha256(f"{self._settings.fault_seed} {number}".encode()).digest()
-        chance = int.from_bytes(dice[:6], "big") / 2**48
-        for kind, share in self._settings.faults.items():
-            if chance < share:
-                return kind
-            chance -= share
+    def _fault(self, number: int) -> str | None:
+        digest = sha256(f"{self._settings.fault_seed} {number}".encode()).digest()
+        draw = int.from_bytes(digest[:6], "big") / 2**48
+        for fault, probability in self._settings.faults.items():
+            if draw < probability:
+                return fault
+            draw -= probability
         return None
 
 
-class Conditions:
-    """ASGI middleware that stands between the client and the relayer proper."""
+class NetworkConditions:
+    """ASGI middleware that counts, limits, delays and disturbs requests before the relayer serves them."""
 
     def __init__(
         self,
         app: ASGIApp,
         settings: Settings,
-        counts: Counts,
+        counts: RequestCounts,
         paths: frozenset[str],
         clock: Callable[[], float],
     ) -> None:
         self._app, self._settings, self._counts, self._paths = app, settings, counts, paths
-        self._limiter, self._faults = RateLimiter(settings.rate_limit, clock), Faults(settings)
+        self._limiter = RateLimiter(settings.rate_limit, clock)
+        self._faults = FaultSchedule(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -113,29 +112,29 @@ class Conditions:
             await self._serve(scope, receive, send)
         else:
             self._counts.rate_limited[endpoint] += 1
-            await self._refuse("429", scope, receive, send)
+            await self._send_error("429", scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = self._faults.draw(scope["raw_path"] + b"?" + scope["query_string"])
-        if kind is None:
+        fault = self._faults.next_fault(scope["raw_path"] + b"?" + scope["query_string"])
+        if fault is None:
             await self._app(scope, receive, send)
             return
-        self._counts.faults[kind] += 1
-        if kind in STATUSES:
-            await self._refuse(kind, scope, receive, send)
-        elif kind == "reset":
+        self._counts.faults[fault] += 1
+        if fault in MESSAGES:
+            await self._send_error(fault, scope, receive, send)
+        elif fault == "reset":
             await _reset(scope, receive)
         else:
-            await self._stall(kind == "slow", scope, receive, send)
+            await self._stall(fault == "slow", scope, receive, send)
 
-    async def _refuse(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
-        status = int(kind)
-        headers = {"Retry-After": "1"} if status == TOO_MANY and self._settings.retry_after else None
-        answer = error_answer(self._settings.error_shape, UNKNOWN, STATUSES[kind], status, headers)
-        await answer(scope, receive, send)
+    async def _send_error(self, fault: str, scope: Scope, receive: Receive, send: Send) -> None:
+        status = int(fault)
+        headers = {"Retry-After": "1"} if status == TOO_MANY_REQUESTS and self._settings.retry_after else None
+        response = error_response(self._settings.error_shape, Code.UNKNOWN, MESSAGES[fault], status, headers)
+        await response(scope, receive, send)
 
     async def _stall(self, resumes: bool, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the head and half of the body; then the rest after a while, or close."""
+        """Send the head and half of the body; then either the rest after a while, or close the connection."""
         messages: list[Message] = []
 
         async def collect(message: Message) -> None:
@@ -151,18 +150,18 @@ class Conditions:
             await send({"type": "http.response.body", "body": body[half:]})
         else:
             scope["state"]["transport"].close()
-            await _gone(receive)
+            await _wait_until_closed(receive)
 
 
 async def _reset(scope: Scope, receive: Receive) -> None:
     transport: asyncio.Transport = scope["state"]["transport"]
     # Closing with a linger time of 0 makes the kernel send RST instead of FIN.
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
     transport.abort()
-    await _gone(receive)
+    await _wait_until_closed(receive)
 
 
-async def _gone(receive: Receive) -> None:
-    """Wait until the server knows that the connection is closed, else it would try to answer."""
+async def _wait_until_closed(receive: Receive) -> None:
+    """Wait until the server has noticed that the connection is closed; otherwise it would try to respond."""
     while (await receive())["type"] != "http.disconnect":
         pass

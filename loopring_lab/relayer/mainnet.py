@@ -1,20 +1,18 @@
-"""Facts of the real exchange that the synthetic world is built on: tokens, markets, pools.
+"""Tokens, markets and pools of the real exchange, on which the synthetic world is built.
 
 Ids, addresses, decimals, pool accounts and pool fees are the deployment's own. Prices (early 2022, rounded),
-depths, spreads and shares of activity are plausible figures of ours.
+depths, spreads and shares of activity are plausible assumptions.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["MARKETS", "POOL_FEE_BPS", "TOKENS", "USD", "Market", "Token", "market_record", "token_record"]
-
 USD = 10**12
 """One US dollar in the integer unit that prices are kept in (10**-12 dollars)."""
 
 POOL_FEE_BPS = 20
-"""What every pool keeps of the amount paid in, in basis points."""
+"""The fee of every pool, in basis points of the amount paid in."""
 
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
 
@@ -32,7 +30,7 @@ class Token(NamedTuple):
     hourly_bps: int
 
     def worth(self, dollars: int, parts: int = 1) -> int:
-        """Convert at the price of the world's start."""
+        """Return the amount that a dollar value, divided by `parts`, buys at the initial price."""
         units: int = dollars * 1000 * 10**self.decimals // (self.milli_dollars * parts)
         magnitude: int = 10 ** (len(str(units)) - 1)
         return units // magnitude * magnitude
@@ -44,7 +42,7 @@ class Token(NamedTuple):
 
     @property
     def dust(self) -> int:
-        """What is left of an order and is smaller than this is dropped; in smallest units."""
+        """Remainders of an order below this are dropped; in smallest units."""
         return self.worth(ORDER_DOLLARS["dust"])
 
 
@@ -147,7 +145,7 @@ MARKETS = {
 
 
 def token_record(token: Token) -> dict[str, Any]:
-    """A token as the relayer's answer describes it."""
+    """Return a token as the relayer serves it."""
     native = token.id == 0
     order = {name: str(token.worth(dollars)) for name, dollars in ORDER_DOLLARS.items()}
     lucky = str(token.worth(ORDER_DOLLARS["dust"], 10))
@@ -171,7 +169,7 @@ def token_record(token: Token) -> dict[str, Any]:
 
 
 def market_record(market: Market) -> dict[str, Any]:
-    """A market as the relayer's answer describes it."""
+    """Return a market as the relayer serves it."""
     return {
         "market": market.name,
         "baseTokenId": market.base.id,

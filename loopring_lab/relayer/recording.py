@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer.history import FILL_TYPES, HASH, MARKET, POOL_PREFIX, Bare, History, Row, RowKey
-
-__all__ = ["Recording"]
+from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
-HINT = f"Mend or replace the recording; it holds {FILES}."
+HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 SHORTEST_ROW = 7
 
@@ -29,22 +27,20 @@ class Recording:
                 f"recording {folder}",
                 expected="a folder of saved responses",
                 got="no such folder",
-                hint=f"Name the folder that holds {FILES}.",
+                hint=f"Give the folder that holds {FILES}.",
             )
-        self._tokens = self._load_list(self._folder / "tokens.json", None)
-        self._markets = self._load_list(self._folder / "markets.json", "markets")
-        files = self._trade_files()
-        numbered = sorted(_keyed_rows(files), key=lambda item: item[0])
-        rows = [row for _, _, row in numbered]
-        accounts = [account for _, account, _ in files]
-        self._history = History((key for _, key, _ in numbered), rows.__getitem__, accounts)
+        self._tokens = _records("tokens.json", _load(self._folder / "tokens.json"))
+        saved = _load(self._folder / "markets.json")
+        markets = saved.get("markets") if isinstance(saved, dict) else None
+        self._markets = _records("markets.json, member markets", markets)
+        self._history = self._read_history()
 
     def __repr__(self) -> str:
         return f"Recording({self._folder.name!r})"
 
     @property
     def label(self) -> str:
-        """What the data is, for captions."""
+        """A short description of the data, for captions."""
         return f"recording {self._folder.resolve().name}"
 
     @property
@@ -58,84 +54,75 @@ class Recording:
         return self._history
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Token records as recorded."""
+        """Return the token records as recorded."""
         return self._tokens
 
     def markets(self) -> list[dict[str, Any]]:
-        """Market records as recorded."""
+        """Return the market records as recorded."""
         return self._markets
 
-    def _load_list(self, path: Path, member: str | None) -> list[dict[str, Any]]:
-        found = _load(path)
-        if member is not None:
-            found = found.get(member) if isinstance(found, dict) else None
-        records = found if isinstance(found, list) else None
-        if records is None or not all(isinstance(record, dict) for record in records):
-            where = f"{path.name}, member {member}" if member else path.name
-            raise UnexpectedAnswer(where, expected="a list of records", got=_shown(found), hint=HINT)
-        return records
-
-    def _trade_files(self) -> list[tuple[Path, int, str]]:
-        """Every file of trades, with the account and fill type its name tells."""
-        paths = sorted((self._folder / "trades").glob("*.json"))
-        if not paths:
-            raise UnexpectedAnswer("trades", expected="at least one file of trades", got="none", hint=HINT)
-        return [(path, *_named(path)) for path in paths]
+    def _read_history(self) -> History:
+        accounts: list[int] = []
+        rows: list[tuple[int, RowKey, Row]] = []
+        for path in sorted((self._folder / "trades").glob("*.json")):
+            name = FILE_NAME.fullmatch(path.name)
+            if name is None:
+                raise _invalid("trades", "<accountId>-<amm or dex>.json", path.name)
+            accounts.append(int(name[1]))
+            rows.extend((time, _row_key(row, int(name[1]), name[2]), row) for time, row in _rows(path))
+        if not accounts:
+            raise _invalid("trades", "at least one file of trades", "none")
+        rows.sort(key=lambda item: item[0])
+        ordered = [row for _, _, row in rows]
+        return History((key for _, key, _ in rows), ordered.__getitem__, accounts)
 
 
-def _named(path: Path) -> tuple[int, str]:
-    name = FILE_NAME.fullmatch(path.name)
-    if name is None:
-        raise UnexpectedAnswer("trades", expected="<accountId>-<amm or dex>.json", got=path.name, hint=HINT)
-    return int(name[1]), name[2]
-
-
-def _keyed_rows(files: list[tuple[Path, int, str]]) -> Iterator[tuple[int, RowKey, Row]]:
-    for path, account, fill_type in files:
-        for at, row in _rows(path):
-            market = row[MARKET].removeprefix(POOL_PREFIX) if fill_type == FILL_TYPES[0] else row[MARKET]
-            yield at, RowKey(account, market, fill_type, row[HASH] if len(row) > HASH else None), row
+def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
+    return UnexpectedAnswer(where, expected=expected, got=got, hint=HINT)
 
 
 def _load(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes(), parse_float=Bare if path.parent.name == "trades" else None)
+        return json.loads(path.read_bytes(), parse_float=RawJson if path.parent.name == "trades" else None)
     except OSError as error:
-        raise UnexpectedAnswer(
-            path.name, expected="a readable file", got=error.strerror, hint=HINT
-        ) from error
+        raise _invalid(path.name, "a readable file", str(error.strerror)) from error
     except ValueError as error:
-        raise UnexpectedAnswer(path.name, expected="JSON", got=f"not JSON ({error})", hint=HINT) from error
+        raise _invalid(path.name, "JSON", f"not JSON ({error})") from error
+
+
+def _records(where: str, value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
+        raise _invalid(where, "a list of records", _shortened(value))
+    return value
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Rows with their times; rows of the same time keep the recorded order, which is newest first."""
-    answer, name = _load(path), f"trades/{path.name}"
-    rows = answer.get("trades") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(rows, list):
-        raise UnexpectedAnswer(name, expected="totalNum and a list trades", got=_shown(answer), hint=HINT)
-    if answer.get("totalNum") != len(rows):
-        raise UnexpectedAnswer(
-            f"{name}, totalNum",
-            expected=f"the number of rows, {len(rows)}",
-            got=_shown(answer.get("totalNum")),
-            hint=HINT,
-        )
+    """Give rows with their times, oldest first; rows of one time are recorded newest first."""
+    response, name = _load(path), f"trades/{path.name}"
+    rows = response.get("trades") if isinstance(response, dict) else None
+    if not isinstance(rows, list):
+        raise _invalid(name, "totalNum and a list trades", _shortened(response))
+    if response.get("totalNum") != len(rows):
+        expected = f"the number of rows, {len(rows)}"
+        raise _invalid(f"{name}, totalNum", expected, _shortened(response.get("totalNum")))
     for number in reversed(range(len(rows))):
         yield _row(f"{name}, row {number}", rows[number])
 
 
 def _row(where: str, cells: Any) -> tuple[int, Row]:
     if not isinstance(cells, list) or len(cells) < SHORTEST_ROW:
-        raise UnexpectedAnswer(where, expected="a list of 7 or more members", got=_shown(cells), hint=HINT)
-    row = tuple(cell if isinstance(cell, str) else Bare(json.dumps(cell)) for cell in cells)
+        raise _invalid(where, "a list of 7 or more members", _shortened(cells))
+    row = tuple(cell if isinstance(cell, str) else RawJson(json.dumps(cell)) for cell in cells)
     if not re.fullmatch(r"[0-9]{1,15}", row[0]):
-        raise UnexpectedAnswer(
-            f"{where}, member 0", expected="createdAt in ms", got=_shown(cells[0]), hint=HINT
-        )
+        raise _invalid(f"{where}, member 0", "createdAt in ms", _shortened(cells[0]))
     return int(row[0]), row
 
 
-def _shown(value: object) -> str:
+def _row_key(row: Row, account: int, fill_type: str) -> RowKey:
+    market = row[MARKET].removeprefix(POOL_PREFIX) if fill_type == POOL else row[MARKET]
+    return RowKey(account, market, fill_type, row[HASH] if len(row) > HASH else None)
+
+
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,76 +1,95 @@
-"""What the relayer answers, as OpenAPI describes it: records, answers and refusals."""
+"""The HTTP interface's requests, responses and errors, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from loopring_lab.relayer.settings import ErrorShape
+from loopring_lab.relayer.database import Status
+from loopring_lab.relayer.settings import Address, ErrorShape
 
 if TYPE_CHECKING:
     from starlette.responses import JSONResponse
 
-
-UNKNOWN = 100000
-INVALID_ARGUMENT = 100001
-DUPLICATE = 100204
-ADDRESS_NOT_FOUND = 101001
-USER_NOT_FOUND = 101002
-WRONG_EXCHANGE = 102001
-WRONG_NONCE = 102021
-EMPTY_KEY = 104001
-INVALID_KEY = 104002
-INVALID_ACCOUNT = 104003
-NO_SIGNATURE = 104004
-WRONG_SIGNATURE = 104005
-FEE_TOKEN = 114001
-FEE_TOO_LOW = 114002
-
 BAD_REQUEST, OK = 400, 200
+IGNORED = "Ignored."
+MS = "Milliseconds since the epoch."
+
+Coordinate = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
+Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 
 
-class Refusal(Exception):
-    """A request that the contract does not allow."""
+class Code(IntEnum):
+    """The error codes of the contract that this relayer uses."""
+
+    UNKNOWN = 100000
+    INVALID_ARGUMENT = 100001
+    DUPLICATE = 100204
+    ADDRESS_NOT_FOUND = 101001
+    USER_NOT_FOUND = 101002
+    WRONG_EXCHANGE = 102001
+    WRONG_NONCE = 102021
+    EMPTY_KEY = 104001
+    INVALID_KEY = 104002
+    INVALID_ACCOUNT = 104003
+    NO_SIGNATURE = 104004
+    WRONG_SIGNATURE = 104005
+    FEE_TOKEN = 114001
+    FEE_TOO_LOW = 114002
+
+
+class ApiError(Exception):
+    """A request that the contract does not allow, to be answered with an error code."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code, self.message = code, message
         super().__init__(message)
 
 
-def invalid(name: str, text: str, expected: str) -> Refusal:
-    """A refusal of an argument that is not what it should be."""
-    return Refusal(INVALID_ARGUMENT, f"{name}: expected {expected}, got {printable(text)}")
-
-
-def printable(text: str) -> str:
-    """A text of a client's, short and in plain characters."""
-    return ascii(text if len(text) <= 40 else text[:40] + "...")
-
-
-def error_answer(
+def error_response(
     shape: ErrorShape,
     code: int,
     message: str,
     status: int = BAD_REQUEST,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """An error as the settings shape it."""
+    """Build an error response in the shape of the settings."""
     from starlette.responses import JSONResponse
 
-    wrapped = {"resultInfo": {"code": code, "message": message}}
-    body = {"code": code, "msg": message} if shape == "flat" else wrapped
-    return JSONResponse(body, OK if shape == "ok" and status == BAD_REQUEST else status, headers)
-
-
-Status = Literal["received", "processing", "processed", "failed"]
+    if shape == "flat":
+        return JSONResponse({"code": code, "msg": message}, status, headers)
+    if shape == "ok" and status == BAD_REQUEST:
+        status = OK
+    return JSONResponse({"resultInfo": {"code": code, "message": message}}, status, headers)
 
 
 class _Record(BaseModel):
     """A record whose members are named in camel case on the wire."""
 
-    model_config = ConfigDict(alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class ResultInfo(_Record):
+    """What is wrong."""
+
+    code: int
+    message: str
+
+
+class ErrorResponse(_Record):
+    """An error."""
+
+    result_info: ResultInfo
+
+
+class FlatError(_Record):
+    """An error, if the setting error_shape is "flat"."""
+
+    code: int
+    msg: str
 
 
 class Amounts(_Record):
@@ -119,43 +138,23 @@ class MarketRecord(_Record):
     created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
 
 
-class MarketsAnswer(_Record):
+class MarketsResponse(_Record):
     """All markets."""
 
     markets: list[MarketRecord]
 
 
-class TradesAnswer(_Record):
+class TradesResponse(_Record):
     """A page of trades."""
 
-    total_num: int = Field(description="Rows of the whole filter.")
+    total_num: int = Field(description="The number of rows that match, on all pages.")
     trades: list[list[str | float | None]] = Field(
         description="createdAt, id, side, size, price, market, feeAmount, blockId, indexInBlock, accountId, "
         "tokenId, storageId, orderHash, role."
     )
 
 
-class ResultInfo(_Record):
-    """What is wrong."""
-
-    code: int
-    message: str
-
-
-class WrappedError(_Record):
-    """An error."""
-
-    result_info: ResultInfo
-
-
-class FlatError(_Record):
-    """An error."""
-
-    code: int
-    msg: str
-
-
-class ExchangeAnswer(_Record):
+class ExchangeResponse(_Record):
     """The exchange that accounts belong to."""
 
     chain_id: int
@@ -163,10 +162,10 @@ class ExchangeAnswer(_Record):
     deposit_address: str
 
 
-class TimeAnswer(_Record):
+class TimeResponse(_Record):
     """The relayer's clock."""
 
-    timestamp: int = Field(description="Milliseconds since the epoch.")
+    timestamp: int = Field(description=MS)
 
 
 class Point(_Record):
@@ -176,7 +175,7 @@ class Point(_Record):
     y: str
 
 
-class AccountAnswer(_Record):
+class AccountResponse(_Record):
     """An account."""
 
     account_id: int
@@ -189,36 +188,46 @@ class AccountAnswer(_Record):
     key_seed: str
 
 
-class UpdateAnswer(_Record):
-    """Whether a key update was taken; what becomes of it is asked for later."""
+class WalletResponse(_Record):
+    """The counterfactual wallet that owns an account, and what its address is derived from."""
 
-    hash: str
-    status: Status
-    is_idempotent: bool = Field(description="The same request was there already.")
     account_id: int
-    token_id: int
-    storage_id: int
+    wallet: str
+    wallet_factory: str
+    wallet_owner: str
+    wallet_salt: str
 
 
-class KeyAnswer(_Record):
+class KeyResponse(_Record):
     """An API key."""
 
     api_key: str
 
 
 class TokenFee(_Record):
-    """What a request costs in one token."""
+    """The fee of a request in one token."""
 
     token: str
     fee: str = Field(description="Smallest units.")
-    discount: float
+    discount: int
 
 
-class FeesAnswer(_Record):
-    """What a request costs, in any of these tokens."""
+class FeesResponse(_Record):
+    """The fee of a request in each token that can pay for it."""
 
     gas_price: str
     fees: list[TokenFee]
+
+
+class UpdateResponse(_Record):
+    """Whether a key update was accepted; its outcome is reported later."""
+
+    hash: str
+    status: Status
+    is_idempotent: bool = Field(description="Whether the same request is pending already.")
+    account_id: int
+    token_id: int
+    storage_id: int
 
 
 class UpdateRecord(_Record):
@@ -232,34 +241,72 @@ class UpdateRecord(_Record):
     fee_amount: str
     status: Status
     progress: str
-    timestamp: int = Field(description="Milliseconds since the epoch, as updatedAt.")
+    timestamp: int = Field(description=MS)
     block_num: int
-    updated_at: int
+    updated_at: int = Field(description=MS)
     block_id: int
     index_in_block: int
-    reason: str = Field(description="Why it failed, else empty. No public document has it: ours.")
+    reason: str = Field(description="Why it failed, else empty; an addition of this relayer's own.")
 
 
-class UpdatesAnswer(_Record):
+class UpdatesResponse(_Record):
     """Key updates, newest first."""
 
     total_num: int
     transactions: list[UpdateRecord]
 
 
-class CounterFactualAnswer(_Record):
-    """How the address of an account's wallet comes about."""
+class _Body(BaseModel):
+    """A part of a request body: no coerced types, no additional members."""
 
-    account_id: int
-    wallet: str
-    wallet_factory: str
-    wallet_owner: str
-    wallet_salt: str
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel)
 
 
-def answers(model: Any, shape: ErrorShape) -> dict[int | str, dict[str, Any]]:
-    """What an operation answers that can be refused."""
-    if shape == "ok":
-        return {200: {"model": model | WrappedError}}
-    error = FlatError if shape == "flat" else WrappedError
-    return {200: {"model": model}, 400: {"model": error, "description": "Refused"}}
+class PublicKey(_Body):
+    """An L2 public key, a point of the curve."""
+
+    x: Coordinate
+    y: Coordinate
+
+
+class TokenVolume(_Body):
+    """An amount of a token."""
+
+    token_id: int = Field(ge=0, lt=2**15, description="Ids from 32768 up are NFTs, which cannot pay fees.")
+    volume: str = Field(pattern=r"^[0-9]{1,29}$", description="Smallest units, uint96.")
+
+
+class CounterFactualInfo(_Body):
+    """What the owner's address is derived from where it is a wallet that is not deployed yet."""
+
+    wallet_factory: Address
+    wallet_owner: Address
+    wallet_salt: str = Field(pattern=r"^([0-9]{1,78}|0x[0-9a-fA-F]{1,64})$", description="uint256.")
+    account_id: Uint32 | None = Field(None, description=IGNORED)
+    wallet: Address | None = Field(None, description=IGNORED)
+    owner: Address | None = Field(None, description=IGNORED)
+
+
+class UpdateBody(_Body):
+    """The body of POST /account."""
+
+    exchange: Address
+    owner: Address
+    account_id: Uint32
+    public_key: PublicKey
+    max_fee: TokenVolume
+    valid_until: Uint32 = Field(description="Seconds since the epoch.")
+    nonce: Uint32 = Field(description="The account's nonce.")
+    key_seed: str | None = Field(
+        None,
+        min_length=17,
+        max_length=1000,
+        description="The text the owner signs to derive the key; ends in `with key nonce: <nonce>`.",
+    )
+    ecdsa_signature: str | None = Field(
+        None, pattern=r"^0x[0-9a-fA-F]{2,512}$", repr=False, description="The same as X-API-SIG."
+    )
+    counter_factual_info: CounterFactualInfo | None = None
+    eddsa_signature: str | None = Field(None, repr=False, description="Ignored; only L1 signatures count.")
+    hash_approved: str | None = Field(None, description=IGNORED)
+    recommender_account_id: Uint32 | None = Field(None, description=IGNORED)

@@ -23,189 +23,56 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.history import Source, View, render
+from loopring_lab.relayer.history import Pager, Source, to_json
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
-from loopring_lab.relayer.schemas import INVALID_ARGUMENT, error_answer
-from loopring_lab.relayer.settings import ErrorShape, Settings
+from loopring_lab.relayer.schemas import Code, error_response
+from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.world import World
 
 if TYPE_CHECKING:
-    import socket
-
     from eth_account.signers.local import LocalAccount
     from fastapi import FastAPI
 
     from loopring_lab.protocol import L2Key
-    from loopring_lab.relayer.faults import Counts
-
-
-class Worker:
-    """A thread that takes a step every so often."""
-
-    def __init__(self, step: Callable[[], int], seconds: float | None) -> None:
-        self._step, self._seconds = step, seconds
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to take steps."""
-        if self._seconds is not None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
-            self._thread.start()
-            atexit.register(self.stop)  # a thread that is cut off within SQLite takes the program down
-
-    def stop(self) -> None:
-        """End after the present step."""
-        self._stop.set()
-        atexit.unregister(self.stop)
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._seconds):
-            try:
-                self._step()
-            except sqlite3.OperationalError:
-                continue  # locked by another process; the next step does it
-
+    from loopring_lab.relayer.faults import RequestCounts
 
 HOST = "127.0.0.1"
 BACKLOG = 256
+START_SECONDS, STOP_SECONDS = 20, 10
 KEEP_ALIVE_SECONDS = 60
 GRACE_SECONDS = 0.25
 LINGER_SECONDS = 1.0
 
 
-class _Protocol(H11Protocol):
-    """HTTP that lets the application reach its connection, and refuses as the application does."""
-
-    shape: ErrorShape
-    _is_refused = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "transport": transport}
-
-    def data_received(self, data: bytes) -> None:
-        if not self._is_refused:
-            super().data_received(data)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, or has headers beyond all measure, in the shape of every other error."""
-        answer = error_answer(self.shape, INVALID_ARGUMENT, msg)
-        headers = [*answer.raw_headers, (b"connection", b"close")]
-        head = h11.Response(status_code=answer.status_code, headers=headers)
-        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        # Closing with unread bytes would reset the connection, and the answer would be lost.
-        self._is_refused = True
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
-
-
-class PromptServer(Server):
-    """A server that says when it is ready and stops at once; uvicorn's own looks every 0.1 s."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-
-    def ask_to_stop(self) -> None:
-        """End serving; may be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections from now on."""
-        await super().startup(sockets)
-        self._loop = asyncio.get_running_loop()
-        self.ready.set()
-
-    async def main_loop(self) -> None:
-        """Serve until asked to stop."""
-        await self._stop.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish for a moment, then close every connection."""
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=GRACE_SECONDS)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        await asyncio.sleep(0)
-
-
-def new_server(app: FastAPI, shape: ErrorShape) -> PromptServer:
-    """A quiet uvicorn server."""
-    config = Config(
-        app,
-        http=type("Protocol", (_Protocol,), {"shape": shape}),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-    )
-    return PromptServer(config)
-
-
-def listen(port: int) -> socket.socket:
-    """Listen on the loopback interface."""
-    # asyncio turns Nagle's algorithm off only where the protocol is named; else answers wait 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        hint = "Give port=0 for a free one."
-        raise LabError(f"Relayer: cannot listen on {HOST}, port {port} ({error}). {hint}") from error
-    return listener
-
-
-START_SECONDS, STOP_SECONDS = 20, 10
-
-
 class Relayer:
-    """A relayer inside this process, for work without a network.
+    """A relayer inside this process, to work without a network.
 
     Parameters
     ----------
     world : World or another Source, optional
-        What to serve; the default synthetic world if neither this nor `recording` is given.
+        Data to serve; the default synthetic world if neither this nor `recording` is given.
     settings : Settings, optional
-        How to behave where the contract is silent.
+        Behaviour where the contract is silent.
     recording : str or Path, optional
         A folder of saved responses to serve instead.
     port : int
         Port on 127.0.0.1; 0 takes a free one.
     api_key : str, optional
-        The key that opens the trades; a random one if absent.
+        The operator's API key; a random one if absent.
     clock : callable
-        Seconds, for the rate limit.
+        Returns seconds, for the rate limit.
     store : str or Path, optional
-        A file that keeps accounts and key updates, also over a kill; in memory if absent.
+        A file that keeps accounts and key updates, even if the process is killed; in memory if absent.
     now : callable
-        Seconds since the epoch: what time it is for the relayer.
+        Returns the relayer's time, in seconds since the epoch.
 
     Raises
     ------
     LabError
-        Where both `world` and `recording` are given, or the store's file does not fit.
+        If both `world` and `recording` are given, or the store belongs to another relayer.
     UnexpectedAnswer
-        Where the recording is broken.
+        If the recording is not valid.
 
     Examples
     --------
@@ -227,7 +94,7 @@ class Relayer:
         now: Callable[[], float] = time.time,
     ) -> None:
         if world is not None and recording is not None:
-            raise LabError("Relayer: a world and a recording were given. Give one of them.")
+            raise LabError("Relayer: both a world and a recording were given. Give one of them.")
         self._data: Source = (world or World()) if recording is None else Recording(recording)
         self.settings = settings or Settings()
         self._port, self._clock = port, clock
@@ -235,7 +102,7 @@ class Relayer:
         self._accounts = Accounts(self._data, self.settings, self._key, store)
         self._updates = KeyUpdates(self._accounts, self._data, self.settings, now)
         self._worker = Worker(self._updates.step, self.settings.update_seconds)
-        self._running: tuple[PromptServer, threading.Thread, int] | None = None
+        self._running: tuple[ThreadedServer, threading.Thread, int] | None = None
 
     def __repr__(self) -> str:
         where = self.base_url if self._running else "not started"
@@ -257,33 +124,33 @@ class Relayer:
         Raises
         ------
         LabError
-            Where the relayer is not running.
+            If the relayer is not running.
         """
         if self._running is None:
-            raise LabError("Relayer: it has no address while it is not running. Call start().")
-        return f"http://127.0.0.1:{self._running[2]}"
+            raise LabError("Relayer: it has no address while it is not running. Call start() first.")
+        return f"http://{HOST}:{self._running[2]}"
 
     @property
     def api_key(self) -> str:
-        """The operator's key: it opens every account's trades, and key updates do not end it."""
+        """The operator's API key: it opens every account, and stays valid when keys are updated."""
         return self._key
 
     @property
     def accounts(self) -> list[int]:
-        """Accounts that have trades; of a world the users, whose pools are in `World.pools`."""
+        """Accounts that have trades; for a world its users, without the pools, which are in `World.pools`."""
         return self._data.accounts
 
     @property
     def source(self) -> str:
-        """What is served, in a few words, for captions."""
+        """A short description of the data, for captions."""
         return self._data.label
 
     @cached_property
-    def counts(self) -> Counts:
-        """Requests, faults and refused requests so far."""
-        from loopring_lab.relayer.faults import Counts
+    def counts(self) -> RequestCounts:
+        """Requests, faults and rate-limited requests so far."""
+        from loopring_lab.relayer.faults import RequestCounts
 
-        return Counts()
+        return RequestCounts()
 
     @cached_property
     def app(self) -> FastAPI:
@@ -291,17 +158,17 @@ class Relayer:
         from loopring_lab.relayer.app import build_app
 
         return build_app(
-            self._data, self.settings, self._view, self._accounts, self._updates, self.counts, self._clock
+            self._data, self.settings, self._pager, self._accounts, self._updates, self.counts, self._clock
         )
 
     @cached_property
-    def _view(self) -> View:
-        return View(self._data.history, self.settings)
+    def _pager(self) -> Pager:
+        return Pager(self._data.history, self.settings)
 
     def rows(
         self, account_id: int, fill_type: str | None = None, *, everything: bool = False
     ) -> list[list[Any]]:
-        """The truth that a client should arrive at.
+        """Return the rows that a client should end up with.
 
         Parameters
         ----------
@@ -310,22 +177,22 @@ class Relayer:
         fill_type : str or None
             ``amm``, ``dex``, or None for both.
         everything : bool
-            Whether to include the rows that growth has yet to show.
+            Whether to include the rows that growth still holds back.
 
         Returns
         -------
         list of list
-            Rows as served, in the order they are served, with numbers as strings whatever the settings say.
+            Rows as served and in the order they are served, with numbers always as strings.
         """
-        rows = self._view.rows(account_id, fill_type, everything)
-        found: list[list[Any]] = json.loads(render(rows, numbers=False))
-        return found
+        rows = self._pager.rows(account_id, fill_type, everything)
+        parsed: list[list[Any]] = json.loads(to_json(rows, numbers=False))
+        return parsed
 
     def signer(self, account_id: int) -> LocalAccount:
-        """Who signs for the owner of an account, as a wallet would.
+        """Return the L1 signer of an account's owner.
 
         .. warning::
-           A throwaway key made from public text: anybody can make it again. Never send value to its address.
+           A throwaway key derived from public text: anybody can derive it. Never send value to its address.
 
         Parameters
         ----------
@@ -335,17 +202,17 @@ class Relayer:
         Returns
         -------
         LocalAccount
-            Its address is the account's owner, or the owner of the wallet that is (see `counterfactual`).
+            Its address owns the account, or owns the wallet that does (see `counterfactual`).
 
         Raises
         ------
         LabError
-            Where the relayer made no owner for the account.
+            If the relayer has no owner for the account.
         """
         return self._accounts.owner(account_id).signer
 
     def l2_key(self, account_id: int) -> L2Key:
-        """The first L2 key of an account, as throwaway as its `signer`.
+        """Return the first L2 key of an account, a throwaway like its `signer`.
 
         Parameters
         ----------
@@ -355,35 +222,39 @@ class Relayer:
         Returns
         -------
         L2Key
-            What the signer's signature of the account's first keySeed makes.
+            The key derived from the signer's signature of the account's first keySeed.
 
         Raises
         ------
         LabError
-            Where it is not the account's key any more, or the relayer made no owner for the account.
+            If the account's key was updated since, or the relayer has no owner for the account.
         """
         key, account = self._accounts.owner(account_id).key, self._accounts.find(account_id, None)
         if int(account.x, 16) != key.x:
-            hint = "Derive it from the owner's signature of the account's keySeed."
-            raise LabError(f"Relayer: the key of account {account_id} was updated since. {hint}")
+            raise LabError(
+                f"Relayer: the key of account {account_id} was updated since. "
+                "Derive it from the owner's signature of the account's keySeed."
+            )
         return key
 
     def counterfactual(self, account_id: int) -> dict[str, str] | None:
-        """What a key update of a wallet's account sends as ``counterFactualInfo``.
+        """Return the ``counterFactualInfo`` for a key update of an account that a wallet owns.
 
         Parameters
         ----------
         account_id : int
-            One of `accounts`. One of them is owned by a counterfactual wallet: that with the largest id.
+            One of `accounts`; the one with the largest id is owned by a counterfactual wallet.
 
         Returns
         -------
         dict of str to str or None
-            ``walletFactory``, ``walletOwner`` and ``walletSalt``; None where no wallet owns the account.
+            ``walletFactory``, ``walletOwner`` and ``walletSalt``; None if no wallet owns the account.
         """
         found = self._accounts.wallet_of(account_id)
-        names = ("walletFactory", "walletOwner", "walletSalt")
-        return found and dict(zip(names, found[1], strict=True))
+        if found is None:
+            return None
+        _, wallet = found
+        return {"walletFactory": wallet.factory, "walletOwner": wallet.owner, "walletSalt": wallet.salt}
 
     def add_account(
         self,
@@ -394,48 +265,48 @@ class Relayer:
         public_key: tuple[int, int] | None = None,
         key_seed: str = "",
     ) -> None:
-        """Add an account of somebody's own.
+        """Add an account with an owner of your own.
 
         Parameters
         ----------
         account_id, owner : int, str
             Account id, uint32, and the address of its owner.
         nonce : int
-            How many requests and key updates it has made.
+            Nonce and key nonce of the account.
         public_key, key_seed : tuple of int or None, str
-            x and y of its L2 key, and what the owner signed to make it; None where it has none yet.
+            x and y of its L2 key, and the text the owner signed to derive it; None if it has no key yet.
 
         Raises
         ------
         LabError
-            Where the owner is no address, the key no point, or the account or its owner known already.
+            If the owner or key is not valid, or the account or its owner exists already.
         """
         self._accounts.add(account_id, owner, nonce, public_key, key_seed)
 
     def step(self) -> int:
-        """Take every pending key update one step on, without waiting for the worker.
+        """Advance every pending key update by one step, without waiting for the worker.
 
         Returns
         -------
         int
-            How many were moved.
+            The number of updates that moved.
         """
         return self._updates.step()
 
     def start(self) -> Self:
-        """Begin to serve; does nothing while it already serves.
+        """Start serving; does nothing if the relayer is running.
 
         Returns
         -------
         Relayer
-            This one.
+            The relayer itself.
 
         Raises
         ------
         LabError
-            Where the port is taken.
+            If the port is taken.
         RelayerUnreachable
-            Where the server does not come up.
+            If the server does not start in time.
         """
         if self._running is None:
             listener = listen(self._port)
@@ -448,9 +319,8 @@ class Relayer:
                 raise
         return self
 
-    def _serve(self, listener: socket.socket) -> tuple[PromptServer, threading.Thread]:
-
-        server = new_server(self.app, self.settings.error_shape)
+    def _serve(self, listener: socket.socket) -> tuple[ThreadedServer, threading.Thread]:
+        server = ThreadedServer(self.app)
 
         def run() -> None:
             try:
@@ -461,15 +331,15 @@ class Relayer:
         thread = threading.Thread(target=run, name="embedded relayer", daemon=True)
         thread.start()
         if not server.ready.wait(START_SECONDS):
-            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try once more.")
+            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try again.")
         return server, thread
 
     def stop(self) -> None:
-        """Stop serving and end the thread; does nothing where it does not serve."""
+        """Stop serving; does nothing if the relayer is not running."""
         if self._running is not None:
             server, thread, _ = self._running
             self._worker.stop()
-            server.ask_to_stop()
+            server.request_stop()
             thread.join(STOP_SECONDS)
             self._running = None
 
@@ -483,3 +353,129 @@ class Relayer:
             pass
         finally:
             self.stop()
+
+
+class Worker:
+    """A background thread that takes a step at regular intervals; without an interval it does nothing."""
+
+    def __init__(self, step: Callable[[], int], seconds: float | None) -> None:
+        self._step, self._seconds = step, seconds
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start taking steps."""
+        if self._seconds is not None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
+            self._thread.start()
+            atexit.register(self.stop)  # a thread cut off inside SQLite crashes the whole program
+
+    def stop(self) -> None:
+        """Stop after the current step."""
+        self._stop.set()
+        atexit.unregister(self.stop)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                self._step()
+            except sqlite3.OperationalError:
+                continue  # locked by another process; the next step makes up for it
+
+
+class HttpProtocol(H11Protocol):
+    """HTTP/1.1 that gives the app access to its connection, and rejects bad requests as the app does."""
+
+    _is_rejected = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Put the connection into the state of its requests."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+    def data_received(self, data: bytes) -> None:
+        """Read a request, unless the connection is about to close."""
+        if not self._is_rejected:
+            super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Reject bytes that are not HTTP, or headers that are far too long."""
+        app: Any = self.config.app
+        response = error_response(app.state.backend.settings.error_shape, Code.INVALID_ARGUMENT, msg)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        head = h11.Response(status_code=response.status_code, headers=headers)
+        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        # Closing with unread bytes would reset the connection, and the response would be lost.
+        self._is_rejected = True
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+
+class ThreadedServer(Server):
+    """A quiet uvicorn server that reports when it is ready and stops at once; uvicorn polls every 0.1 s."""
+
+    def __init__(self, app: FastAPI) -> None:
+        config = Config(
+            app,
+            http=HttpProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+
+    def request_stop(self) -> None:
+        """Ask the server to stop, from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start accepting connections."""
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        """Serve until asked to stop."""
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests finish for a moment, then close every connection."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=GRACE_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+def listen(port: int) -> socket.socket:
+    """Listen on the loopback interface."""
+    # asyncio disables Nagle's algorithm only where the protocol is named; otherwise responses wait 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise LabError(
+            f"Relayer: cannot listen on {HOST}, port {port} ({error}). Use port=0 to take a free port."
+        ) from error
+    return listener

@@ -9,18 +9,42 @@ from itertools import accumulate, chain, cycle, islice
 from typing import NamedTuple
 
 from loopring_lab.relayer.mainnet import MARKETS, USD, Market, Token
-from loopring_lab.relayer.venues import BPS, HOUR, Bits, Book, Hit, Latent, Pool, significant
+from loopring_lab.relayer.venues import (
+    BPS,
+    HOUR,
+    Book,
+    LatentPrices,
+    Match,
+    Pool,
+    RandomBits,
+    truncate_digits,
+)
 
 DAY = 24 * HOUR
 BURST_PAUSE_MS = 150_000
+START = 1_640_995_200_000
+DAYS = 365
+BLOCK_MS = 1_800_000
+FIRST_BLOCK = 20_100
+FIRST_ID = 4_100_000
+LATENT_SCALE = 10**15
+UNBLOCKED = 6
+MINIMUM_DOLLARS = 8
+LARGEST_POOL_SHARE = 25
+BOOK_SHARES = 16
+
+# 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
+SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
 
 FEES_BPS = ((30, 10), (25, 10), (20, 8), (10, 8), (8, 4), (4, 0))
-"""Per tier: what a taker pays on the order book and at a pool."""
+"""Per tier, the taker fee on the order book and at a pool."""
 
 STABLE_FEES_BPS = (4, 4, 4, 0, 0, 0)
-"""Per tier: what a taker pays where both tokens are stable coins."""
+"""Per tier, the taker fee if both tokens are stable coins."""
 
-HOURS = tuple(accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4)))
+CUMULATIVE_ACTIVITY = tuple(
+    accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
+)
 
 
 class Taker(NamedTuple):
@@ -33,12 +57,8 @@ class Taker(NamedTuple):
     markets: tuple[str, ...] = ()
 
     def tier(self, day: int) -> int:
-        """The fee tier that holds on a day."""
-        found = 0
-        for since, tier in self.tiers:
-            if day >= since:
-                found = tier
-        return found
+        """Return the fee tier of a day."""
+        return [tier for since, tier in self.tiers if day >= since][-1]
 
 
 ARBITRAGEUR = Taker(11375, 20_000, 900, ((0, 4), (45, 5)))
@@ -79,44 +99,29 @@ MAKERS = {
 
 
 def fee_bps(market: Market, venue: str, tier: int) -> int:
-    """What a taker pays, of what it receives."""
+    """Return the fee of a taker, in basis points of what it receives."""
     return STABLE_FEES_BPS[tier] if market.is_stable else FEES_BPS[tier][venue == "amm"]
 
 
-def dice_below(bits: Bits, end: int) -> int:
-    """An integer from 0 to `end` - 1, the same on every Python version."""
+def random_below(bits: RandomBits, end: int) -> int:
+    """Draw an integer from 0 to `end` - 1, the same on every Python version."""
     return bits(48) * end >> 48
 
 
-def slots(bits: Bits, count: int, days: int) -> list[int]:
-    """When an account trades: bursts of a few minutes, more of them in the busy hours of the day."""
+def trading_times(bits: RandomBits, count: int, days: int) -> list[int]:
+    """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
     times: list[int] = []
     while len(times) < count:
-        hour = bisect_right(HOURS, dice_below(bits, HOURS[-1]))
-        at = dice_below(bits, days) * DAY + hour * HOUR + dice_below(bits, HOUR)
+        hour = bisect_right(CUMULATIVE_ACTIVITY, random_below(bits, CUMULATIVE_ACTIVITY[-1]))
+        at = random_below(bits, days) * DAY + hour * HOUR + random_below(bits, HOUR)
         for _ in range(1 + (bits(8) & bits(8) & 7)):
             times.append(min(at, days * DAY - 1))
-            at += dice_below(bits, BURST_PAUSE_MS) + 1
+            at += random_below(bits, BURST_PAUSE_MS) + 1
     return sorted(times[:count])
 
 
-START = 1_640_995_200_000
-DAYS = 365
-BLOCK_MS = 1_800_000
-FIRST_BLOCK = 20_100
-FIRST_ID = 4_100_000
-LATENT_SCALE = 10**15
-UNBLOCKED = 6
-MINIMUM_DOLLARS = 8
-LARGEST_POOL_SHARE = 25
-BOOK_SLOTS = 16
-
-# 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
-SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
-
-
 class Fill(NamedTuple):
-    """One fill, as the world knows it."""
+    """One fill, with all that the world knows of it."""
 
     time_ms: int
     id: int
@@ -139,7 +144,7 @@ class Fill(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A taker's order on its way; size in smallest units of base."""
+    """A taker's order before it is filled; size in smallest units of base."""
 
     market: Market
     buys: bool
@@ -155,143 +160,145 @@ class _Order(NamedTuple):
 
 
 class Simulation:
-    """Runs the exchange once."""
+    """One run of the exchange."""
 
     def __init__(self, seed: int, thousandths: int) -> None:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
         self.fills: tuple[Fill, ...] = ()
-        self.latent = Latent(self._bits, START, DAYS * 24)
+        self.latent = LatentPrices(self._bits, START, DAYS * 24)
         self._pools = {name: _new_pool(market) for name, market in MARKETS.items() if market.has_pool}
         books = [market for market in MARKETS.values() if market.has_book]
         self._books = {market.name: Book(market, _makers(market.name), self._bits) for market in books}
-        self._left = {taker.id: max(2, taker.quota * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)}
+        self._fills_left = {
+            taker.id: max(2, taker.quota * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
+        }
         self._storage: dict[tuple[int, int], int] = {}
-        self._made: list[Fill] = []
+        self._fills_so_far: list[Fill] = []
         self._now, self._id, self._block, self._index, self._orders = START, FIRST_ID, 0, 0, 0
 
     def run(self) -> None:
-        """Trade the whole year; afterwards `fills` holds it."""
+        """Simulate the whole year and set `fills`."""
         events = self._events()
-        menus = [_menu(taker) for taker in TAKERS]
+        choices = [_market_weights(taker) for taker in TAKERS]
         rounds = cycle(MARKETS[name] for name in self._pools)
-        pace = self._left[ARBITRAGEUR.id]
+        pace = self._fills_left[ARBITRAGEUR.id]
         owed = [0] * len(TAKERS)
         for number, (at, which) in enumerate(events, 1):
-            while pace - self._left[ARBITRAGEUR.id] < pace * number // len(events):
-                self._roam(next(rounds), at)
+            while pace - self._fills_left[ARBITRAGEUR.id] < pace * number // len(events):
+                self._arbitrage_round(next(rounds), at)
             if owed[which]:
                 owed[which] -= 1
                 continue
-            market = self._pick(menus[which])
+            market = self._choose_market(choices[which])
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
-        last = self._made[-UNBLOCKED:]
+        last = self._fills_so_far[-UNBLOCKED:]
         self.fills = (
-            *self._made[:-UNBLOCKED],
+            *self._fills_so_far[:-UNBLOCKED],
             *(fill._replace(block_id=0, index_in_block=0) for fill in last),
         )
 
     def _events(self) -> list[tuple[int, int]]:
-        """When which taker has a fill due; an order that takes several uses up several."""
+        """Return when which taker has a fill due; an order with several fills uses up several events."""
         return sorted(
             (START + at, which)
             for which, taker in enumerate(TAKERS)
-            for at in slots(self._bits, self._left[taker.id], DAYS)
+            for at in trading_times(self._bits, self._fills_left[taker.id], DAYS)
         )
 
-    def _pick(self, menu: tuple[list[int], list[Market]]) -> Market:
-        weights, markets = menu
-        return markets[bisect_right(weights, dice_below(self._bits, weights[-1]))]
+    def _choose_market(self, choices: tuple[list[int], list[Market]]) -> Market:
+        weights, markets = choices
+        return markets[bisect_right(weights, random_below(self._bits, weights[-1]))]
 
-    def _roam(self, market: Market, until: int) -> None:
-        """The arbitrageur's own round over the pools; an ordinary order where there is nothing to gain."""
+    def _arbitrage_round(self, market: Market, until: int) -> None:
+        """Let the arbitrageur visit a pool; it places an ordinary order if there is no arbitrage."""
         if not self._arbitrage(market, until):
-            self._order(ARBITRAGEUR, market, self._moment(until))
+            self._order(ARBITRAGEUR, market, self._random_time(until))
 
-    def _moment(self, until: int) -> int:
-        return self._now + dice_below(self._bits, max(1, until - self._now))
+    def _random_time(self, until: int) -> int:
+        return self._now + random_below(self._bits, max(1, until - self._now))
 
     def _arbitrage(self, market: Market, until: int) -> bool:
-        """Bring a pool back to the edge of its band, at some time from now; False where there is no need."""
+        """Bring a pool back to the edge of its band before `until`; return False if it is inside the band."""
         pool = self._pools.get(market.name)
-        if pool is None or not self._left[ARBITRAGEUR.id]:
+        if pool is None or not self._fills_left[ARBITRAGEUR.id]:
             return False
-        at = self._moment(until)
+        at = self._random_time(until)
         prices = self._prices(market, at)
         found = pool.arbitrage(prices[0] * 10**market.quote.decimals, prices[1] * 10**market.base.decimals)
         least = MINIMUM_DOLLARS * USD * 10**market.base.decimals
         if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
             return False
         order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier((at - START) // DAY))
-        self._pass_time(at)
-        self._at_pool(order, pool, order.pool_quote(pool))
+        self._advance_to(at)
+        self._fill_at_pool(order, pool, order.pool_quote(pool))
         return True
 
     def _prices(self, market: Market, at: int) -> tuple[int, int]:
         return self.latent.dollars(market.base, at), self.latent.dollars(market.quote, at)
 
-    def _pass_time(self, at: int) -> None:
+    def _advance_to(self, at: int) -> None:
         self._now = max(at, self._now + 1)
 
     def _order(self, taker: Taker, market: Market, at: int) -> int:
-        """Send a taker's order to the better venue; how many fills it took."""
-        self._pass_time(at)
+        """Send a taker's order to the better venue, and return the number of fills."""
+        self._advance_to(at)
         prices = self._prices(market, self._now)
         pool, book = self._pools.get(market.name), self._books.get(market.name)
-        size = self._size(taker, market, prices[0], pool)
+        size = self._order_size(taker, market, prices[0], pool)
         tier = taker.tier((self._now - START) // DAY)
         order = _Order(market, bool(self._bits(1)), size, taker.id, tier)
-        hits = book.hits(self._now, order.buys, size, taker.id, prices) if book else []
-        hits = hits[: self._left[taker.id]]
+        matches = book.match(self._now, order.buys, size, taker.id, prices) if book else []
+        matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
             quote = order.pool_quote(pool)
-            if not self._prefers_book(order, quote, hits):
-                return self._at_pool(order, pool, quote)
-        return self._at_book(order, hits)
+            if not self._prefers_book(order, quote, matches):
+                return self._fill_at_pool(order, pool, quote)
+        return self._fill_at_book(order, matches)
 
-    def _size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
+    def _order_size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
         dollars = taker.dollars * SIZE_FACTORS[self._bits(16).bit_count()] * (70 + self._bits(6)) // 100_000
         size = max(dollars, MINIMUM_DOLLARS) * USD * 10**market.base.decimals // price
         if pool is not None:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
         size = max(size, market.base.minimum)
-        return significant(size, 6 if self._bits(1) else 2)
+        return truncate_digits(size, 6 if self._bits(1) else 2)
 
-    def _prefers_book(self, order: _Order, pool_quote: int, hits: list[Hit]) -> bool:
-        """Whether the book's all-in price is better; one order in sixteen goes the other way."""
-        size = sum(hit.size for hit in hits)
+    def _prefers_book(self, order: _Order, pool_quote: int, matches: list[Match]) -> bool:
+        """Return whether the book's all-in price is better; one order in sixteen goes the other way."""
+        size = sum(match.size for match in matches)
         if size * 100 < order.size * 99:
             return False
-        quote = sum(hit.quote for hit in hits)
-        keeps_book, keeps_pool = BPS - order.fee_bps("dex"), BPS - order.fee_bps("amm")
+        quote = sum(match.quote for match in matches)
+        kept_on_book, kept_at_pool = BPS - order.fee_bps("dex"), BPS - order.fee_bps("amm")
         if order.buys:
-            better = quote * order.size * keeps_pool < pool_quote * size * keeps_book
+            better = quote * order.size * kept_at_pool < pool_quote * size * kept_on_book
         else:
-            better = quote * keeps_book * order.size > pool_quote * keeps_pool * size
+            better = quote * kept_on_book * order.size > pool_quote * kept_at_pool * size
         return better is not (self._bits(4) == 0)
 
-    def _at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
+    def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)
-        sold, bought = _legs(order)
+        sold, bought = _sold_and_bought(order)
         taken = self._new_order(order.taker, sold, 2)
         made = self._new_order(pool.account, bought, 1)
         self._fill(order, "amm", pool.account, order.size, quote, taken, made)
         return 1
 
-    def _at_book(self, order: _Order, hits: list[Hit]) -> int:
-        sold, bought = _legs(order)
+    def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:
+        sold, bought = _sold_and_bought(order)
         taken = self._new_order(order.taker, sold, 2)
-        for level, size, quote in hits:
+        for level, size, quote in matches:
             level.left -= size
             if level.order is None:
                 level.order = self._new_order(level.maker, bought, 2)
             self._fill(order, "dex", level.maker, size, quote, taken, level.order)
             self._now += 1 + self._bits(4)
-        return len(hits)
+        return len(matches)
 
     def _new_order(self, account: int, sold: Token, step: int) -> tuple[str, int]:
-        """Hash and storage id of an account's next order that sells a token; users' ids go up by 2."""
+        """Return the hash and storage id of an account's next order selling a token; users' ids rise by 2."""
         self._orders += 1
         storage = self._storage.get((account, sold.id), account % 40 * 2)
         self._storage[account, sold.id] = storage + step
@@ -308,8 +315,8 @@ class Simulation:
         made: tuple[str, int],
     ) -> None:
         self._id += 1 + self._bits(3)
-        self._left[order.taker] -= 1
-        block, index = self._place()
+        self._fills_left[order.taker] -= 1
+        block, index = self._next_position()
         bps = order.fee_bps(venue)
         base, quoted = self._prices(order.market, self._now)
         fill = Fill(
@@ -332,10 +339,10 @@ class Simulation:
             block_id=block,
             index_in_block=index,
         )
-        self._made.append(fill)
+        self._fills_so_far.append(fill)
 
-    def _place(self) -> tuple[int, int]:
-        """Block of a fill made now, and the next place in it."""
+    def _next_position(self) -> tuple[int, int]:
+        """Return the block of a fill made now, and the next index in it."""
         block = FIRST_BLOCK + (self._now - START) // BLOCK_MS
         self._index = self._index + 1 + self._bits(2) if block == self._block else self._bits(4)
         self._block = block
@@ -352,17 +359,17 @@ def _new_pool(market: Market) -> Pool:
 
 def _makers(name: str) -> tuple[int, ...]:
     shares = [(account,) * weight for account, (weight, names) in MAKERS.items() if name in names]
-    return tuple(islice(cycle(chain.from_iterable(shares)), BOOK_SLOTS))
+    return tuple(islice(cycle(chain.from_iterable(shares)), BOOK_SHARES))
 
 
-def _menu(taker: Taker) -> tuple[list[int], list[Market]]:
-    """Cumulative weights of the markets a taker trades."""
+def _market_weights(taker: Taker) -> tuple[list[int], list[Market]]:
+    """Return the markets a taker trades, with their cumulative weights."""
     names = taker.markets or MARKETS
     markets = [MARKETS[name] for name in names if MARKETS[name].share]
     return list(accumulate(market.share for market in markets)), markets
 
 
-def _legs(order: _Order) -> tuple[Token, Token]:
-    """The tokens the taker sells and receives."""
+def _sold_and_bought(order: _Order) -> tuple[Token, Token]:
+    """Return the tokens that the taker sells and receives."""
     base, quote = order.market.base, order.market.quote
     return (quote, base) if order.buys else (base, quote)

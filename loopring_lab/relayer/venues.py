@@ -1,7 +1,7 @@
-"""How the synthetic exchange trades: latent prices, constant-product pools, order books.
+"""The venues of the synthetic exchange: constant-product pools and order books around latent prices.
 
-Integers only: amounts are smallest units, prices are `facts.USD` (10**-12 dollars) or ticks, rates are basis
-points.
+Integers only: amounts are in smallest units, prices in `mainnet.USD` (10**-12 dollars) or ticks, rates in
+basis points.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from loopring_lab.relayer.mainnet import POOL_FEE_BPS, TOKENS, USD, Market, Token
 
-__all__ = ["BPS", "HOUR", "Book", "Hit", "Latent", "Level", "Pool", "significant"]
-
-Bits = Callable[[int], int]
+RandomBits = Callable[[int], int]
 
 BPS = 10_000
 HOUR = 3_600_000
@@ -25,8 +23,8 @@ BAND_BPS = 26
 QUOTE_LIFE_MS = 240_000
 
 
-def significant(amount: int, digits: int = 6) -> int:
-    """Cut an amount to a few significant digits; settled fills have six."""
+def truncate_digits(amount: int, digits: int = 6) -> int:
+    """Truncate an amount to a few significant digits; settled fills have six."""
     excess = len(str(amount)) - digits
     if excess <= 0:
         return amount
@@ -34,26 +32,26 @@ def significant(amount: int, digits: int = 6) -> int:
     return amount // magnitude * magnitude
 
 
-def _six_digits_up(amount: int) -> int:
-    cut = significant(amount)
+def _round_up_digits(amount: int) -> int:
+    cut = truncate_digits(amount)
     return cut if cut == amount else cut + 10 ** (len(str(amount)) - 6)
 
 
-class Latent:
-    """The prices that nobody sees: one random walk per token, so that markets agree with one another."""
+class LatentPrices:
+    """The underlying prices: one random walk per token, so that markets are consistent with one another."""
 
-    def __init__(self, bits: Bits, start: int, hours: int) -> None:
+    def __init__(self, bits: RandomBits, start: int, hours: int) -> None:
         self._start = start
         self._paths = {token.symbol: _walk(token, bits, hours + 2) for token in TOKENS.values()}
 
     def dollars(self, token: Token, time_ms: int) -> int:
-        """A token's price at a time, linear between whole hours."""
+        """Return a token's price at a time, linear between whole hours."""
         hour, rest = divmod(time_ms - self._start, HOUR)
         path = self._paths[token.symbol]
         return path[hour] + (path[hour + 1] - path[hour]) * rest // HOUR
 
 
-def _walk(token: Token, bits: Bits, hours: int) -> list[int]:
+def _walk(token: Token, bits: RandomBits, hours: int) -> list[int]:
     anchor = price = token.milli_dollars * USD // 1000
     path = []
     for _ in range(hours):
@@ -68,7 +66,7 @@ def _walk(token: Token, bits: Bits, hours: int) -> list[int]:
 
 
 class Pool:
-    """A constant-product pool that keeps its fee."""
+    """A constant-product pool that keeps its fees."""
 
     __slots__ = ("account", "base", "quote")
 
@@ -77,33 +75,34 @@ class Pool:
         self.base, self.quote = base, quote
 
     def cost(self, size: int) -> int:
-        """Quote to pay for `size` of base, fee included, rounded up."""
+        """Return the quote to pay for `size` of base, fee included, rounded up."""
         net = -(-self.quote * size // (self.base - size))
-        return _six_digits_up(-(-net * BPS // (BPS - POOL_FEE_BPS)))
+        return _round_up_digits(-(-net * BPS // (BPS - POOL_FEE_BPS)))
 
     def proceeds(self, size: int) -> int:
-        """Quote received for `size` of base, fee taken off, rounded down."""
+        """Return the quote received for `size` of base, fee deducted, rounded down."""
         net = size * (BPS - POOL_FEE_BPS)
-        return significant(self.quote * net // (self.base * BPS + net))
+        return truncate_digits(self.quote * net // (self.base * BPS + net))
 
     def trade(self, buys: bool, size: int, quote: int) -> None:
         """Move the reserves by one fill."""
-        sign = 1 if buys else -1
-        self.base -= sign * size
-        self.quote += sign * quote
+        if buys:
+            self.base, self.quote = self.base - size, self.quote + quote
+        else:
+            self.base, self.quote = self.base + size, self.quote - quote
 
     def arbitrage(self, numerator: int, denominator: int) -> tuple[bool, int] | None:
-        """What brings the pool back to the edge of the band in which arbitrage does not pay."""
+        """Return the trade that brings the pool back to the edge of the band where arbitrage does not pay."""
         for buys, edge in ((True, BPS - BAND_BPS), (False, BPS + BAND_BPS)):
             target = isqrt(self.base * self.quote * denominator * BPS // (numerator * edge))
             size = self.base - target if buys else target - self.base
             if size > 0:
-                return buys, significant(size)
+                return buys, truncate_digits(size)
         return None
 
 
 class Level:
-    """A resting order of a maker: a price and what is left at it."""
+    """A maker's resting order: a price and the size left at it."""
 
     __slots__ = ("left", "maker", "order", "ticks")
 
@@ -112,8 +111,8 @@ class Level:
         self.order: tuple[str, int] | None = None
 
 
-class Hit(NamedTuple):
-    """A part of a taker's order that one level would fill; amounts in smallest units."""
+class Match(NamedTuple):
+    """The part of a taker's order that one level would fill; amounts in smallest units."""
 
     level: Level
     size: int
@@ -123,23 +122,23 @@ class Hit(NamedTuple):
 class Book:
     """The order book of one market, quoted by makers around the latent price."""
 
-    def __init__(self, market: Market, makers: tuple[int, ...], bits: Bits) -> None:
+    def __init__(self, market: Market, makers: tuple[int, ...], bits: RandomBits) -> None:
         self._market, self._makers, self._bits = market, makers, bits
         self._dust = market.base.dust
         self._units = 10**market.quote.decimals, 10 ** (market.base.decimals + market.price_decimals)
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
 
-    def hits(self, time_ms: int, buys: bool, size: int, taker: int, prices: tuple[int, int]) -> list[Hit]:
-        """What a taker's order would meet now."""
-        found = []
+    def match(self, time_ms: int, buys: bool, size: int, taker: int, prices: tuple[int, int]) -> list[Match]:
+        """Return the parts of a taker's order that the levels would fill now."""
+        matches = []
         one, scale = self._units
         for level in self._quoted(time_ms, buys, prices):
-            part = significant(min(size, level.left))
-            quote = significant(part * level.ticks * one // scale)
+            part = truncate_digits(min(size, level.left))
+            quote = truncate_digits(part * level.ticks * one // scale)
             if quote and part >= self._dust and level.maker != taker:
-                found.append(Hit(level, part, quote))
+                matches.append(Match(level, part, quote))
                 size -= part
-        return found
+        return matches
 
     def _quoted(self, time_ms: int, buys: bool, prices: tuple[int, int]) -> list[Level]:
         until, levels = self._sides.get(buys, (0, []))
@@ -158,7 +157,9 @@ class Book:
             tilt = TENTHS + offset if buys else TENTHS - offset
             ticks, rest = divmod(prices[0] * tilt * ticks_scale, prices[1] * TENTHS)
             size = market.book_dollars * USD * depth * (32 + (dice & 63)) * units // (128 * prices[0])
-            levels.append(Level(ticks + (buys and rest > 0), significant(size), self._makers[dice >> 6 & 15]))
+            levels.append(
+                Level(ticks + (buys and rest > 0), truncate_digits(size), self._makers[dice >> 6 & 15])
+            )
             dice >>= 4
             offset += LEVEL_STEP if not market.is_stable else LEVEL_STEP // 5
         return levels

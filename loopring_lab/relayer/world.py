@@ -1,6 +1,6 @@
-"""The synthetic exchange: a seeded year of trading whose every truth is known.
+"""The synthetic exchange: a seeded year of trading in which the truth behind every fill is known.
 
-Integers and ``getrandbits`` only, so the same seed gives the same bytes on every platform and Python version.
+Only integers and ``getrandbits``, so the same seed gives the same bytes on every platform and Python version.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS, Market, market_record, token_record
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
-
-__all__ = ["Fill", "World"]
 
 LARGEST = 50.0
 SMALLEST = 0.001
@@ -31,7 +29,7 @@ class World:
     Parameters
     ----------
     seed : int
-        Which year; the same seed gives the same bytes everywhere.
+        Seed of the year; the same seed gives the same bytes everywhere.
     size : float
         Scale of the number of trades, from 0.001 to 50, in steps of 0.001; 1 gives 25 accounts with 40 to
         20,000 trades.
@@ -39,7 +37,7 @@ class World:
     Raises
     ------
     LabError
-        Where seed or size are out of range.
+        If seed or size is out of range.
 
     Examples
     --------
@@ -51,11 +49,11 @@ class World:
     def __init__(self, seed: int = 1, size: float = 1.0) -> None:
         if seed < 0:
             raise LabError(
-                f"World seed: expected a whole number from 0, got {seed}. Give for example seed=1."
+                f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
             )
         if not SMALLEST <= size <= LARGEST:
             raise LabError(
-                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the usual year."
+                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
             )
         self.seed, self.size = seed, size
         self._key = _Seed(seed, int(size * 1000 + 0.5))
@@ -65,33 +63,32 @@ class World:
 
     @property
     def label(self) -> str:
-        """What the data is, for captions."""
+        """A short description of the data, for captions."""
         return f"synthetic world, seed {self.seed}"
 
     @property
     def accounts(self) -> list[int]:
-        """User accounts that trade, takers first; the pools' accounts are in `pools`."""
+        """User accounts that trade, takers first; the accounts of pools are in `pools`."""
         takers = [taker.id for taker in (ARBITRAGEUR, *TAKERS)]
         return takers + [maker for maker in MAKERS if maker not in takers]
 
     @property
     def pools(self) -> dict[str, int]:
-        """Account id of the pool of every market whose pool trades."""
-        pools = {name: market.pool for name, market in MARKETS.items() if market.has_pool}
-        return {name: account for name, account in pools.items() if account is not None}
+        """Market to account id of its pool, for every pool that trades."""
+        return {name: market.pool for name, market in MARKETS.items() if market.has_pool and market.pool}
 
     @property
     def fills(self) -> tuple[Fill, ...]:
-        """Every fill, in order of time; made when first asked for and kept for the process."""
+        """Every fill, in order of time; computed on first use and cached."""
         return _simulate(self._key).fills
 
     @property
     def history(self) -> History:
-        """Both sides of every fill, as rows; made when first asked for and kept for the process."""
+        """Both sides of every fill, as rows; computed on first use and cached."""
         return _history(self._key)
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Token records as the relayer serves them.
+        """Return the token records as the relayer serves them.
 
         Returns
         -------
@@ -101,7 +98,7 @@ class World:
         return [token_record(token) for token in TOKENS.values()]
 
     def markets(self) -> list[dict[str, Any]]:
-        """Market records as the relayer serves them.
+        """Return the market records as the relayer serves them.
 
         Returns
         -------
@@ -111,12 +108,12 @@ class World:
         return [market_record(market) for market in MARKETS.values()]
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
-        """The price of a token that all its markets follow.
+        """Return the underlying price of a token, which all its markets follow.
 
         Parameters
         ----------
         symbol : str
-            A symbol of `facts.TOKENS`.
+            Symbol of a token of this world.
         time_ms : int
             A time inside the year, in ms since the epoch.
 
@@ -148,7 +145,7 @@ def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
 
 
 class _Rows:
-    """Row numbers to rows: the taker's side of fill n is row 2n, the maker's 2n + 1."""
+    """Maps row numbers to rows: the taker's side of fill n is row 2n, the maker's 2n + 1."""
 
     def __init__(self, fills: tuple[Fill, ...]) -> None:
         self._fills = fills
@@ -181,5 +178,5 @@ class _Rows:
 
 
 def _price_scale(market: Market) -> tuple[int, int]:
-    """What brings quote / size to 10**-8 quote units per base unit."""
+    """Return the factors that bring quote / size to 10**-8 quote units per base unit."""
     return 10 ** (market.base.decimals + 8), 10**market.quote.decimals

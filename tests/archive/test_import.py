@@ -69,7 +69,7 @@ def saved(tmp_path: Path, small: Ledger) -> Path:
 
 
 def pages(ledger: Ledger, account: int, kind: str) -> list[bytes]:
-    numbers = ledger.history.numbers(account, None, kind)
+    numbers = ledger.history.row_numbers(account, None, kind)
     rows = [ledger.history.row(number) for number in reversed(numbers)]
     return [
         json.dumps({"totalNum": len(rows), "trades": rows[at : at + 50]}, separators=(",", ":")).encode()

@@ -255,7 +255,7 @@ def test_no_secret_is_shown(relayers, posters, caplog):
     texts += [repr(each) for each in (relayer, relayer._accounts, relayer._updates, relayer._accounts.store)]
     texts += [repr(owner), str(owner), repr(key), repr(relayer.signer(ACCOUNT)), caplog.text]
     secrets = [f"{int(key.secret):x}", str(int(key.secret)), bytes(owner.signer.key).hex(), api_key]
-    secrets += [relayer.api_key, header[2:40], sealed[2:40], relayer._accounts.store.fact("secret", "")]
+    secrets += [relayer.api_key, header[2:40], sealed[2:40], relayer._accounts.store.setdefault("secret", "")]
     assert not [(secret, text) for secret in secrets for text in texts if secret in text]
 
 

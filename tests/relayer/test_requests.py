@@ -1,6 +1,7 @@
 """Keys, parameters, refusals, paths: what the contract says and what each error looks like."""
 
 import logging
+import re
 
 import pytest
 import requests
@@ -64,7 +65,7 @@ def test_no_account_is_104003(ask):
 def test_a_wrong_argument_is_100001_and_named(ask, name, value):
     code, message = refusal(ask().get("/user/trades", accountId=ACCOUNT, **{name: value}))
     assert code == ARGUMENT
-    assert message.startswith(f"{name}: expected ")
+    assert re.match(f"{name}: (Input|String) should .*, got ", message)
     assert message.isprintable()
     assert len(message) < 160
 
@@ -140,7 +141,7 @@ def test_error_shapes(ask, shape, status, body):
 
 def test_a_defect_answers_500_in_shape_and_shows_nothing(ask, monkeypatch):
     relayer = ask()
-    monkeypatch.setattr(relayer.relayer._view, "page", lambda query: 1 / 0)
+    monkeypatch.setattr(relayer.relayer._pager, "page", lambda query: 1 / 0)
     answer = relayer.get("/user/trades", accountId=ACCOUNT)
     assert (answer.status_code, answer.json()) == (
         500,

@@ -142,7 +142,7 @@ def use():
     with store.transaction():
         begun.set()
         time.sleep(0.3)
-        print(store.fact("a", "kept"))
+        print(store.setdefault("a", "kept"))
 
 threading.Thread(target=use, daemon=True).start()
 begun.wait()

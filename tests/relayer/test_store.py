@@ -60,7 +60,7 @@ def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
 def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
     path = tmp_path / "relayer.db"
     Relayer(World(size=0.001), MANUAL, store=path)
-    with pytest.raises(LabError, match=r"was made with .* Give another file"):
+    with pytest.raises(LabError, match=r"was created with .* Give another file"):
         Relayer(world, settings, store=path)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopring_lab.relayer import Settings
-from loopring_lab.relayer.faults import Faults, RateLimiter
+from loopring_lab.relayer.faults import FaultSchedule, RateLimiter
 
 ACCOUNT = 94680
 
@@ -92,10 +92,10 @@ def test_a_complete_history_through_every_fault(ask):
 
 def test_faults_depend_on_seed_and_number_only():
     def drawn(seed):
-        faults = Faults(
+        faults = FaultSchedule(
             Settings(faults={"429": 0.2, "reset": 0.1}, fault_seed=seed, max_faults_in_a_row=1000)
         )
-        return [faults.draw(b"/") for _ in range(2000)]
+        return [faults.next_fault(b"/") for _ in range(2000)]
 
     assert drawn(1) == drawn(1) != drawn(2)
     counted = Counter(drawn(1))

@@ -80,7 +80,7 @@ def test_another_seed_gives_another_world():
 
 
 def test_accounts_have_40_to_20000_trades(year):
-    sizes = {account: len(year.history.numbers(account)) for account in year.accounts}
+    sizes = {account: len(year.history.row_numbers(account)) for account in year.accounts}
     assert len(sizes) == 25
     assert (min(sizes.values()), max(sizes.values())) == (40, 20_000)
     assert 2_200 <= sizes[10083] <= 2_600
