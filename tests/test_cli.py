@@ -299,12 +299,23 @@ def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "words", [["serve", "--", "x"], ["serve", "--seed", "1", "--recording", "x"], ["none"], []]
+    "words",
+    [
+        ["serve", "--", "x"],
+        ["serve", "--seed", "1", "--recording", "x"],
+        ["lab", "--recording", "folder"],
+        ["none"],
+        [],
+    ],
 )
 def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         cli.main(words)
     assert refused.value.code == 2
+
+
+def test_an_account_id_is_read_from_text() -> None:
+    assert cli.account_id("10083") == 10083
 
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from support.scripted_server import Answer, Asked, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
-from loopring_lab import tables
+from loopring_lab import query, tables
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer, Settings, World
@@ -173,6 +173,10 @@ def test_an_argument_that_cannot_be_used_is_named(
     assert said in str(caught.value)
 
 
+def test_a_day_without_a_zone_is_read_in_utc() -> None:
+    assert query.parse_utc("since", "2022-03-31") == pd.Timestamp("2022-03-31", tz="UTC")
+
+
 def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
     with pytest.raises(RelayerError, match=r"'lrc-eht' \(code 100001, HTTP 400\). Did you mean 'LRC-ETH'\?"):
         client.trades(ACCOUNT, market="lrc-eht")
@@ -293,6 +297,7 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
     [
         ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'?"),
         ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
+        ({"market": "eth-lrc"}, "Did you mean 'LRC-ETH'?"),
         ({"market": "AMM-LRC-ETH"}, "name the market, market='LRC-ETH', and say fill_type='amm'."),
         ({"account_id": 7}, "There are 25 here, such as 11375, 11519, 58344: client.accounts lists them."),
     ],

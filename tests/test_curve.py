@@ -169,3 +169,8 @@ def test_signatures_follow_the_equation(secret: int, message: int) -> None:
     assert s == (nonce % SUBGROUP_ORDER + secret * challenge) % (8 * SUBGROUP_ORDER)
     assert curve.verify(x, y, message, (rx, ry, s))
     assert not curve.verify(x, y, (message + 1) % P, (rx, ry, s))
+
+
+def test_poseidon_pads_with_zeros_and_depends_on_the_order() -> None:
+    assert curve.poseidon((1, 2)) == curve.poseidon((1, 2, 0, 0, 0, 0))
+    assert curve.poseidon((1, 2)) != curve.poseidon((2, 1))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, ProtocolError
-from loopring_lab.protocol import curve
+from loopring_lab.protocol import curve, fields
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signature_variants")
@@ -614,3 +614,15 @@ def test_every_vector_was_used(request: pytest.FixtureRequest) -> None:
         pytest.skip("only a part of this file was selected")
     print("vectors used:", dict(used))
     assert used == in_file
+
+
+def test_fields_are_read_from_hex_and_decimal_text() -> None:
+    assert fields.octets("initCodeHash", "0xFf00").hex() == "ff00"
+    assert fields.uint("maxFee", "1000", 96) == 1000
+    assert fields.uint("walletSalt", "0xff", 256) == 255
+
+
+def test_a_negative_integer_is_refused_with_its_range() -> None:
+    message = r"^nonce: expected an integer from 0 to 2\^32 - 1 \(uint32\), got -1\."
+    with pytest.raises(ProtocolError, match=message):
+        fields.uint("nonce", -1, 32)

@@ -29,6 +29,10 @@ def set_by(source: str) -> dict[str, object]:
     }
 
 
+def test_the_notebooks_of_a_source_tree_are_found() -> None:
+    assert templates.find_notebooks() == (ROOT / "notebooks", True)
+
+
 def test_each_notebook_is_a_template() -> None:
     found = templates.templates()
     stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]

@@ -151,6 +151,13 @@ def test_no_error_body_breaks_the_reader(status: int, body: bytes) -> None:
     assert isinstance(relayer_error(status, body, "GET /x"), RelayerError)
 
 
+def test_an_error_response_names_request_reason_codes_and_next_step() -> None:
+    error = relayer_error(400, b'{"code": 104003, "msg": "no account 7"}', "GET /user/trades")
+    assert str(error) == (
+        "GET /user/trades: no account 7 (code 104003, HTTP 400). No such account; check account_id."
+    )
+
+
 def test_unprintable_reasons_are_cleaned_and_cut() -> None:
     error = relayer_error(400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x")
     assert error

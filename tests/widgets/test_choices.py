@@ -45,6 +45,11 @@ def test_nothing_is_none(name: str) -> None:
     assert getattr(Some(**{name: None}), name) is None
 
 
+def test_text_is_taken_without_blanks_and_a_period_as_written() -> None:
+    some = Some(market=" LRC-ETH ", every="6h")
+    assert (some.market, some.every) == ("LRC-ETH", "6h")
+
+
 def test_columns_are_kept_in_order_and_once() -> None:
     assert Some(by=["side", "market", "side"]).by == ("side", "market")
     assert Some(by="side").by == ("side",)
