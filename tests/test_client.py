@@ -238,9 +238,11 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) 
         assert len(client.trades(relayer.accounts[-1])) == len(relayer.rows(relayer.accounts[-1]))
 
 
-def test_a_recording_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, recordings: Path) -> None:
-    monkeypatch.setenv("LOOPRING_RECORDING", str(recordings / "mainnet_block_a"))
-    assert lab.connect().source == "recording mainnet_block_a"
+def test_a_recording_can_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
+) -> None:
+    monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
+    assert lab.connect().source == f"recording {any_block_folder.name}"
 
 
 def test_two_sources_are_one_too_many(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def answer(frame: Any) -> oracle.Answer:
 
 
 @pytest.fixture(scope="module")
-def client(recordings: Path) -> lab.Client:
-    return client_of(recordings)
+def client(block_folder: Path) -> lab.Client:
+    return client_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def block(client: lab.Client) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def settled(recordings: Path) -> Settled:
-    return settled_of(recordings)
+def settled(block_folder: Path) -> Settled:
+    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
     return [settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)]
 
 
-# The real block
+# Against the facts of a settled block
 
 
 @pytest.mark.parametrize("engine", ["pandas", "pyarrow", "polars", "polars, lazy"])

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from support.figures import EXPONENT, note, overlapping, rendered, title, words
+from support.settled_block import client_of, trades_of
 
 import loopring_lab as lab
 from loopring_lab import figures
@@ -47,10 +48,8 @@ def few() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def real(recordings: Path) -> pd.DataFrame:
-    client = lab.connect(recording=recordings / "mainnet_block_a")
-    assert client.accounts is not None
-    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+def block(block_folder: Path) -> pd.DataFrame:
+    return trades_of(client_of(block_folder))
 
 
 def drawn(name: str, trades: Any, **more: Any) -> Any:
@@ -87,8 +86,8 @@ def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, ga
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_real_block_of_five_minutes_reads_as_well(name: str, real: pd.DataFrame) -> None:
-    figure = drawn(name, real)
+def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block: pd.DataFrame) -> None:
+    figure = drawn(name, block)
     assert_legible(figure)
     assert "synthetic data" not in words(figure)
 

@@ -1,6 +1,5 @@
 """What is drawn is what the trades say: bars and lines against sums in integers, counts, and the chain's facts."""
 
-import json
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -15,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, rendered, stacks, title, words
+from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import page, read, row, whole
 
 import loopring_lab as lab
@@ -30,12 +30,8 @@ def trades() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def block(recordings: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    folder = recordings / "mainnet_block_a"
-    client = lab.connect(recording=folder)
-    assert client.accounts is not None
-    frame = pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
-    return frame, [json.loads(line) for line in (folder / "settled.jsonl").read_text().splitlines()]
+def block(block_folder: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    return trades_of(client_of(block_folder)), list(settled_of(block_folder).values())
 
 
 def monday(moment: Any) -> float:
@@ -116,7 +112,7 @@ def test_the_shortened_names_of_two_groups_do_not_merge_them() -> None:
 def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict[str, Any]]]) -> None:
     frame, facts = block
     counts = Counter(fact["fee_bips"] for fact in facts)
-    drawn = stacks(figures.fee_tiers(frame, every="1h"))
+    drawn = stacks(figures.fee_tiers(frame, every="1y"))
     assert drawn == {
         f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)
     }
