@@ -185,7 +185,7 @@ def test_a_file_in_the_folders_place_is_refused(
     assert "is a file" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="JupyterLab is not installed")
+@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="needs JupyterLab: pip install -e '.[lab]'")
 def test_jupyterlab_really_opens_on_the_folder(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

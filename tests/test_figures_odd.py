@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, overlapping, rendered, stacks, title, words
+from support.optional import package_or_skip
 from support.wire_rows import page, read, row
 
 import loopring_lab as lab
@@ -45,7 +46,7 @@ def numbers(figure: Any) -> list[float]:
 
 def given(engine: str, frame: pd.DataFrame) -> Any:
     """Give trades to an engine, in three partitions where it has them."""
-    module = pytest.importorskip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
+    module = package_or_skip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
     if engine == "pyarrow":
         return module.Table.from_pandas(frame, preserve_index=False)
     if engine == "dask":

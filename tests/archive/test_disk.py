@@ -74,7 +74,9 @@ def test_a_folder_that_must_not_be_written_to_can_be_read(
     assert len(archive.trades()) == 240
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="needs a user whom file permissions bind: run as anyone but root"
+)
 def test_a_closed_folder_is_named(tmp_path: Path, small: Ledger) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with Relayer(small) as relayer, pytest.raises(DiskRefused, match="no permission"):

@@ -100,7 +100,7 @@ def test_only_loopback_listens(world):
         }
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal does")
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a terminal sends it: run on Linux or macOS")
 def test_run_forever_ends_at_ctrl_c():
     code = (
         "from loopring_lab.relayer import Relayer, World\n"

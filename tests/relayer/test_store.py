@@ -90,7 +90,9 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeyp
     assert relayer._accounts.find(ACCOUNT, None).nonce == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the relayer to kill is forked")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS"
+)
 def test_kills_lose_and_repeat_nothing(tmp_path):
     tally = kill_again_and_again(tmp_path / "relayer.db", kills=8, seed=7)
     assert tally.taken.total() >= 8

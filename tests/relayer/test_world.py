@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_bytes(rows):
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14", sys.executable])
 def test_every_python_gives_the_same_bytes(python):
     if not runs(python):
-        pytest.skip(f"{python} is not on this machine")
+        pytest.skip(f"needs {python}: install it, or put it on the PATH")
     command = [python, "-I", "-S", "-W", "error", "-c", BARE, str(Path(loopring_lab.__file__).parent)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
