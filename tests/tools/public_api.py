@@ -68,8 +68,9 @@ def is_ours(member: object) -> bool:
 def signature(member: object) -> str:
     """Return a signature; of annotations only those written as text, as Python versions show others differently."""
     made = (member.__init__, member.__new__) if inspect.isclass(member) else (member,)
-    if hasattr(member, "_fields"):
-        return f"({', '.join(member._fields)})"
+    fields = getattr(member, "_fields", None) or sorted(getattr(member, "__required_keys__", ()))
+    if fields:
+        return f"({', '.join(fields)})"
     if not any(map(is_ours, made)):
         return ""
     found = inspect.signature(member)  # type: ignore[arg-type]
