@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
+from tools import floors
 
 import loopring_lab as lab
 from loopring_lab import relayer
@@ -208,3 +210,34 @@ def test_type_checkers_are_told_that_the_package_is_typed() -> None:
 def test_the_test_extra_holds_all_of_lab() -> None:
     extras = project()["optional-dependencies"]
     assert "loopring-lab[lab]" in extras["test"]
+
+
+def test_the_architecture_page_shows_the_imports_as_they_are() -> None:
+    """To redraw the picture, run ``python tests/tools/floors.py``."""
+    assert floors.picture() in floors.PAGE.read_text(encoding="utf-8")
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    parts = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}
+    assert floors.reduced(parts) == [("a", "b"), ("b", "c")]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    names = re.findall(
+        r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`", page.read_text(encoding="utf-8")
+    )
+    missing = [
+        name
+        for name in names
+        if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE))
+    ]
+    assert missing == []
+
+
+def test_each_term_of_the_glossary_stands_once_and_in_order() -> None:
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(terms) > 40
+    assert terms == sorted(set(terms), key=str.casefold)
