@@ -1,4 +1,4 @@
-"""Accounts, fees and API keys as the client asks for them, and the request that changes an account."""
+"""The client's account methods: accounts, fees, API keys, and the request that changes an account."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The command line, in this process and as a process of its own."""
+"""The command line, called in this process and run as a program."""
 
 import os
 import queue

@@ -1,4 +1,4 @@
-"""Out of one machine: a real scheduler and two worker processes on loopback, over a partitioned Parquet set."""
+"""A Dask cluster: a real scheduler and two worker processes on loopback, over partitioned Parquet files."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Points, hash and signatures as numbers: group laws against the affine law, published values, refusals."""
+"""The curve, the hash and signatures as numbers: group laws, published values, rejected points."""
 
 from hashlib import sha512
 

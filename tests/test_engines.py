@@ -1,4 +1,4 @@
-"""One test body over every engine: each function of fees and fills, to the last digit, against loops by hand."""
+"""Every function of fees and fills on every engine, to the last digit, against brute-force loops."""
 
 import functools
 import json
@@ -45,7 +45,7 @@ ByHand = Callable[[pd.DataFrame], oracle.Answer]
 
 @functools.cache
 def odd() -> pd.DataFrame:
-    """Many histories, each under its own label, with odd rows of every kind."""
+    """Many histories, each with its own label, with irregular rows of every kind."""
     frame = many(200)
     assert len(frame) > 1000
     odd_rows = [

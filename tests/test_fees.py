@@ -1,4 +1,4 @@
-"""Fees: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+"""Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -282,7 +282,7 @@ def test_unpriced_fills_are_counted_and_left_null() -> None:
 
 
 def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.DataFrame) -> None:
-    """The world knows what it charged each taker."""
+    """The world records what it charged each taker."""
     truth = {fill.id: fill for fill in World(seed=1).fills}
     taken = history[history["role"] == "taker"]
     moment = taken["created_at"].iloc[600]

@@ -1,4 +1,4 @@
-"""Every figure reads well at 900 pixels: units, legible texts that do not touch, marks, the same bytes each time."""
+"""Every figure is legible at 900 pixels: units, texts that do not overlap, marks, the same bytes each time."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""What is drawn is what the trades say: bars and lines against sums in integers, counts, and the chain's facts."""
+"""Figures show the right values: bars and lines compared with integer sums, counts and settled facts."""
 
 import re
 import statistics
@@ -35,13 +35,13 @@ def block(block_folder: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
 
 
 def monday(moment: Any) -> float:
-    """Give the start of a moment's week in days since 1970."""
+    """Return the start of a moment's week in days since 1970."""
     day = datetime.fromtimestamp(moment.timestamp(), UTC).date()
     return (day - timedelta(days=day.weekday())).toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def prefix(units: int, text: str) -> bool:
-    """Tell whether a text is an amount of 1e-18 units, cut: what it leaves out is less than its last digit."""
+    """Return whether a text is an amount of 1e-18 units, truncated: less than its last digit is missing."""
     written = text.replace(",", "")
     last = 10 ** (18 - len(written.partition(".")[2]))
     return 0 <= units - whole(Decimal(written), 18) < last

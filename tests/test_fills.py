@@ -1,4 +1,4 @@
-"""Fills: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+"""Fills: the settled facts of a block, properties that hold for all trades, and errors."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The rules of the house: which way imports go, how long things are, what is documented and what loads."""
+"""The rules of the code base: import directions, sizes, docstrings, import time, documentation pages."""
 
 import ast
 import inspect
@@ -125,7 +125,7 @@ def test_lengths_leave_the_docstring_out() -> None:
 
 
 def in_reach() -> Iterator[tuple[str, object]]:
-    """Give what `lab.` completes to and can be called: what people look up with Shift+Tab."""
+    """Return what `lab.` completes to and can be called: what people look up with Shift+Tab."""
     for name in lab.__all__:
         member = getattr(lab, name)
         names = {n: getattr(member, n) for n in getattr(member, "__all__", [])} or {"": member}
@@ -142,7 +142,7 @@ def in_reach() -> Iterator[tuple[str, object]]:
 
 
 def docstring_faults(name: str, member: object) -> list[str]:
-    """Return what numpydoc finds wrong with the docstring of a public name, in words."""
+    """Return the faults that numpydoc finds in the docstring of a public name."""
     own_init = "__init__" in getattr(member, "__dict__", {}) and not getattr(member, "_is_protocol", False)
     without = {"PR01"} if inspect.isclass(member) and not own_init else set()
     wanted = DOCSTRING_FAULTS - without  # a parent's parameters are documented there
@@ -150,7 +150,7 @@ def docstring_faults(name: str, member: object) -> list[str]:
 
 
 def reached() -> dict[str, object]:
-    """Give what is in reach, and the embedded relayer's own classes, by the path numpydoc imports."""
+    """Return what is in reach, and the embedded relayer's own classes, by the path numpydoc imports."""
     members = [(f"loopring_lab.{name}", one) for name, one in in_reach()]
     for one in (relayer.Relayer, relayer.World, relayer.Settings):
         own = [m for m in vars(one) if not m.startswith("_") and callable(getattr(one, m))]

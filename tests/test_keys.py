@@ -1,4 +1,4 @@
-"""An update of a key, from the first question to the account that carries the new key."""
+"""A key update, from preparation to the account that has the new key."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def refused(call: Callable[[], object], code: int) -> str:
 
 
 def networks(*groups: list[Vector]) -> Iterator[tuple[str, int, list[Vector]]]:
-    """Give each exchange and chain with its vectors."""
+    """Group vectors by exchange and chain."""
     every = [vector for group in groups for vector in group]
     for exchange, chain in sorted({(vector["exchange"], vector["chain_id"]) for vector in every}):
         yield exchange, chain, [vector for vector in every if vector["exchange"] == exchange]

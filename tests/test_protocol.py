@@ -1,4 +1,4 @@
-"""Keys and signatures against vectors made by two reference programs, and against published samples."""
+"""Keys and signatures: published vectors and samples, and vectors from a second implementation."""
 
 import json
 from collections.abc import Callable
@@ -551,7 +551,7 @@ def test_what_cannot_be_signed_is_named(arguments: tuple[Any, ...], field: str) 
 
 
 def test_any_other_bit_is_refused() -> None:
-    """Flip every bit of a signature, and some of the message and of the key."""
+    """Flip every bit of a signature, and some bits of the message and the key."""
     message, (x, y) = "GET&a&b", protocol.public_key(123456789)
     signature = protocol.sign_request(123456789, message)
     number = int(signature, 16)

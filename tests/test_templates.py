@@ -1,4 +1,4 @@
-"""`loopring-lab new`: copies of the notebooks that run as they are, with other parameters, elsewhere."""
+"""`loopring-lab new`: copies of the notebooks run as they are, with other parameters, in other folders."""
 
 import ast
 import json

@@ -27,7 +27,7 @@ KEY = "k3y-that-must-never-be-seen-0123456789"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Measure the pauses between attempts, and do not wait."""
+    """Record the pauses between attempts instead of waiting."""
     measured: list[float] = []
     real = transport._pause
 

@@ -1,4 +1,4 @@
-"""The archive on the command line: words, exit codes, what is printed, Ctrl-C, and where the key may be."""
+"""The archive commands: arguments, exit codes, output, Ctrl-C, and where the API key comes from."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""What to read next when much is held already: only what is missing, and everything in the end."""
+"""Which pages to read when rows are held already: only the missing ones, and all of them in the end."""
 
 import json
 import random
@@ -23,7 +23,7 @@ def identities(numbers: Any) -> set[int]:
 
 
 def read(rows: Rows, held: set[int], gone: int = 0, wanted: Window | None = None) -> tuple[set[int], int]:
-    """Follow a course over rows that stay as they are; give the numbers read and the requests."""
+    """Read fixed rows page by page; return the row numbers read and the number of requests."""
     course = PageScheduler("trades", held, gone)
     steps, found, asked = course.steps(*[wanted] if wanted else []), set[int](), 0
     offsets = next(steps)

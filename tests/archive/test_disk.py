@@ -1,4 +1,4 @@
-"""What a disk does to an archive: full, closed, foreign, damaged, newer; each says what is safe and what to do."""
+"""Disk trouble in an archive: full, read-only, foreign, damaged, newer; each error says what is safe and what to do."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from loopring_lab.relayer import Relayer
 
 @contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """Let the kernel refuse to write on, as a full disk does."""
+    """Make writing fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

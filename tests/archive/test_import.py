@@ -1,4 +1,4 @@
-"""Saved responses into an archive, without a relayer: a real block, and every way to save and to name."""
+"""Importing saved responses into an archive: a settled block, and every file format and name."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is new among rows, told by identity: against a plain model, and every form that rows can have."""
+"""Merging rows by identity: compared with a plain model, over every form of row."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""One archive on every engine: the same digits as plain integers, and the same frames."""
+"""One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Exact fee summaries of many trades on three engines, beside the same group-by on floats in plain pandas.
+"""Exact fee summaries of many trades on three engines, compared with a float group-by in pandas.
 
 Run: python tests/benchmarks/bench_engines.py [trades]
 """

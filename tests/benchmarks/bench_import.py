@@ -1,4 +1,4 @@
-"""How long `import loopring_lab` takes, against `import pandas, pyarrow`: fresh processes, in turn.
+"""Time `import loopring_lab` against `import pandas, pyarrow`, in fresh processes taken in turns.
 
 python tests/benchmarks/bench_import.py [rounds]
 """

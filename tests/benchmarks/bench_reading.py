@@ -1,4 +1,4 @@
-"""Wire bytes to the typed frame, beside orjson alone and an exchange library's trade parser.
+"""Wire bytes to the typed frame, compared with orjson alone and with an exchange library's parser.
 
 Run: python tests/benchmarks/bench_reading.py [trades]
 """

@@ -1,4 +1,4 @@
-"""Accounts, keys, fees and the exchange, as public clients ask for them."""
+"""The account routes: accounts, API keys, fees and the exchange, as public clients request them."""
 
 import http.client
 import json

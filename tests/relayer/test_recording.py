@@ -1,4 +1,4 @@
-"""Recordings are served as they are; broken ones are refused by file and place."""
+"""Recordings are served as saved; errors in one name the file and the place."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every setting, seen over HTTP."""
+"""Every setting of the embedded relayer, observed over HTTP."""
 
 import itertools
 import json

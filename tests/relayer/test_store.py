@@ -1,4 +1,4 @@
-"""The file behind a relayer: what it keeps over a restart or a kill, and which file it refuses."""
+"""The relayer's file store: what survives a restart or a kill, and which files it rejects."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""Which updates the relayer takes: the vectors, the documented sample, and every rule one by one."""
+"""Which key updates the relayer accepts: the vectors, the documented sample, and every rule one by one."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The synthetic world keeps its own laws, and every served row follows from what it knows."""
+"""The synthetic world obeys its own rules, and every served row follows from a fill."""
 
 import hashlib
 import itertools

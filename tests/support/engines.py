@@ -1,4 +1,4 @@
-"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
+"""The engines: convert a pandas frame for each, and collect any result as one form of Arrow table."""
 
 import atexit
 import functools
@@ -26,7 +26,7 @@ QUICK = ENGINES[:-1]  # all but Spark
 
 
 def on(engine: str, frame: pd.DataFrame) -> Any:
-    """Give a pandas frame as one of the engine's; Dask gets three partitions, one of them empty."""
+    """Convert a pandas frame for an engine; Dask gets three partitions, one of them empty."""
     if engine == "pandas":
         return frame
     if engine == "pyarrow":
@@ -40,7 +40,7 @@ def on(engine: str, frame: pd.DataFrame) -> Any:
 
 
 def from_arrow(engine: str, table: pa.Table) -> Any:
-    """Give an Arrow table as a frame of Polars, DuckDB or Spark."""
+    """Convert an Arrow table to a frame of Polars, DuckDB or Spark."""
     if engine == "duckdb":
         return duckdb_session().from_arrow(table)
     if engine == "spark":
@@ -98,7 +98,7 @@ def _collected(frame: Any) -> pa.Table:
 
 
 def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what engines warn of that do not know pandas 3.1 yet."""
+    """Call without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)

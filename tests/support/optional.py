@@ -1,4 +1,4 @@
-"""Packages that not every set-up has: a test that needs one is skipped and says how to install it."""
+"""Optional packages: a test that needs a missing one is skipped and says how to install it."""
 
 import os
 import shutil

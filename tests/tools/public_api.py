@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "public_api.txt"
 
 
 def public_names() -> Iterator[str]:
-    """Give a line for each public name: modules, functions, classes and their public members."""
+    """Return a line for each public name: modules, functions, classes and their public members."""
     for name in lab.__all__:
         yield from lines(f"lab.{name}", getattr(lab, name))
     for name in relayer.__all__:

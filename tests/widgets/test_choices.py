@@ -1,4 +1,4 @@
-"""Choices: what is taken, and in which words the rest is refused."""
+"""Validated widget traits: the values they accept, and the messages for the rest."""
 
 import datetime as dt
 from typing import Any
@@ -14,7 +14,7 @@ from loopring_lab.widgets.traits import Choice
 
 
 class Some(Working):
-    """One choice of each kind."""
+    """One trait of each kind."""
 
     account = Choice(traits.account_number)
     side = Choice(traits.one_of("BUY", "SELL", None))

@@ -1,4 +1,4 @@
-"""Explorers of trades without a view: what is chosen, computed, drawn and written down."""
+"""The explorers of trades without a view: choices, results, figures and generated code."""
 
 import datetime as dt
 import io

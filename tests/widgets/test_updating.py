@@ -1,4 +1,4 @@
-"""The key-update wizard without a view: the whole walk, back and forth, and everything that can be wrong."""
+"""The key-update wizard without a view: all its steps, back and forth, and every error."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ def wizard(place: Desk) -> KeyUpdateWizard:
 
 
 def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
-    """Do a step, wait for it, and tell where the wizard is."""
+    """Take a step, wait for it, and return where the wizard is."""
     call(*words)
     wizard.wait(SECONDS)
     return wizard.step
