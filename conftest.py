@@ -7,6 +7,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+pytest.register_assert_rewrite("support")
+
 ROOT = Path(__file__).parent
 NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell hides a hang
 
@@ -58,21 +60,39 @@ def _notebooks_as_in_jupyterlab(config: pytest.Config) -> None:
     RunningKernel.execute_cell_input = execute  # nbval#194: a trailing ';', In and Out need the history
 
 
-def _folder_of(variable: str) -> Path:
-    if variable not in os.environ:
-        pytest.skip(f"{variable} is not set: it names the folder with this test's data")
-    folder = Path(os.environ[variable]).resolve()
-    assert folder.is_dir(), f"{variable} names {folder}, which is not a folder"
-    return folder
+RECORDINGS = "LOOPRING_LAB_RECORDINGS"
 
 
 @pytest.fixture(scope="session")
 def recordings() -> Path:
-    """Folder of recorded answers."""
-    return _folder_of("LOOPRING_LAB_RECORDINGS")
+    """Folder of responses recorded from real relayers, which are not part of this repository."""
+    if RECORDINGS not in os.environ:
+        pytest.skip(f"needs recorded responses: set {RECORDINGS} to the folder that holds them")
+    folder = Path(os.environ[RECORDINGS]).resolve()
+    assert folder.is_dir(), f"{RECORDINGS} is set to {folder}, which is not a folder"
+    return folder
 
 
 @pytest.fixture(scope="session")
-def vectors() -> Path:
-    """Folder of key and signature vectors."""
-    return _folder_of("LOOPRING_LAB_VECTORS")
+def made_block(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Saved responses written from the synthetic world, with its own facts beside them."""
+    from support.settled_block import MADE, write_block
+
+    return write_block(tmp_path_factory.mktemp("saved") / MADE)
+
+
+@pytest.fixture(scope="session", params=["recorded", "made"])
+def block_folder(request: pytest.FixtureRequest) -> Path:
+    """Saved responses of a block whose settled facts are known: a recorded one, and one made here."""
+    if request.param == "made":
+        made: Path = request.getfixturevalue("made_block")
+        return made
+    recorded: Path = request.getfixturevalue("recordings") / "mainnet_block_a"
+    return recorded
+
+
+@pytest.fixture(scope="session")
+def any_block_folder(request: pytest.FixtureRequest) -> Path:
+    """Saved responses for tests that need any recording: the recorded block where there is one."""
+    found: Path = request.getfixturevalue("recordings" if RECORDINGS in os.environ else "made_block")
+    return found / "mainnet_block_a" if RECORDINGS in os.environ else found

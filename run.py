@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Set up and go, with nothing but Python 3.11 to 3.14 (standard library only).
+"""Set up the project and run it. Needs only Python 3.11 to 3.14 (standard library).
 
-    python3 run.py lab     set up .venv, open JupyterLab on the notebooks
-    python3 run.py test    set up .venv, run the tests and every notebook
+    python3 run.py lab         set up .venv and open the notebooks in JupyterLab
+    python3 run.py test        set up .venv and run the tests and every notebook
+    python3 run.py coverage    the same, and print which lines the tests did not run
 
-More words are passed on, to `loopring-lab lab` or to pytest:  python3 run.py test -k amounts
-With uv on the machine uv installs, else pip; both install the versions of uv.lock, and nothing
-is written outside this folder but the installers' own caches. uv users can do without this file:
-`uv run --extra lab loopring-lab lab`, `uv run --extra test pytest`
+Further arguments go to `loopring-lab lab` or to pytest:  python3 run.py test -k amounts
+uv installs the packages if it is available, otherwise pip; both use the versions in uv.lock, and
+nothing is written outside this folder except the installers' own caches. With uv you can do
+without this file: `uv run --extra lab loopring-lab lab`, `uv run --extra test pytest`
 """
 
 import hashlib
@@ -26,41 +27,42 @@ PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 STAMP = VENV / ".ready"
 OLDEST, TOO_NEW = (3, 11), (3, 15)
 TASKS = {
-    "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: a file where the user stands is not a module
+    "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: files in the current folder must not shadow modules
     "test": ["-m", "pytest"],
+    "coverage": ["-m", "pytest", "--cov=loopring_lab", "--cov-config=pyproject.toml"],
 }
-WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]  # on two cores; a part of it runs as pytest is called
-# Annotations are quoted: an old Python must get as far as being told that it is too old.
+WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]  # on two cores; with arguments pytest runs as called
+# Annotations are quoted: an old Python must get far enough to be told that it is too old.
 
 
 def main(words: "list[str]") -> int:
-    """Do the task that the first word names; return its exit code."""
+    """Run the task named by the first argument; return its exit code."""
     if not words or words[0] not in TASKS:
         print(__doc__, file=sys.stderr)
         if words and words[0] not in ("-h", "--help"):
-            say(f"{words[0]!r} is none of {', '.join(TASKS)}")
+            say(f"unknown task {words[0]!r}; expected one of {', '.join(TASKS)}")
         return 0 if words and words[0] in ("-h", "--help") else 2
     if not OLDEST <= sys.version_info < TOO_NEW:
         stop(wrong_python(words))
     task = words[0]
-    set_up(task)
-    if task == "test":
+    set_up("lab" if task == "lab" else "test")
+    if task != "lab":
         os.chdir(str(ROOT))
-    extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
+    extra = words[1:] or (WHOLE_SUITE if task != "lab" else [])
     return become([str(PYTHON), *TASKS[task], *extra], environment())
 
 
 def set_up(extra: str) -> None:
-    """Make VENV hold the locked packages of an extra; return at once where it does already."""
+    """Install the locked packages of an extra into VENV, unless it already holds them."""
     ready = read_stamp()
     if "test" in ready:
-        extra = "test"  # it holds all of lab, and switching back and forth would install each time
+        extra = "test"  # includes all of lab, and switching back and forth would reinstall each time
     if ready == [fingerprint(), extra] and PYTHON.exists():
         return
     if STAMP.exists():
         STAMP.unlink()  # an interrupted install must not look finished
     if VENV.exists() and not same_python():
-        say("removing .venv: it was made by another Python, or never finished")
+        say("removing .venv: it belongs to another Python, or its setup never finished")
         shutil.rmtree(str(VENV))
     uv = shutil.which("uv")
     say(f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes a minute or so) ...")
@@ -74,32 +76,32 @@ def set_up(extra: str) -> None:
 
 
 def fingerprint() -> str:
-    """Return a digest of all that decides what VENV must hold."""
+    """Return a digest of everything that determines the content of VENV."""
     parts = [sys.version.encode(), str(ROOT).encode()]
     parts += [(ROOT / name).read_bytes() for name in ("pyproject.toml", "uv.lock")]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def read_stamp() -> "list[str]":
-    """Return the fingerprint and the extra of the last finished install, or nothing."""
+    """Return the fingerprint and the extra of the last finished install, or an empty list."""
     return STAMP.read_text(encoding="utf-8").split() if STAMP.exists() else []
 
 
 def install_with_uv(uv: str, extra: str) -> None:
-    """Let uv make VENV as uv.lock says."""
+    """Create VENV with uv, from uv.lock."""
     words = [uv, "sync", "--quiet", "--frozen", "--extra", extra, "--python", base_python()]
     if not works(words, env=dict(os.environ, UV_PROJECT_ENVIRONMENT=str(VENV))):
-        stop("uv could not install the locked packages (see above). Mend that, or update uv, and try again.")
+        stop("uv could not install the locked packages (see above). Fix that, or update uv, and try again.")
 
 
 def install_with_pip(extra: str) -> None:
-    """Make VENV and let pip install into it, held to the versions of uv.lock."""
+    """Create VENV and install into it with pip, at the versions in uv.lock."""
     pip = venv_with_pip()
-    held = VENV / "locked.txt"
-    held.write_text("\n".join(constraints(read_lock())) + "\n", encoding="utf-8")
-    words = ["install", "--quiet", "--constraint", str(held), "--editable", f".[{extra}]"]
+    locked = VENV / "locked.txt"
+    locked.write_text("\n".join(constraints(read_lock())) + "\n", encoding="utf-8")
+    words = ["install", "--quiet", "--constraint", str(locked), "--editable", f".[{extra}]"]
     if not works(pip + words):
-        stop("pip could not install the locked packages (see above). Mend that and try again.")
+        stop("pip could not install the locked packages (see above). Fix that and try again.")
 
 
 def read_lock() -> "dict[str, Any]":
@@ -121,22 +123,22 @@ def constraint(package: "dict[str, Any]") -> str:
 
 
 def venv_with_pip() -> "list[str]":
-    """Make VENV unless it is there; return the command line of a pip that installs into it."""
+    """Create VENV if missing; return the command line of a pip that installs into it."""
     python = base_python()
     if not PYTHON.exists():
-        # Debian and Ubuntu ship venv without ensurepip; then another pip must reach in
+        # Debian and Ubuntu ship venv without ensurepip; another pip then installs into it
         bare = [] if works([python, "-m", "ensurepip", "--version"], quiet=True) else ["--without-pip"]
         if not works([python, "-m", "venv", *bare, str(VENV)]):
-            stop(f"Python could not make {VENV} (see above). Mend that and try again.")
+            stop(f"Python could not create {VENV} (see above). Fix that and try again.")
     pips = [[str(PYTHON), "-m", "pip"], [sys.executable, "-m", "pip", "--python", str(PYTHON)]]
     usable = [pip for pip in pips if works([*pip, "--version"], quiet=True)]
     if not usable:
-        stop("no pip on this machine. Install python3-venv or python3-pip (or uv) and try again.")
+        stop("pip is missing. Install python3-venv or python3-pip (or uv) and try again.")
     return usable[0]
 
 
 def same_python() -> bool:
-    """Tell whether VENV holds a working Python of the version that runs this."""
+    """Return whether VENV holds a working Python of the running version."""
     words = [str(PYTHON), "-c", "import sys; print(sys.version)"]
     try:
         return subprocess.check_output(words, universal_newlines=True).strip() == sys.version
@@ -145,37 +147,37 @@ def same_python() -> bool:
 
 
 def base_python() -> str:
-    """Return the Python outside of any environment, to make environments with."""
+    """Return the Python outside any environment, which creates environments."""
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
 def environment() -> "dict[str, str]":
-    """Return the variables of an activated VENV."""
+    """Return the environment variables of an activated VENV."""
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
     path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
     return dict(variables, PATH=path, VIRTUAL_ENV=str(VENV))
 
 
 def become(words: "list[str]", variables: "dict[str, str]") -> int:
-    """Run a command in place of this process, or as its child where the system cannot replace one."""
+    """Replace this process by a command; run it as a child where the system cannot do that."""
     if os.name == "posix":
         os.execve(words[0], words, variables)
     child = subprocess.Popen(words, env=variables)
     while True:
         try:
             return child.wait()
-        except KeyboardInterrupt:  # the child got the same Ctrl-C and decides what it means
+        except KeyboardInterrupt:  # the child received the same Ctrl-C and handles it
             continue
 
 
 def works(words: "list[str]", quiet: bool = False, env: "dict[str, str] | None" = None) -> bool:
-    """Run a command in ROOT; tell whether it succeeded."""
-    nowhere = subprocess.DEVNULL if quiet else None
-    return subprocess.call(words, cwd=str(ROOT), stdout=nowhere, stderr=nowhere, env=env) == 0
+    """Run a command in ROOT; return whether it succeeded."""
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.call(words, cwd=str(ROOT), stdout=output, stderr=output, env=env) == 0
 
 
 def wrong_python(words: "list[str]") -> str:
-    """Say that this Python does not fit, and which one on this machine does."""
+    """Return a message for an unsupported Python that names a supported one on this machine."""
     names = [f"python3.{minor}" for minor in range(TOO_NEW[1] - 1, OLDEST[1] - 1, -1)]
     found = [name for name in names if shutil.which(name)]
     advice = f"run `{found[0]} run.py {' '.join(words)}`" if found else "install one of those and try again"
@@ -183,12 +185,12 @@ def wrong_python(words: "list[str]") -> str:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal what goes on."""
+    """Print a progress message."""
     print(f"run.py: {text}", file=sys.stderr, flush=True)
 
 
 def stop(text: str) -> NoReturn:
-    """End with a message and exit code 1."""
+    """Exit with a message and code 1."""
     sys.exit(f"run.py: {text}")
 
 

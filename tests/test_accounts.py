@@ -1,4 +1,4 @@
-"""Accounts, fees and API keys as the client asks for them, and the request that changes an account."""
+"""The client's account methods: accounts, fees, API keys, and the request that changes an account."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from support.key_update_desk import ACCOUNT, Desk, desk
 from support.scripted_server import Answer, Asked, scripted
 
-from loopring_lab import protocol
+from loopring_lab import models, protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
@@ -221,6 +221,17 @@ def test_an_update_is_listed_or_not(table: Desk) -> None:
     assert listed
     assert (listed.status, listed.reason) == ("received", None)
     assert table.client.update_status(11375, "0x12") is None
+
+
+def test_bodies_of_the_account_routes_are_read_into_models() -> None:
+    exchange = models.read_exchange(b'{"exchangeAddress": "0x0B", "chainId": 1}')
+    assert exchange == models.Exchange(address="0x0B", chain_id=1)
+    body = b'{"transactions": [{"hash": "0x1f", "status": "failed", "reason": "no funds"}]}'
+    failed = models.read_progress(body, "0x1f")
+    assert failed is not None
+    assert failed.reason == "no funds"
+    sent = models.read_submission(b'{"hash": "0x1f", "status": "received", "isIdempotent": false}')
+    assert sent.status == "received"
 
 
 def test_a_form_is_escaped_and_aligned() -> None:

@@ -1,4 +1,4 @@
-"""The command line, in this process and as a process of its own."""
+"""The command line, called in this process and run as a program."""
 
 import os
 import queue
@@ -185,7 +185,7 @@ def test_a_file_in_the_folders_place_is_refused(
     assert "is a file" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="JupyterLab is not installed")
+@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="needs JupyterLab: pip install -e '.[lab]'")
 def test_jupyterlab_really_opens_on_the_folder(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -250,10 +250,10 @@ class FakeRelayer:
     base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
 
 
-def test_serve_answers_from_a_recording(recordings: Path) -> None:
-    with running("serve", "--recording", str(recordings / "mainnet_block_a")) as server:
+def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
+    with running("serve", "--recording", str(any_block_folder)) as server:
         base = address(server)
-        assert "mainnet_block_a" in server.until("source.*")[0]
+        assert any_block_folder.name in server.until("source.*")[0]
         served = requests.get(f"{base}/api/v3/mix/markets", timeout=PATIENCE).text
         assert "LRC-ETH" in served
 
@@ -299,12 +299,23 @@ def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "words", [["serve", "--", "x"], ["serve", "--seed", "1", "--recording", "x"], ["none"], []]
+    "words",
+    [
+        ["serve", "--", "x"],
+        ["serve", "--seed", "1", "--recording", "x"],
+        ["lab", "--recording", "folder"],
+        ["none"],
+        [],
+    ],
 )
 def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         cli.main(words)
     assert refused.value.code == 2
+
+
+def test_an_account_id_is_read_from_text() -> None:
+    assert cli.account_id("10083") == 10083
 
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from support.scripted_server import Answer, Asked, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
-from loopring_lab import tables
+from loopring_lab import query, tables
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer, Settings, World
@@ -173,6 +173,10 @@ def test_an_argument_that_cannot_be_used_is_named(
     assert said in str(caught.value)
 
 
+def test_a_day_without_a_zone_is_read_in_utc() -> None:
+    assert query.parse_utc("since", "2022-03-31") == pd.Timestamp("2022-03-31", tz="UTC")
+
+
 def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
     with pytest.raises(RelayerError, match=r"'lrc-eht' \(code 100001, HTTP 400\). Did you mean 'LRC-ETH'\?"):
         client.trades(ACCOUNT, market="lrc-eht")
@@ -278,9 +282,11 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) 
         assert len(client.trades(relayer.accounts[-1])) == len(relayer.rows(relayer.accounts[-1]))
 
 
-def test_a_recording_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, recordings: Path) -> None:
-    monkeypatch.setenv("LOOPRING_RECORDING", str(recordings / "mainnet_block_a"))
-    assert lab.connect().source == "recording mainnet_block_a"
+def test_a_recording_can_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
+) -> None:
+    monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
+    assert lab.connect().source == f"recording {any_block_folder.name}"
 
 
 def test_two_sources_are_one_too_many(tmp_path: Path) -> None:
@@ -337,6 +343,7 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
     [
         ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'?"),
         ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
+        ({"market": "eth-lrc"}, "Did you mean 'LRC-ETH'?"),
         ({"market": "AMM-LRC-ETH"}, "is the name of a pool. Give market='LRC-ETH' and fill_type='amm'."),
         ({"account_id": 7}, "There are 25 here, such as 11375, 11519, 58344: client.accounts lists them."),
     ],

@@ -1,4 +1,4 @@
-"""Out of one machine: a real scheduler and two worker processes on loopback, over a partitioned Parquet set."""
+"""A Dask cluster: a real scheduler and two worker processes on loopback, over partitioned Parquet files."""
 
 import os
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from support.engines import collected, quietly
+from support.optional import package_or_skip
 from support.trade_histories import many
 
 import loopring_lab as lab
@@ -30,7 +31,7 @@ def parquet(odd: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
+    distributed = package_or_skip("distributed")
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,

@@ -1,4 +1,4 @@
-"""Market and token names complete where a name is expected, through IPython's own completer."""
+"""Tab completion of market and token names, through IPython's own completer."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,12 @@
-"""Points, hash and signatures as numbers: group laws against the affine law, published values, refusals."""
+"""The curve, the hash and signatures as numbers: group laws, published values, rejected points."""
 
 from hashlib import sha512
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.protocol_vectors import Affine
+from support.protocol_vectors import add as add_affine
 
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.curve import BASE, NEUTRAL, SUBGROUP_ORDER, A, D, P, Point
@@ -12,21 +14,11 @@ from loopring_lab.redaction import Secret
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
-Affine = tuple[int, int]
-
 # Of order 8: the subgroup's order times the point with y = 9.
 TORSION = (
     17545522957889784193459637215142187266023652151580582754000402781682644312291,
     4826523245007015323400664741523384119579596407052839571721035538011798951543,
 )
-
-
-def add_affine(left: Affine, right: Affine) -> Affine:
-    """Add by the curve's addition law as it is published, with two inversions."""
-    (x1, y1), (x2, y2) = left, right
-    product = D * x1 * x2 * y1 * y2
-    x = (x1 * y2 + y1 * x2) * pow(1 + product, -1, P)
-    return x % P, (y1 * y2 - A * x1 * x2) * pow(1 - product, -1, P) % P
 
 
 def torsion(count: int) -> Affine:
@@ -169,3 +161,8 @@ def test_signatures_follow_the_equation(secret: int, message: int) -> None:
     assert s == (nonce % SUBGROUP_ORDER + secret * challenge) % (8 * SUBGROUP_ORDER)
     assert curve.verify(x, y, message, (rx, ry, s))
     assert not curve.verify(x, y, (message + 1) % P, (rx, ry, s))
+
+
+def test_poseidon_pads_with_zeros_and_depends_on_the_order() -> None:
+    assert curve.poseidon((1, 2)) == curve.poseidon((1, 2, 0, 0, 0, 0))
+    assert curve.poseidon((1, 2)) != curve.poseidon((2, 1))

@@ -1,4 +1,4 @@
-"""One test body over every engine: each function of fees and fills, to the last digit, against loops by hand."""
+"""Every function of fees and fills on every engine, to the last digit, against brute-force loops."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
-from loopring_lab.engines import portable
+from loopring_lab.engines import aggregate, portable
 from loopring_lab.errors import AmountError, LabError
 
 UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
@@ -45,7 +45,7 @@ ByHand = Callable[[pd.DataFrame], oracle.Answer]
 
 @functools.cache
 def odd() -> pd.DataFrame:
-    """Many histories, each under its own label, with odd rows of every kind."""
+    """Many histories, each with its own label, with irregular rows of every kind."""
     frame = many(200)
     assert len(frame) > 1000
     odd_rows = [
@@ -353,3 +353,7 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
     engines = {"duckdb", "dask", "distributed", "polars", "pyspark", "deltalake"}
     assert "loopring_lab.fills.prices" in after
     assert [engines & set(before), engines & set(after)] == [set(), set()]
+
+
+def test_a_period_is_read_as_milliseconds() -> None:
+    assert aggregate.Period.of("6h").fine == 21_600_000

@@ -1,4 +1,4 @@
-"""Fees: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+"""Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -34,8 +34,8 @@ def answer(frame: Any) -> oracle.Answer:
 
 
 @pytest.fixture(scope="module")
-def client(recordings: Path) -> lab.Client:
-    return client_of(recordings)
+def client(block_folder: Path) -> lab.Client:
+    return client_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def block(client: lab.Client) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def settled(recordings: Path) -> Settled:
-    return settled_of(recordings)
+def settled(block_folder: Path) -> Settled:
+    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
     return [settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)]
 
 
-# The real block
+# Against the facts of a settled block
 
 
 @pytest.mark.parametrize("engine", ["pandas", "pyarrow", "polars", "polars, lazy"])
@@ -282,7 +282,7 @@ def test_unpriced_fills_are_counted_and_left_null() -> None:
 
 
 def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.DataFrame) -> None:
-    """The world knows what it charged each taker."""
+    """The world records what it charged each taker."""
     truth = {fill.id: fill for fill in World(seed=1).fills}
     taken = history[history["role"] == "taker"]
     moment = taken["created_at"].iloc[600]

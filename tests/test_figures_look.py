@@ -1,9 +1,10 @@
-"""Every figure reads well at 900 pixels: units, legible texts that do not touch, marks, the same bytes each time."""
+"""Every figure is legible at 900 pixels: units, texts that do not overlap, marks, the same bytes each time."""
 
 import functools
 import re
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from support.figures import EXPONENT, note, overlapping, rendered, title, words
+from support.settled_block import client_of, trades_of
 
 import loopring_lab as lab
 from loopring_lab import figures
 from loopring_lab.errors import LabError
-from loopring_lab.figures import time_axis
+from loopring_lab.figures import formatting, time_axis
 
 Draw = Callable[..., Any]
 FIGURES: dict[str, tuple[Draw, dict[str, Any], str, str]] = {
@@ -46,10 +48,8 @@ def few() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def real(recordings: Path) -> pd.DataFrame:
-    client = lab.connect(recording=recordings / "mainnet_block_a")
-    assert client.accounts is not None
-    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+def block(block_folder: Path) -> pd.DataFrame:
+    return trades_of(client_of(block_folder))
 
 
 def drawn(name: str, trades: Any, **more: Any) -> Any:
@@ -86,8 +86,8 @@ def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, ga
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_real_block_of_five_minutes_reads_as_well(name: str, real: pd.DataFrame) -> None:
-    figure = drawn(name, real)
+def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block: pd.DataFrame) -> None:
+    figure = drawn(name, block)
     assert_legible(figure)
     assert "synthetic data" not in words(figure)
 
@@ -193,3 +193,33 @@ def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:
     assert title(figures.size_profile(trades)).endswith("ETH-quoted markets")
     assert note(figures.fee_tiers(trades)) == "all 2,495 trades"
     assert note(figures.fee_rates(trades)).endswith(f"{(trades['fee_token'] == 'ETH').sum()} of 2,495 trades")
+
+
+def test_periods_are_named_in_full_and_follow_the_days_covered() -> None:
+    assert [time_axis.in_full(every) for every in ("1w", "6h")] == ["week", "6 hours"]
+    assert [time_axis.suiting(days) for days in (30, 365, 0)] == ["1d", "1w", "1d"]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "total", "text"),
+    [(1200, 50000, "1,200 of 50,000 trades"), (3, 3, "all 3 trades"), (1, 1, "one trade")],
+)
+def test_a_note_counts_the_trades_drawn(drawn: int, total: int, text: str) -> None:
+    assert formatting.of_all(drawn, total) == text
+
+
+def test_groups_are_labelled_by_value_and_long_hashes_shortened() -> None:
+    assert formatting.named(("LRC-ETH", None)) == "LRC-ETH, unknown"
+    assert formatting.named("0x" + "7" * 64) == "0x777777…7777"
+
+
+def test_exact_amounts_in_figures_are_cut_and_never_rounded_up() -> None:
+    amounts = {"1.66259": 4, "101.0046": 5, "10260.9": 2}
+    texts = [formatting.cut(Decimal(amount), digits) for amount, digits in amounts.items()]
+    assert texts == ["1.662", "101.00", "10,260"]
+    assert formatting.down(Decimal("2.7589648"), 3) == Decimal("2.758")
+
+
+def test_numbers_in_figures_have_no_exponent() -> None:
+    texts = [formatting.number(0.00001), formatting.number(3e9), formatting.number(1234.5678, 3)]
+    assert texts == ["0.00001", "3,000,000,000", "1,235"]

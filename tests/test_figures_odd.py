@@ -1,4 +1,4 @@
-"""Figures of odd trades and of other engines: the same picture, or an error that says what to do."""
+"""Figures of irregular trades and of other engines: the same picture, or an error that says what to do."""
 
 import random
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, overlapping, rendered, stacks, title, words
+from support.optional import package_or_skip
 from support.wire_rows import page, read, row
 
 import loopring_lab as lab
@@ -34,7 +35,7 @@ def name_of(draw: Draw) -> str:
 
 
 def numbers(figure: Any) -> list[float]:
-    """Give every number that is drawn, of bars and lines."""
+    """Return every number that is drawn, of bars and lines."""
     bars = [bar.get_width() + bar.get_height() + bar.get_y() for bar in figure.axes[0].patches]
     points = [float(value) for line in figure.axes[0].lines for value in line.get_ydata()]
     return [value for value in [*bars, *points] if not np.isnan(value)]
@@ -44,8 +45,8 @@ def numbers(figure: Any) -> list[float]:
 
 
 def given(engine: str, frame: pd.DataFrame) -> Any:
-    """Give trades to an engine, in three partitions where it has them."""
-    module = pytest.importorskip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
+    """Convert trades for an engine, in three partitions where it has them."""
+    module = package_or_skip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
     if engine == "pyarrow":
         return module.Table.from_pandas(frame, preserve_index=False)
     if engine == "dask":

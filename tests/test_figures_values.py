@@ -1,6 +1,5 @@
-"""What is drawn is what the trades say: bars and lines against sums in integers, counts, and the chain's facts."""
+"""Figures show the right values: bars and lines compared with integer sums, counts and settled facts."""
 
-import json
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -15,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, rendered, stacks, title, words
+from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import page, read, row, whole
 
 import loopring_lab as lab
@@ -30,22 +30,18 @@ def trades() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def block(recordings: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    folder = recordings / "mainnet_block_a"
-    client = lab.connect(recording=folder)
-    assert client.accounts is not None
-    frame = pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
-    return frame, [json.loads(line) for line in (folder / "settled.jsonl").read_text().splitlines()]
+def block(block_folder: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    return trades_of(client_of(block_folder)), list(settled_of(block_folder).values())
 
 
 def monday(moment: Any) -> float:
-    """Give the start of a moment's week in days since 1970."""
+    """Return the start of a moment's week in days since 1970."""
     day = datetime.fromtimestamp(moment.timestamp(), UTC).date()
     return (day - timedelta(days=day.weekday())).toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def prefix(units: int, text: str) -> bool:
-    """Tell whether a text is an amount of 1e-18 units, cut: what it leaves out is less than its last digit."""
+    """Return whether a text is an amount of 1e-18 units, truncated: less than its last digit is missing."""
     written = text.replace(",", "")
     last = 10 ** (18 - len(written.partition(".")[2]))
     return 0 <= units - whole(Decimal(written), 18) < last
@@ -116,7 +112,7 @@ def test_the_shortened_names_of_two_groups_do_not_merge_them() -> None:
 def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict[str, Any]]]) -> None:
     frame, facts = block
     counts = Counter(fact["fee_bips"] for fact in facts)
-    drawn = stacks(figures.fee_tiers(frame, every="1h"))
+    drawn = stacks(figures.fee_tiers(frame, every="1y"))
     assert drawn == {
         f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)
     }

@@ -1,4 +1,4 @@
-"""Fills: what the chain says of a real block, what must hold whatever the trades, and what is refused."""
+"""Fills: the settled facts of a block, properties that hold for all trades, and errors."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import QUICK, collected, on
-from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, frame_of, histories
 from support.wire_rows import row
 
@@ -29,13 +29,13 @@ def answer(frame: Any) -> oracle.Answer:
 
 
 @pytest.fixture(scope="module")
-def block(recordings: Path) -> pd.DataFrame:
-    return trades_of(client_of(recordings))
+def block(block_folder: Path) -> pd.DataFrame:
+    return trades_of(client_of(block_folder))
 
 
 @pytest.fixture(scope="module")
-def settled(recordings: Path) -> Settled:
-    return settled_of(recordings)
+def settled(block_folder: Path) -> Settled:
+    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +45,19 @@ def history() -> pd.DataFrame:
     return pd.concat([client.trades(account) for account in (10083, 11519)], ignore_index=True)
 
 
-# The real block
+# Against the facts of a settled block
 
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_shares_per_fill_type_are_the_chain_s_counts(
-    block: pd.DataFrame, settled: Settled, engine: str
+    block: pd.DataFrame, settled: Settled, block_folder: Path, engine: str
 ) -> None:
+    rows, _, amm, dex, _ = COUNTS[block_folder.name]
     counts = Counter(fact["fill_type"] for fact in settled.values())
-    assert counts == {"amm": 312, "dex": 52}
+    assert counts == {"amm": amm, "dex": dex}
     found = answer(lab.fills.breakdown(on(engine, block)))
     assert {line["fill_type"]: (line["fills"], line["share"]) for line in found} == {
-        name: (count, count / 364) for name, count in counts.items()
+        name: (count, count / rows) for name, count in counts.items()
     }
     by_market = Counter((fact["market"], fact["fill_type"]) for fact in settled.values())
     found = answer(lab.fills.breakdown(on(engine, block), by="market"))

@@ -1,4 +1,4 @@
-"""Secrets are shown nowhere: no repr, no formatting, no error, no verbose traceback of IPython."""
+"""Hidden values never show their secret: in no repr, format, error or verbose IPython traceback."""
 
 import copy
 import logging
@@ -179,7 +179,7 @@ def test_no_interrupted_calculation_shows_its_secret(
 
 
 def test_a_leak_would_be_found() -> None:
-    """Or the tests above could not fail: unwrapped values do stand in these tracebacks."""
+    """Proves that the tests above can fail: unwrapped values do appear in these tracebacks."""
     assert repr(SIGNATURE) in verbose(lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError)
     assert leaks(f"{NUMBER:#066x}") != []
     assert leaks(f"{nonce_of(NUMBER, MESSAGE)}") != []

@@ -1,9 +1,10 @@
-"""The rules of the house: which way imports go, how long things are, what is documented and what loads."""
+"""The rules of the code base: import directions, sizes, docstrings, import time, documentation pages."""
 
 import ast
 import inspect
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
+from tools import floors
 
 import loopring_lab as lab
 from loopring_lab import relayer
@@ -123,7 +125,7 @@ def test_lengths_leave_the_docstring_out() -> None:
 
 
 def in_reach() -> Iterator[tuple[str, object]]:
-    """Give what `lab.` completes to and can be called: what people look up with Shift+Tab."""
+    """Return what `lab.` completes to and can be called: what people look up with Shift+Tab."""
     for name in lab.__all__:
         member = getattr(lab, name)
         names = {n: getattr(member, n) for n in getattr(member, "__all__", [])} or {"": member}
@@ -140,7 +142,7 @@ def in_reach() -> Iterator[tuple[str, object]]:
 
 
 def docstring_faults(name: str, member: object) -> list[str]:
-    """Return what numpydoc finds wrong with the docstring of a public name, in words."""
+    """Return the faults that numpydoc finds in the docstring of a public name."""
     own_init = "__init__" in getattr(member, "__dict__", {}) and not getattr(member, "_is_protocol", False)
     without = {"PR01"} if inspect.isclass(member) and not own_init else set()
     wanted = DOCSTRING_FAULTS - without  # a parent's parameters are documented there
@@ -148,7 +150,7 @@ def docstring_faults(name: str, member: object) -> list[str]:
 
 
 def reached() -> dict[str, object]:
-    """Give what is in reach, and the embedded relayer's own classes, by the path numpydoc imports."""
+    """Return what is in reach, and the embedded relayer's own classes, by the path numpydoc imports."""
     members = [(f"loopring_lab.{name}", one) for name, one in in_reach()]
     for one in (relayer.Relayer, relayer.World, relayer.Settings):
         own = [m for m in vars(one) if not m.startswith("_") and callable(getattr(one, m))]
@@ -247,3 +249,34 @@ def test_type_checkers_are_told_that_the_package_is_typed() -> None:
 def test_the_test_extra_holds_all_of_lab() -> None:
     extras = project()["optional-dependencies"]
     assert "loopring-lab[lab]" in extras["test"]
+
+
+def test_the_architecture_page_shows_the_imports_as_they_are() -> None:
+    """To redraw the picture, run ``python tests/tools/floors.py``."""
+    assert floors.picture() in floors.PAGE.read_text(encoding="utf-8")
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    parts = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}
+    assert floors.reduced(parts) == [("a", "b"), ("b", "c")]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    names = re.findall(
+        r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`", page.read_text(encoding="utf-8")
+    )
+    missing = [
+        name
+        for name in names
+        if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE))
+    ]
+    assert missing == []
+
+
+def test_each_term_of_the_glossary_stands_once_and_in_order() -> None:
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(terms) > 40
+    assert terms == sorted(set(terms), key=str.casefold)

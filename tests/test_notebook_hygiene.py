@@ -1,4 +1,4 @@
-"""What nbval cannot see: each committed notebook was run, in order, and carries nothing it should not."""
+"""What nbval cannot check: each committed notebook was run in order, and holds nothing private."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def faults(notebook: nbformat.NotebookNode) -> list[str]:
-    """Return what is wrong with a notebook, in words."""
+    """Return a notebook's faults."""
     code = code_cells(notebook)
     checks = {
         "kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name") != "python3",

@@ -1,4 +1,4 @@
-"""A history that is read while it grows, against the list it is read from."""
+"""Reading a history while it grows, compared with the list behind it."""
 
 import json
 import random
@@ -24,7 +24,7 @@ def fill(number: int) -> list[Any]:
 
 
 class Ledger:
-    """A trades endpoint in memory: `grow` is called after every answer and may change the rows."""
+    """A trades endpoint in memory; `grow` is called after every response and may change the rows."""
 
     def __init__(self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None) -> None:
         self.rows, self.grow, self.requests = rows, grow, 0

@@ -1,11 +1,8 @@
-"""Keys and signatures against vectors made by two reference programs, and against published samples."""
+"""Keys and signatures: published vectors and samples, and vectors from a second implementation."""
 
 import json
-import os
-from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +12,23 @@ from eth_account.messages import _hash_eip191_message, encode_defunct, encode_ty
 from eth_utils.crypto import keccak
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import protocol_vectors
+from support.protocol_vectors import Vector, every_vector
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, ProtocolError
-from loopring_lab.protocol import curve
+from loopring_lab.protocol import curve, fields
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
-SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signature_variants")
-SECTIONS += ("negative_signatures", "field_ranges")
-FOLDER = os.environ.get("LOOPRING_LAB_VECTORS")
-VECTORS: dict[str, Any] = json.loads((Path(FOLDER) / "protocol.json").read_text()) if FOLDER else {}
-used: Counter[str] = Counter()
+PUBLISHED = protocol_vectors.published()
+MADE = "4344ed5caa1ccc0ba7895861ff4a36fcab72669a2db6b0d3446492b461aca086"
+tested: set[str] = set()
 
-Vector = dict[str, Any]
+
+needs_published = pytest.mark.skipif(
+    not PUBLISHED,
+    reason=f"needs the published vectors: set {protocol_vectors.VARIABLE} to their folder",
+)
 
 
 def name_of(vector: Vector) -> str:
@@ -35,18 +36,10 @@ def name_of(vector: Vector) -> str:
 
 
 def each(section: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test once for every vector of a section, under the vector's own name, and count it."""
-    unset = pytest.param({}, marks=pytest.mark.skip(reason="LOOPRING_LAB_VECTORS is not set"), id="unset")
-    cases = [pytest.param(vector, id=name_of(vector)) for vector in VECTORS.get(section, [])]
-
-    def decorate(check: Callable[[Vector], None]) -> Callable[..., None]:
-        def test(vector: Vector) -> None:
-            check(vector)
-            used[section] += 1
-
-        return pytest.mark.parametrize("vector", cases or [unset])(test)
-
-    return decorate
+    """Run a test once for every vector of a section, under the vector's own name."""
+    tested.add(section)
+    cases = [pytest.param(vector, id=name_of(vector)) for vector in every_vector()[section]]
+    return pytest.mark.parametrize("vector", cases)
 
 
 def update_of(vector: Vector) -> protocol.AccountUpdate:
@@ -558,7 +551,7 @@ def test_what_cannot_be_signed_is_named(arguments: tuple[Any, ...], field: str) 
 
 
 def test_any_other_bit_is_refused() -> None:
-    """Flip every bit of a signature, and some of the message and of the key."""
+    """Flip every bit of a signature, and some bits of the message and the key."""
     message, (x, y) = "GET&a&b", protocol.public_key(123456789)
     signature = protocol.sign_request(123456789, message)
     number = int(signature, 16)
@@ -593,24 +586,47 @@ def test_refusals_belong_to_the_error_tree() -> None:
     assert issubclass(ProtocolError, ValueError)
 
 
-def test_curve_and_hash_are_the_vectors() -> None:
-    if not VECTORS:
-        pytest.skip("LOOPRING_LAB_VECTORS is not set")
-    numbers = {name: int(value) for name, value in VECTORS["curve"].items()}
+def test_curve_and_order_are_those_of_the_second_implementation() -> None:
+    ours = (curve.P, curve.A, curve.D, curve.ORDER, curve.SUBGROUP_ORDER, curve.BASE)
+    assert ours == tuple(
+        getattr(protocol_vectors, name) for name in ("P", "A", "D", "ORDER", "SUBGROUP_ORDER", "BASE")
+    )
+
+
+def test_the_vectors_made_here_never_change() -> None:
+    made = json.dumps(protocol_vectors.made_vectors(), sort_keys=True)
+    assert sha256(made.encode()).hexdigest() == MADE
+
+
+@needs_published
+def test_curve_and_hash_are_the_published_ones() -> None:
+    numbers = {name: int(value) for name, value in PUBLISHED["curve"].items()}
     order, cofactor = numbers.pop("order"), numbers.pop("cofactor")
     assert (order, cofactor) == (curve.ORDER, curve.ORDER // curve.SUBGROUP_ORDER)
     assert list(numbers.values()) == [curve.P, curve.A, curve.D, curve.SUBGROUP_ORDER, *curve.BASE]
-    assert VECTORS["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
-    assert VECTORS["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
+    assert PUBLISHED["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
+    assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
 
 
-def test_every_vector_was_used(request: pytest.FixtureRequest) -> None:
-    if not VECTORS:
-        pytest.skip("LOOPRING_LAB_VECTORS is not set")
-    in_file = {section: len(value) for section, value in VECTORS.items() if isinstance(value, list)}
-    assert set(in_file) == set(SECTIONS)
-    selected = [item for item in request.session.items if getattr(item, "callspec", None)]
-    if sum("vector" in item.callspec.params for item in selected) < sum(in_file.values()):
-        pytest.skip("only a part of this file was selected")
-    print("vectors used:", dict(used))
-    assert used == in_file
+@needs_published
+def test_the_second_implementation_gives_the_published_vectors() -> None:
+    for section in ("account_update", "request_signature", "counterfactual"):
+        complete = getattr(protocol_vectors, section)
+        assert [complete(vector) for vector in PUBLISHED[section]] == PUBLISHED[section]
+
+
+def test_every_section_of_vectors_has_a_test() -> None:
+    sections = {section for section, value in PUBLISHED.items() if isinstance(value, list)}
+    assert tested == set(protocol_vectors.SECTIONS) == (sections or tested)
+
+
+def test_fields_are_read_from_hex_and_decimal_text() -> None:
+    assert fields.octets("initCodeHash", "0xFf00").hex() == "ff00"
+    assert fields.uint("maxFee", "1000", 96) == 1000
+    assert fields.uint("walletSalt", "0xff", 256) == 255
+
+
+def test_a_negative_integer_is_refused_with_its_range() -> None:
+    message = r"^nonce: expected an integer from 0 to 2\^32 - 1 \(uint32\), got -1\."
+    with pytest.raises(ProtocolError, match=message):
+        fields.uint("nonce", -1, 32)

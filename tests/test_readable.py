@@ -21,6 +21,11 @@ def test_a_number_keeps_every_digit_that_counts(smallest: int) -> None:
     assert "." not in text or text[-1] not in "0."
 
 
+def test_amounts_have_thousands_separators_and_no_trailing_zeros() -> None:
+    assert format_amount(Decimal("1234.500000000000000000")) == "1,234.5"
+    assert format_amount(Decimal("1E-18")) == "0.000000000000000001"
+
+
 def test_amounts_carry_their_token() -> None:
     usdt = row(id="2", market="ETH-USDT", tokenId="0", feeAmount="1500000", price="2000.0")
     frame = read(page([row(id="1"), usdt]))

@@ -1,4 +1,4 @@
-"""What the README says is what happens."""
+"""The README's claims hold."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""run.py: what it derives from the lock file, and when it installs."""
+"""run.py: the constraints it derives from the lock file, and when it installs."""
 
 import ast
 import importlib.util
@@ -29,7 +29,7 @@ def load() -> ModuleType:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """run.py as if it lay in an empty project folder, with installers that only say they were called."""
+    """run.py as if in an empty project folder, with installers that only record their calls."""
     module = load()
     project = tmp_path / "a project"
     (project / ".venv").mkdir(parents=True)
@@ -179,6 +179,17 @@ def test_without_a_task_it_says_what_it_can_do(words: list[str], code: int) -> N
     done = subprocess.run([sys.executable, ROOT / "run.py", *words], capture_output=True, text=True)
     assert done.returncode == code
     assert "python3 run.py lab" in done.stderr
+
+
+def test_coverage_runs_the_tests_of_the_package_in_the_project(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "become", lambda words, variables: words)
+    monkeypatch.chdir(run.ROOT)
+    words = run.main(["coverage"])
+    assert words[1:4] == ["-m", "pytest", "--cov=loopring_lab"]
+    assert words[-4:] == run.WHOLE_SUITE
+    assert run.installed == ["test"]
 
 
 def test_the_users_python_settings_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A whole update with its secrets known: they stand in nothing that is shown, logged, raised or saved."""
+"""A complete key update with known secrets: none of them is shown, logged, raised or saved."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Every layout, every odd row, every refusal: the frames against plain Python integers."""
+"""Every row layout, irregular row and error: the frames compared with plain Python integers."""
 
 import json
 import random

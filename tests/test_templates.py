@@ -1,4 +1,4 @@
-"""`loopring-lab new`: copies of the notebooks that run as they are, with other parameters, elsewhere."""
+"""`loopring-lab new`: copies of the notebooks run as they are, with other parameters, in other folders."""
 
 import ast
 import json
@@ -27,6 +27,10 @@ def set_by(source: str) -> dict[str, object]:
         for node in ast.parse(source).body
         if isinstance(node, ast.Assign)
     }
+
+
+def test_the_notebooks_of_a_source_tree_are_found() -> None:
+    assert templates.find_notebooks() == (ROOT / "notebooks", True)
 
 
 def test_each_notebook_is_a_template() -> None:
@@ -182,14 +186,14 @@ def texts(path: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
-def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, recordings: Path) -> None:
+def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_block_folder: Path) -> None:
     copy, done = tmp_path / "my.ipynb", tmp_path / "done.ipynb"
     templates.new("fee-analysis", copy, {"account_id": 40659})
     papermill.execute_notebook(
         copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False
     )
     assert "account 40659: 480 fills, fees valued in USDC" in texts(done)
-    saved = recordings / "mainnet_block_a"
+    saved = any_block_folder
     papermill.execute_notebook(
         copy, done, {"account_id": 58344, "recording": str(saved)}, cwd=tmp_path, progress_bar=False
     )
@@ -200,8 +204,8 @@ def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, recor
     assert f"account 58344: {rows} fills" in texts(done)
 
 
-def test_a_copy_runs_under_nbval(tmp_path: Path, recordings: Path) -> None:
-    saved = str(recordings / "mainnet_block_a")
+def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
+    saved = str(any_block_folder)
     templates.new(
         "amm-versus-orderbook", tmp_path / "a.ipynb", {"accounts": [58344, 11375], "recording": saved}
     )

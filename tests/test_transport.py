@@ -29,7 +29,7 @@ KEY = "k3y-that-must-never-be-seen-0123456789"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Measure the pauses between attempts, and do not wait."""
+    """Record the pauses between attempts instead of waiting."""
     measured: list[float] = []
     real = transport._retry_delay
 
@@ -151,6 +151,13 @@ def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -
 @given(st.integers(400, 599), st.binary(max_size=200))
 def test_no_error_body_breaks_the_reader(status: int, body: bytes) -> None:
     assert isinstance(relayer_error(status, body, "GET /x"), RelayerError)
+
+
+def test_an_error_response_names_request_reason_codes_and_next_step() -> None:
+    error = relayer_error(400, b'{"code": 104003, "msg": "no account 7"}', "GET /user/trades")
+    assert str(error) == (
+        "GET /user/trades: no account 7 (code 104003, HTTP 400). No such account; check account_id."
+    )
 
 
 def test_unprintable_reasons_are_cleaned_and_cut() -> None:

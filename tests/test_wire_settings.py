@@ -1,4 +1,4 @@
-"""One test over every way the embedded relayer can be told to behave: always the whole history."""
+"""One test over all settings of the embedded relayer: the client always reads the whole history."""
 
 import itertools
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def client_of(relayer: Relayer) -> Client:
 
 
 def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Give of each fill type the oldest rows, as many as were read: growth shows the newest ones last."""
+    """Return the oldest rows of each fill type, as many as were read: growth shows the newest ones last."""
     for fill_type in ("amm", "dex"):
         read = int((got["fill_type"] == fill_type).sum())
         yield truth[truth["fill_type"] == fill_type].head(read)

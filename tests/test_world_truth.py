@@ -1,4 +1,4 @@
-"""The synthetic world knows what is behind its trades: fees and fills must find it out from the trades alone."""
+"""Analyses of fees and fills recover the synthetic world's hidden truth from its trades alone."""
 
 from fractions import Fraction
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What the tests of archives share: a small archive of two accounts, and the ledger it was filled from."""
+"""Fixtures of the archive tests: a small archive of two accounts, and the ledger it was synced from."""
 
 from pathlib import Path
 

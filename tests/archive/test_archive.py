@@ -1,4 +1,4 @@
-"""An archive against the relayer it was filled from: complete, exact, economical, nothing doubled."""
+"""An archive compared with the relayer it was synced from: complete, exact, few requests, no duplicates."""
 
 import json
 import multiprocessing
@@ -157,7 +157,7 @@ def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
 
 
 def stop_after(client: Client, pages: int) -> None:
-    """Have a client's pages end as Ctrl-C would end them."""
+    """Interrupt a client's pages as Ctrl-C would."""
     get, left = client._transport.get, [pages]
 
     def counted(path: str, *words: Any, **how: Any) -> bytes:
@@ -306,7 +306,7 @@ def test_a_wrong_key_stops_at_once(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def changed(client: Client, change: Callable[[dict[str, Any], Any], None]) -> Client:
-    """Have a client's pages changed on the way."""
+    """Change a client's pages on their way."""
     get = client._transport.get
 
     def get_changed(path: str, params: Any = None, **how: Any) -> bytes:

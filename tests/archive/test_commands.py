@@ -1,4 +1,4 @@
-"""The archive on the command line: words, exit codes, what is printed, Ctrl-C, and where the key may be."""
+"""The archive commands: arguments, exit codes, output, Ctrl-C, and where the API key comes from."""
 
 import os
 import pty
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.archive_kills import check
 from support.ledger import Ledger
+from support.settled_block import COUNTS
 
 from loopring_lab.archive import Archive
 from loopring_lab.cli import format_report, main
@@ -56,19 +57,19 @@ def test_accounts_are_read_from_a_file(
 
 
 def test_a_recording_is_synced_and_imported(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    any_block_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    block = recordings / "mainnet_block_a"
+    block = any_block_folder
     assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
-    assert "364 trades, complete" in capsys.readouterr().out
+    assert f"{COUNTS[block.name][0]} trades, complete" in capsys.readouterr().out
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
     assert main(["sync", str(tmp_path / "a"), "--account", str(account), "--recording", str(block)]) == 0
 
 
 def test_what_is_missing_is_exit_code_1(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    any_block_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    block = recordings / "mainnet_block_a"
+    block = any_block_folder
     [file, *_] = [file for file in sorted((block / "trades").iterdir()) if file.stat().st_size > 2_000]
     body = file.read_bytes()
     saved = tmp_path / "saved"

@@ -1,4 +1,4 @@
-"""What to read next when much is held already: only what is missing, and everything in the end."""
+"""Which pages to read when rows are held already: only the missing ones, and all of them in the end."""
 
 import json
 import random

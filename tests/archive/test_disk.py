@@ -1,4 +1,4 @@
-"""What a disk does to an archive: full, closed, foreign, damaged, newer; each says what is safe and what to do."""
+"""Disk trouble in an archive: full, read-only, foreign, damaged, newer; each error says what is safe and what to do."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from loopring_lab.relayer import Relayer
 
 @contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """Let the kernel refuse to write on, as a full disk does."""
+    """Make writing fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -74,7 +74,9 @@ def test_a_folder_that_must_not_be_written_to_can_be_read(
     assert len(archive.trades()) == 240
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="needs a user whom file permissions bind: run as anyone but root"
+)
 def test_a_closed_folder_is_named(tmp_path: Path, small: Ledger) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with Relayer(small) as relayer, pytest.raises(DiskRefused, match="no permission"):

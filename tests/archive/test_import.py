@@ -1,4 +1,4 @@
-"""Saved responses into an archive, without a relayer: a real block, and every way to save and to name."""
+"""Importing saved responses into an archive: a settled block, and every file format and name."""
 
 import gzip
 import json
@@ -10,6 +10,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check
 from support.ledger import Ledger
+from support.settled_block import COUNTS
 from support.wire_rows import whole
 
 import loopring_lab as lab
@@ -17,14 +18,14 @@ from loopring_lab.archive import Archive
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 
-def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(recordings: Path, tmp_path: Path) -> None:
-    block = recordings / "mainnet_block_a"
+def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(block_folder: Path, tmp_path: Path) -> None:
+    block = block_folder
     archive = Archive(tmp_path / "a")
     report = archive.import_pages(block / "trades")
     facts = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
     assert report["complete"].all()
-    assert report["rows"].sum() == len(facts) == 364
-    assert report["account_id"].nunique() == 51
+    assert (report["rows"].sum(), report["account_id"].nunique()) == COUNTS[block.name][:2]
+    assert len(facts) == COUNTS[block.name][0]
     expected: dict[tuple[str, str], int] = defaultdict(int)
     for fact in facts:
         expected["size", fact["base"]] += int(fact["size"])
@@ -44,15 +45,15 @@ def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(recordings: Pat
 
 
 def test_the_same_files_again_double_nothing_and_the_relayer_adds_nothing(
-    recordings: Path, tmp_path: Path
+    block_folder: Path, tmp_path: Path
 ) -> None:
-    block, archive = recordings / "mainnet_block_a", Archive(tmp_path / "a")
+    block, archive = block_folder, Archive(tmp_path / "a")
     first = archive.import_pages(block)
     archive.import_pages([block / "trades"])
     client = lab.connect(recording=block)
     again = archive.sync(client, accounts=client.accounts).set_index(["account_id", "fill_type"])
     first = first.set_index(["account_id", "fill_type"])
-    assert again["rows"].sum() == 364
+    assert again["rows"].sum() == COUNTS[block.name][0]
     assert again.loc[first.index, "rows"].equals(first["rows"])
     assert again["second_versions"].sum() == 0
     assert again["complete"].all()

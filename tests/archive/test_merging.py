@@ -1,4 +1,4 @@
-"""What is new among rows, told by identity: against a plain model, and every form that rows can have."""
+"""Merging rows by identity: compared with a plain model, over every form of row."""
 
 import functools
 import json
@@ -244,3 +244,8 @@ def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: 
     assert len(archive._folder.files()) <= 2
     assert len(archive.trades()) == 60
     assert lab.anomalies(archive.trades()).empty
+
+
+def test_rows_are_kept_as_sent_without_white_space() -> None:
+    body = b'{"totalNum": 1, "trades": [["1657638459610", 8919527, "SELL"]]}'
+    assert verbatim(body) == ['["1657638459610",8919527,"SELL"]']

@@ -1,7 +1,5 @@
-"""One archive on every engine: the same digits as plain integers, and the same frames."""
+"""One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
-import importlib.util
-import shutil
 from collections import Counter
 from typing import Any
 
@@ -11,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from support.ledger import Ledger, client_of
+from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -24,9 +23,9 @@ DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    package = {"spark": "pyspark"}.get(name, name)
-    if importlib.util.find_spec(package) is None or (name == "spark" and not shutil.which("java")):
-        pytest.skip(f"{name} is not installed here")
+    package_or_skip({"spark": "pyspark"}.get(name, name))
+    if name == "spark":
+        skip_without_java()
     return name
 
 

@@ -1,4 +1,4 @@
-"""A sync killed 100 times while the relayer grows and fails: nothing lost, nothing doubled.
+"""Kill a sync 100 times while the relayer's histories grow and requests fail: nothing lost, no duplicates.
 
 Run: python tests/benchmarks/bench_archive_kills.py [kills] [accounts] [trades of each] [longest life in s]
 """

@@ -1,4 +1,4 @@
-"""Syncs by their requests: the rate used, what a second sync costs, and ten thousand faults in one run.
+"""The requests of a sync: the rate used, the cost of a second sync, and ten thousand faults in one run.
 
 The relayer runs in a process of its own. Run: python tests/benchmarks/bench_archive_sync.py [rate|faults]
 """

@@ -1,4 +1,4 @@
-"""Exact fee summaries of many trades on three engines, beside the same group-by on floats in plain pandas.
+"""Exact fee summaries of many trades on three engines, compared with a float group-by in pandas.
 
 Run: python tests/benchmarks/bench_engines.py [trades]
 """
@@ -7,9 +7,7 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from dask import dataframe
 from distributed import Client, LocalCluster
+from timing import paired, seconds
 
 import loopring_lab as lab
 from loopring_lab.engines import portable
@@ -52,21 +51,6 @@ def on_floats(floats: pd.DataFrame) -> pd.DataFrame:
         fee=("fee", "sum"),
         median_bps=("fee_bps", "median"),
     )
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    kept = work()
-    elapsed = time.perf_counter() - begin
-    del kept
-    return elapsed
-
-
-def paired(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, float, float]:
-    """Time two works in turns: the median of each, and of the ratios."""
-    rounds = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS)]
-    mine, other = (statistics.median(column) for column in zip(*rounds, strict=True))
-    return mine, other, statistics.median(one / two for one, two in rounds)
 
 
 def on_duckdb(folder: Path) -> pa.Table:
@@ -134,15 +118,15 @@ def show(what: str, mine: float, other: float, ratio: float, promised: str) -> N
 
 
 def in_memory(trades: pd.DataFrame, floats: pd.DataFrame) -> None:
-    both = paired(lambda: lab.fees.summary(trades, by=BY), lambda: on_floats(floats))
+    both = paired(lambda: lab.fees.summary(trades, by=BY), lambda: on_floats(floats), ROUNDS)
     show("exact summary on pandas, float group-by in pandas", *both, "at most 2.5")
     tenth = trades.iloc[: TRADES // 10]
-    both = paired(lambda: lab.fees.summary(trades, by=BY), lambda: lab.fees.summary(tenth, by=BY))
+    both = paired(lambda: lab.fees.summary(trades, by=BY), lambda: lab.fees.summary(tenth, by=BY), ROUNDS)
     show("exact summary on pandas, of a tenth of the trades", *both, "at most 10")
 
 
 def from_parquet(folder: Path, floats: pd.DataFrame) -> None:
-    both = paired(lambda: on_duckdb(folder), lambda: on_floats(floats))
+    both = paired(lambda: on_duckdb(folder), lambda: on_floats(floats), ROUNDS)
     show("exact summary on DuckDB over Parquet, float group-by", *both, "at most 1.2")
     print(f"peak memory of the DuckDB path alone: {peak_memory(folder) / 2**30:.2f} GiB (under 2 GiB)")
     print(f"two processes of pure Python against one, here and now: {machine_gain():.2f}")

@@ -1,4 +1,4 @@
-"""Reading over loopback HTTP, beside a bare requests.Session loop that parses nothing.
+"""Reading trades over loopback HTTP, compared with a bare requests.Session loop that parses nothing.
 
 The relayer runs in a process of its own. Run: python tests/benchmarks/bench_fetching.py
 """

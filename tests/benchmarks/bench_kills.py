@@ -1,4 +1,4 @@
-"""A relayer with a file store killed 100 times during key updates: nothing lost, nothing applied twice.
+"""Kill a relayer with a file store 100 times during key updates: nothing lost, nothing applied twice.
 
 Run: ``python tests/benchmarks/bench_kills.py [kills]``. It prints what became of the requests.
 """

@@ -11,34 +11,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from hashlib import sha256, sha512
+from pathlib import Path
 from statistics import median
-from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.protocol_vectors import multiply
+from timing import seconds
 
 from loopring_lab import protocol
 from loopring_lab.protocol import curve
-from loopring_lab.protocol.curve import BASE, ORDER, SUBGROUP_ORDER, A, D, P
+from loopring_lab.protocol.curve import BASE, ORDER, SUBGROUP_ORDER, P
 
 ROUNDS, FASTER, MILLISECONDS = 31, 8, 2.0
 SIGNATURE = bytes(range(64)) + b"\x1b"
 MESSAGE = protocol.request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
-
-Affine = tuple[int, int]
-
-
-def add(left: Affine, right: Affine) -> Affine:
-    (x1, y1), (x2, y2) = left, right
-    product = D * x1 * x2 * y1 * y2 % P
-    x, y = (x1 * y2 + y1 * x2) % P, (y1 * y2 - A * x1 * x2) % P
-    return x * pow(1 + product, -1, P) % P, y * pow(1 - product, -1, P) % P
-
-
-def multiply(scalar: int, point: Affine) -> Affine:
-    total = (0, 1)
-    while scalar:
-        if scalar & 1:
-            total = add(total, point)
-        scalar, point = scalar >> 1, add(point, point)
-    return total
 
 
 def affine_key() -> tuple[int, int, int]:
@@ -53,12 +40,6 @@ def affine_signature(secret: int) -> str:
     rx, ry = multiply(nonce, BASE)
     challenge = curve.poseidon((rx, ry, *multiply(secret, BASE), message))
     return f"0x{rx:064x}{ry:064x}{(nonce + secret * challenge) % ORDER:064x}"
-
-
-def milliseconds(call: Callable[[], object]) -> float:
-    start = perf_counter()
-    call()
-    return (perf_counter() - start) * 1000
 
 
 def main() -> int:
@@ -77,7 +58,7 @@ def main() -> int:
     times = {(name, i): [0.0] * ROUNDS for name in calls for i in (0, 1)}
     for turn in range(ROUNDS):
         for (name, i), taken in times.items():
-            taken[turn] = milliseconds(calls[name][i])
+            taken[turn] = 1000 * seconds(calls[name][i])
     kept = True
     for name in calls:
         ours, plain = median(times[name, 0]), median(times[name, 1])
@@ -85,7 +66,7 @@ def main() -> int:
         print(f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster")
     signature = protocol.sign_request(secret, MESSAGE)
     check = median(
-        milliseconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9)
+        1000 * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9)
     )
     print(f"verification: {check:.2f} ms (nothing promised)")
     print(f"promised for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")

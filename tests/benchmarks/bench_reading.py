@@ -1,4 +1,4 @@
-"""Wire bytes to the typed frame, beside orjson alone and an exchange library's trade parser.
+"""Wire bytes to the typed frame, compared with orjson alone and with an exchange library's parser.
 
 Run: python tests/benchmarks/bench_reading.py [trades]
 """
@@ -8,14 +8,13 @@ import multiprocessing
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ccxt
 import orjson
 import pandas as pd
+from timing import seconds
 
 from loopring_lab import tables
 
@@ -61,14 +60,6 @@ def listing() -> tuple[pd.DataFrame, pd.DataFrame]:
         {"market": f"{b}-{q}", "baseTokenId": TOKENS[b][0], "quoteTokenId": TOKENS[q][0]} for b, q in names
     ]
     return tokens, tables.markets(ids, tokens)
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    kept = work()
-    elapsed = time.perf_counter() - begin
-    del kept
-    return elapsed
 
 
 def library_parser(pages: list[bytes]) -> tuple[float, float]:

@@ -20,8 +20,7 @@ from typing import Any
 
 import nbformat
 import pytest
-
-pytest.register_assert_rewrite("browser.driving")
+from support.optional import package_or_skip
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -116,10 +115,10 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """Open a browser for one file of tests: while it is there, this thread has a running event loop."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: .[browser]")
+    sync_api = package_or_skip("playwright.sync_api")
     found = next(filter(None, map(shutil.which, (os.environ.get("CHROME", ""), *BROWSERS))), None)
     if not found:
-        pytest.skip("no Chromium or Chrome on this machine")
+        pytest.skip("needs Chromium or Chrome: install one, or set CHROME to its path")
     words = ["--disable-dev-shm-usage", "--disable-background-networking"]
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     with sync_api.sync_playwright() as playwright:
@@ -232,7 +231,7 @@ def end_kernels(base: str) -> None:
 @pytest.fixture
 def voila(page: Any, tmp_path: Path) -> Iterator[Callable[[Path], str]]:
     """Serve a notebook as a page with Voila, open it, and wait until it is there."""
-    pytest.importorskip("voila", reason="voila is not installed: .[lab]")
+    package_or_skip("voila")
     with contextlib.ExitStack() as stack:
 
         def open_page(source: Path) -> str:

@@ -1,4 +1,4 @@
-"""Help where people look, in JupyterLab: tooltips, Tab completion, the last line of an error, what objects show."""
+"""Help in JupyterLab: tooltips, Tab completion, the last line of an error, and reprs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every notebook opens in JupyterLab and runs to its end, in the light and in the dark theme."""
+"""Every notebook opens in JupyterLab and runs to the end, in the light and the dark theme."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The four widgets in JupyterLab: each control, and after it what the library computes."""
+"""The four widgets in JupyterLab: each control, compared with what the library computes."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def pool(trades: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_of(call: Callable[[], object]) -> str:
-    """Return the words in which the library refuses."""
+    """Return the message of the library's error."""
     with pytest.raises(lab.LabError) as refused:
         call()
     return str(refused.value)
@@ -327,7 +327,7 @@ def test_a_key_is_updated_step_by_step(
 
 
 def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> None:
-    """Compare the preview, and sign with a typed private key."""
+    """Compare the preview, then sign with a typed private key."""
     widget = place.widget("update")
     update = prepared(client, key_seed=signed["key seed"]).attach(signed["signature"])
     wanted = {line.field: str(line.value) for line in update.preview().lines}

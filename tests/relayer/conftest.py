@@ -1,4 +1,4 @@
-"""A relayer with chosen settings, and a plain way to ask it."""
+"""Fixtures: a relayer with given settings, and plain requests to it."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Accounts, keys, fees and the exchange, as public clients ask for them."""
+"""The account routes: accounts, API keys, fees and the exchange, as public clients request them."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from support.key_update_requests import request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer, World
+from loopring_lab.relayer import Relayer, World, accounts
 
 ACCOUNT, OTHER, POOL, WALLET = 10083, 11519, 4, 94680
 EXCHANGE = "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4"
@@ -269,3 +269,9 @@ def test_an_invalid_head_is_refused_as_anything_else(relayers):
             answer = connection.getresponse()
             assert (answer.status, set(json.loads(answer.read()))) == (400, expected)
             connection.close()
+
+
+def test_an_owner_shows_its_address_only():
+    exchange = "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4"
+    owner = accounts.owner_of("synthetic world, seed 1", 10083, exchange, has_wallet=False)
+    assert repr(owner) == f"Owner({owner.address})"

@@ -1,4 +1,4 @@
-"""What becomes of an update that is taken: its states, its effect, and what it ends."""
+"""An accepted key update: its states, its effect, and the old key it voids."""
 
 import contextlib
 import http.client

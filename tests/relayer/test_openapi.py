@@ -1,4 +1,4 @@
-"""The relayer keeps to its own OpenAPI document, whatever it is asked."""
+"""The relayer conforms to its own OpenAPI document, whatever the request."""
 
 from collections import Counter
 

@@ -1,21 +1,22 @@
-"""Recordings are served as they are; broken ones are refused by file and place."""
+"""Recordings are served as saved; errors in one name the file and the place."""
 
 import json
 
 import pytest
+from support.settled_block import COUNTS
 
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer import Recording, Relayer
 
 
 @pytest.fixture(scope="module")
-def block(recordings):
-    return recordings / "mainnet_block_a"
+def block(block_folder):
+    return block_folder
 
 
 def test_every_recorded_row_is_served_as_recorded(ask, block):
     relayer = ask(recording=block)
-    assert relayer.relayer.source == "recording mainnet_block_a"
+    assert relayer.relayer.source == f"recording {block.name}"
     rows = 0
     for path in (block / "trades").glob("*.json"):
         account, _, kind = path.stem.partition("-")
@@ -26,7 +27,7 @@ def test_every_recorded_row_is_served_as_recorded(ask, block):
             text = relayer.get("/user/trades", accountId=account, fillTypes=kind).text
             assert text == json.dumps(recorded, separators=(",", ":"))
         rows += recorded["totalNum"]
-    assert (rows, len(relayer.relayer.accounts)) == (364, 51)
+    assert (rows, len(relayer.relayer.accounts)) == COUNTS[block.name][:2]
     for name in ("tokens", "markets"):
         path = "/exchange/tokens" if name == "tokens" else "/mix/markets"
         assert relayer.get(path).json() == json.loads((block / f"{name}.json").read_bytes())
@@ -60,7 +61,7 @@ def test_the_role_that_a_14th_member_adds_is_the_settled_one(ask, block):
     roles = {(fill["id"], fill["side"], fill["account_id"]): fill["role"] for fill in settled}
     relayer = ask(recording=block, row_length=14)
     rows = [row for account in relayer.relayer.accounts for row in relayer.pages(accountId=account)]
-    assert len(rows) == 364
+    assert len(rows) == len(roles)
     assert all(roles[row[1], row[2], int(row[9])] == row[13] for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""Keys, parameters, refusals, paths: what the contract says and what each error looks like."""
+"""Trade requests: API keys, parameters, error responses and paths, as the contract has them."""
 
 import logging
 import re

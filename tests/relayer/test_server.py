@@ -1,4 +1,4 @@
-"""Starting and stopping."""
+"""Starting and stopping the embedded relayer."""
 
 import asyncio
 import gc
@@ -100,7 +100,7 @@ def test_only_loopback_listens(world):
         }
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal does")
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a terminal sends it: run on Linux or macOS")
 def test_run_forever_ends_at_ctrl_c():
     code = (
         "from loopring_lab.relayer import Relayer, World\n"
@@ -151,6 +151,6 @@ begun.wait()
 
 @pytest.mark.parametrize(("code", "printed"), [(STEPPING, "the step ended\n"), (STORING, "kept\n")])
 def test_a_program_that_ends_lets_the_work_under_way_end_first(code, printed):
-    """Closing the database under a thread that is in the midst of using it took the whole program down."""
+    """Closing the database while a thread was using it once crashed the whole program."""
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")

@@ -1,4 +1,4 @@
-"""Every setting, seen over HTTP."""
+"""Every setting of the embedded relayer, observed over HTTP."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ from dataclasses import fields
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Settings
+from loopring_lab.relayer import Settings, history
 
 ACCOUNT = 58344
 NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
@@ -86,6 +86,11 @@ def test_numbers_keep_every_digit(ask, world):
         assert [not isinstance(cell, str) for cell in row] == [bool(NUMERIC.fullmatch(cell)) for cell in kept]
 
 
+def test_numbers_are_rendered_in_their_own_digits():
+    row = ("1", "3.5669E-4", "LRC-ETH")
+    assert history.render([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
+
+
 def test_pool_prefix_can_be_left_out(ask):
     with_prefix = ask().trades(accountId=ACCOUNT, fillTypes="amm")[1]
     without = ask(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
@@ -111,6 +116,14 @@ def test_inclusive_market_has_both(ask):
     pool = [row for row in rows if row[5] == "AMM-LRC-ETH"]
     assert relayer.pages(accountId=ACCOUNT, market="AMM-LRC-ETH") == pool
     assert relayer.pages(accountId=ACCOUNT, market="LRC-ETH", fillTypes="amm") == pool
+
+
+def test_rows_are_found_by_account_fill_type_and_order():
+    keys = [history.RowKey(7, "LRC-ETH", "amm", "0xaa"), history.RowKey(7, "LRC-ETH", "dex", "0xbb")]
+    found = history.History(keys, row=lambda number: (str(number),))
+    assert list(found.numbers(7)) == [0, 1]
+    assert list(found.numbers(7, fill_type="dex")) == [1]
+    assert len(found.order_rows("0xbb")) == 1
 
 
 def test_fill_types_split_the_history(ask):

@@ -1,4 +1,4 @@
-"""The file behind a relayer: what it keeps over a restart or a kill, and which file it refuses."""
+"""The relayer's file store: what survives a restart or a kill, and which files it rejects."""
 
 import os
 import sqlite3
@@ -90,7 +90,9 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeyp
     assert relayer._accounts.find(ACCOUNT, None).nonce == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the relayer to kill is forked")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS"
+)
 def test_kills_lose_and_repeat_nothing(tmp_path):
     tally = kill_again_and_again(tmp_path / "relayer.db", kills=8, seed=7)
     assert tally.taken.total() >= 8

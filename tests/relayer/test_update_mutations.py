@@ -1,4 +1,4 @@
-"""A thousand broken requests: each refused with a code, none with an effect."""
+"""A thousand broken requests: each is rejected with a code, none has an effect."""
 
 import copy
 import json
@@ -46,7 +46,7 @@ def encoded(body: Any) -> bytes:
 
 
 def other_values(body: dict[str, Any]) -> Iterator[bytes]:
-    """Give bodies with a member of another type, out of range, or of another value than was signed."""
+    """Return bodies with a member of another type, out of range, or of another value than was signed."""
     for path in paths(body):
         for value in WRONG:
             if not (value is None and path[0] in OPTIONAL):
@@ -59,7 +59,7 @@ def other_values(body: dict[str, Any]) -> Iterator[bytes]:
 
 
 def other_members(body: dict[str, Any]) -> Iterator[bytes]:
-    """Give bodies that lack a member, have one too many, or one twice."""
+    """Return bodies that lack a member, have one too many, or one twice."""
     for path in paths(body):
         if path[0] not in OPTIONAL or len(path) > 1:
             yield encoded(changed(body, path))
@@ -72,7 +72,7 @@ def other_members(body: dict[str, Any]) -> Iterator[bytes]:
 
 
 def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
-    """Give bodies that are cut, are no UTF-8, no JSON, or far too long or deep."""
+    """Return bodies that are cut, are no UTF-8, no JSON, or far too long or deep."""
     data = encoded(body)
     for bad in (b"\xff", b"\xc3(", b"\x00", b"\xed\xa0\x80", b"\x1b"):
         for at in random.sample(range(1, len(data)), 30):
@@ -107,7 +107,7 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
 
 
 def other_headers(body: dict[str, Any], relayer: Relayer, random: Random) -> Iterator[Request]:
-    """Give requests whose signature is missing, broken, somebody else's, or not that of the body."""
+    """Return requests whose signature is missing, broken, somebody else's, or not that of the body."""
     right = body["ecdsaSignature"].encode()
     bare = encoded(changed(body, ("ecdsaSignature",)))
 

@@ -1,4 +1,4 @@
-"""Faults and limits as a client meets them on the wire."""
+"""Faults and rate limits as a client sees them."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""The synthetic world keeps its own laws, and every served row follows from what it knows."""
+"""The synthetic world obeys its own rules, and every served row follows from a fill."""
 
 import hashlib
 import itertools
@@ -14,7 +14,7 @@ import pytest
 
 import loopring_lab
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import World
+from loopring_lab.relayer import World, mainnet, simulation, venues
 from loopring_lab.relayer.history import price_text
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_bytes(rows):
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14", sys.executable])
 def test_every_python_gives_the_same_bytes(python):
     if not runs(python):
-        pytest.skip(f"{python} is not on this machine")
+        pytest.skip(f"needs {python}: install it, or put it on the PATH")
     command = [python, "-I", "-S", "-W", "error", "-c", BARE, str(Path(loopring_lab.__file__).parent)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
@@ -167,6 +167,10 @@ def test_orders_split_into_several_fills(year):
     assert {fill.venue for fill in year.fills if parts[fill.taker_hash] > 1} == {"dex"}
 
 
+def test_an_amount_is_cut_to_six_significant_digits():
+    assert venues.significant(453794999999) == 453794000000
+
+
 def test_amounts_have_six_significant_digits(year):
     for fill in year.fills:
         assert fill.size > 0 < fill.quote
@@ -214,6 +218,11 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
             ideal = quote * paid / (base + paid)
             assert 0 <= ideal - fill.quote <= ideal / 10**5 + 1
             base, quote = base + fill.size, quote - fill.quote
+
+
+def test_the_second_tier_pays_25_basis_points_on_the_book_and_4_between_stable_coins():
+    assert simulation.fee_bps(MARKETS["LRC-ETH"], "dex", 1) == 25
+    assert simulation.fee_bps(MARKETS["USDT-USDC"], "dex", 1) == 4
 
 
 def test_fees_are_whole_tiers_and_move_with_time(year):
@@ -305,6 +314,12 @@ def test_facts_agree_with_the_registry(recordings):
 ])  # fmt: skip
 def test_prices_are_printed_like_a_java_double(scaled, text):
     assert price_text(scaled) == text
+
+
+def test_records_hold_amounts_as_decimal_text_and_an_unknown_date_as_0():
+    assert mainnet.market_record(MARKETS["GRID-ETH"])["createdAt"] == "0"
+    limits = {"minimum": "5000000", "maximum": "5000000000000", "dust": "1000000"}
+    assert mainnet.token_record(TOKENS["USDC"])["orderAmounts"] == limits
 
 
 def test_recorded_prices_are_printed_the_same(recordings):

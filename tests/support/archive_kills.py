@@ -1,4 +1,4 @@
-"""Kills a sync at random moments, again and again, while the relayer grows and fails.
+"""Kills a sync at random moments, again and again, while histories grow and requests fail.
 
 A host process imports everything once and forks a sync for each life, so that a life starts in milliseconds.
 """
@@ -31,7 +31,7 @@ PATIENCE = 120
 
 
 class Tally(NamedTuple):
-    """What happened, and what is held in the end."""
+    """The outcome of the kills, and the rows in the end."""
 
     kills: int
     finished: int
@@ -135,7 +135,7 @@ def wait(stream: IO[bytes], seconds: float) -> bool:
 
 
 def drain(stream: IO[bytes]) -> None:
-    """Read the line of a sync that was done in the moment it was killed."""
+    """Read the line of a sync that finished in the moment it was killed."""
     if wait(stream, 0.05):
         stream.readline()
 
@@ -153,7 +153,7 @@ def held_count(path: Path) -> int:
 
 
 def check(path: Path, truth: Counter[Any], sums: Counter[Any]) -> None:
-    """Compare what is held, row by row and by integer sums, with the truth; and the report with both."""
+    """Compare the stored rows with the truth, row by row and by integer sums, and the report with both."""
     table = rows(path, ["account_id", "asked", "verbatim", "version", "current"])
     assert pc.all(table["current"]).as_py()
     every = zip(*(table[name].to_pylist() for name in ("account_id", "asked", "verbatim")), strict=True)

@@ -1,4 +1,4 @@
-"""A widget on a page, driven as its user would: controls by their labels, and what is seen of it."""
+"""Drives a widget on a page as a user would: controls by label, and what is visible."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
+"""The engines: convert a pandas frame for each, and collect any result as one form of Arrow table."""
 
 import atexit
 import functools
-import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
+from support.optional import package_or_skip, skip_without_java
 
 from loopring_lab.engines import portable
 
@@ -28,13 +26,13 @@ QUICK = ENGINES[:-1]  # all but Spark
 
 
 def on(engine: str, frame: pd.DataFrame) -> Any:
-    """Give a pandas frame as one of the engine's; Dask gets three partitions, one of them empty."""
+    """Convert a pandas frame for an engine; Dask gets three partitions, one of them empty."""
     if engine == "pandas":
         return frame
     if engine == "pyarrow":
         return pa.Table.from_pandas(frame, preserve_index=False)
     if engine == "dask":
-        dask = pytest.importorskip("dask.dataframe")
+        dask = package_or_skip("dask.dataframe")
         cut = len(frame) // 3
         parts = [frame.iloc[:cut], frame.iloc[:0], frame.iloc[cut:]]
         return dask.concat([dask.from_pandas(part, npartitions=1) for part in parts])
@@ -42,12 +40,12 @@ def on(engine: str, frame: pd.DataFrame) -> Any:
 
 
 def from_arrow(engine: str, table: pa.Table) -> Any:
-    """Give an Arrow table as a frame of Polars, DuckDB or Spark."""
+    """Convert an Arrow table to a frame of Polars, DuckDB or Spark."""
     if engine == "duckdb":
         return duckdb_session().from_arrow(table)
     if engine == "spark":
         return quietly(spark_session().createDataFrame, table)
-    polars = pytest.importorskip("polars")
+    polars = package_or_skip("polars")
     made = polars.from_arrow(table)
     return made.lazy() if engine == "polars, lazy" else made
 
@@ -60,12 +58,12 @@ def read_from(engine: str, folder: Path) -> Any:
     if engine == "pyarrow":
         return pq.read_table(folder)
     if engine == "dask":
-        return pytest.importorskip("dask.dataframe").read_parquet(files, dtype_backend="pyarrow")
+        return package_or_skip("dask.dataframe").read_parquet(files, dtype_backend="pyarrow")
     if engine == "duckdb":
         return duckdb_session().read_parquet(files)
     if engine == "spark":
         return spark_session().read.parquet(str(folder))
-    polars = pytest.importorskip("polars")
+    polars = package_or_skip("polars")
     return polars.scan_parquet(files) if engine == "polars, lazy" else polars.read_parquet(files)
 
 
@@ -100,7 +98,7 @@ def _collected(frame: Any) -> pa.Table:
 
 
 def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what engines warn of that do not know pandas 3.1 yet."""
+    """Call without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)
@@ -109,16 +107,15 @@ def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
 
 @functools.cache
 def duckdb_session() -> Any:
-    session = pytest.importorskip("duckdb").connect()
+    session = package_or_skip("duckdb").connect()
     session.execute(f"SET TimeZone = '{ZONE}'")
     return session
 
 
 @functools.cache
 def spark_session() -> Any:
-    pytest.importorskip("pyspark")
-    if not (shutil.which("java") or "JAVA_HOME" in os.environ):
-        pytest.skip("Spark needs Java, which is not installed here")
+    package_or_skip("pyspark")
+    skip_without_java()
     return quietly(_spark_session)
 
 

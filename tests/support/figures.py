@@ -1,4 +1,4 @@
-"""Looking at figures: every text that is drawn with the room it takes, and the numbers behind bars and lines."""
+"""Inspect figures: the texts drawn and their boxes, and the numbers behind bars and lines."""
 
 import re
 from collections.abc import Iterator
@@ -51,17 +51,17 @@ def overlapping(boxes: dict[Text, Box]) -> list[tuple[str, str]]:
 
 
 def words(figure: Figure) -> list[str]:
-    """Give every text that is drawn."""
+    """Return every text that is drawn."""
     return [text.get_text() for text in rendered(figure)]
 
 
 def stacks(figure: Figure) -> dict[str, list[float]]:
-    """Give bars' heights by the label of their stack."""
+    """Return bars' heights by the label of their stack."""
     return {str(bars.get_label()): [bar.get_height() for bar in bars] for bars in figure.axes[0].containers}  # type: ignore[attr-defined]
 
 
 def lines(figure: Figure) -> dict[str, tuple[list[float], list[float]]]:
-    """Give the points of labelled lines."""
+    """Return the points of labelled lines."""
     drawn = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
     return {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in drawn}
 
@@ -71,6 +71,6 @@ def title(figure: Figure) -> str:
 
 
 def note(figure: Figure) -> str:
-    """Give the small print under the title."""
+    """Return the small print under the title."""
     texts = [text for text in figure.axes[0].texts if text.get_position() == (0, 7)]
     return texts[0].get_text() if texts else ""

@@ -1,4 +1,4 @@
-"""Key updates as a client makes them, for tests: signed bodies, and plain requests."""
+"""Signed key-update requests for tests of the relayer, and a plain HTTP client to send them."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""A relayer's history made up for archives: plain rows, of which every integer is known."""
+"""A made-up source for archive tests: plain rows of which every integer is known."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ Identity = tuple[int, str, str, str, str]
 
 
 class Ledger:
-    """So many accounts with so many trades each; a `relayer.history.Source`."""
+    """A source of `accounts` accounts with `trades` trades each."""
 
     label = "ledger"
 
@@ -51,7 +51,7 @@ class Ledger:
         return World().markets()
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
-        """Every identity, and the sums of size and fee of each account, fill type, market and side."""
+        """Return every identity, and the sums of size and fee per account, fill type, market and side."""
         return told(
             (key.account, key.fill_type, row) for key, row in zip(self._keys, self._rows, strict=True)
         )
@@ -69,7 +69,7 @@ def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
 
 
 def served(relayer: Any, accounts: Sequence[int]) -> Any:
-    """Give what a relayer shows now, as `told` takes it."""
+    """Return what a relayer shows now."""
     return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
 
 

@@ -1,4 +1,4 @@
-"""Fees and fills worked out by hand: loops over rows, Python integers, Fractions and statistics.median."""
+"""Fees and fills by brute force: loops over rows with integers, Fractions and statistics.median."""
 
 import functools
 import math
@@ -76,7 +76,7 @@ def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any]
 def summed(
     fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]
 ) -> Answer:
-    """Give a row a group; `columns` gets its fills, and those of the same keys without the last."""
+    """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
     return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
 
@@ -103,7 +103,7 @@ def ratio(part: int | None, of: int | None, times: int = 1) -> float | None:
 
 
 def middle(rates: Iterable[float | None]) -> float | None:
-    """Give the median of rates, each rounded to a thousandth, halves up."""
+    """Return the median of rates, each rounded to a thousandth, halves up."""
     thousandths = [float(math.floor(rate * 1000 + 0.5)) for rate in known(rates)]
     return statistics.median(thousandths) / 1000 if thousandths else None
 
@@ -118,7 +118,7 @@ def clear(fill: Fill) -> bool:
 
 
 def amounts(fills: list[Fill]) -> dict[str, Any]:
-    """Give the columns that all summaries share."""
+    """Return the columns that all summaries share."""
     base, quote, token = (
         only(getattr(fill, leg) for fill in fills) for leg in ("base", "quote", "fee_token")
     )

@@ -1,4 +1,4 @@
-"""Histories of trades for fees and fills: regular fills, odd rows, ties, and every hour that periods turn on."""
+"""Generated histories for fees and fills: regular fills, irregular rows, ties, and the edges of periods."""
 
 from itertools import groupby
 from typing import Any

@@ -1,4 +1,4 @@
-"""Wire rows made up for tests, with the integers they carry kept beside them."""
+"""Generated wire rows, with the integers they carry."""
 
 import json
 from decimal import Context, Decimal

@@ -11,7 +11,7 @@ PICTURES = Path(__file__).parents[2] / "notebooks" / "pictures"
 
 
 def drawn() -> dict[str, bytes]:
-    """Give each picture's name and bytes."""
+    """Return each picture's name and bytes."""
     client = lab.connect()
     figures = {
         "volume.png": lab.figures.volume(client.trades(10083)),

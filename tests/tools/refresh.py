@@ -49,7 +49,7 @@ def steady(notebook: nbformat.NotebookNode) -> None:
 
 
 def quiet_environment(home: Path) -> None:
-    """Give kernels the variables that the tests give them (see the root conftest.py)."""
+    """Pass kernels the environment variables that tests pass them (see the root conftest.py)."""
     for name in [n for n in os.environ if n.startswith("LOOPRING_")]:
         del os.environ[name]
     (home / "matplotlibrc").touch()

@@ -1,4 +1,4 @@
-"""What the tests of widgets share: one client, and trades of it."""
+"""Fixtures of the widget tests: a client and its trades."""
 
 import threading
 from collections.abc import Callable, Iterator

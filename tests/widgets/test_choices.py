@@ -1,4 +1,4 @@
-"""Choices: what is taken, and in which words the rest is refused."""
+"""Validated widget traits: the values they accept, and the messages for the rest."""
 
 import datetime as dt
 from typing import Any
@@ -14,7 +14,7 @@ from loopring_lab.widgets.traits import ParsedTrait
 
 
 class Some(BackgroundState):
-    """One choice of each kind."""
+    """One trait of each kind."""
 
     account = ParsedTrait(traits.parse_account)
     side = ParsedTrait(traits.parse_choice("BUY", "SELL", None))
@@ -43,6 +43,11 @@ def test_a_day_is_taken_as_date_time_and_text(day: dt.date) -> None:
 def test_nothing_is_none(name: str) -> None:
     assert getattr(Some(**{name: ""}), name) is None
     assert getattr(Some(**{name: None}), name) is None
+
+
+def test_text_is_taken_without_blanks_and_a_period_as_written() -> None:
+    some = Some(market=" LRC-ETH ", every="6h")
+    assert (some.market, some.every) == ("LRC-ETH", "6h")
 
 
 def test_columns_are_kept_in_order_and_once() -> None:

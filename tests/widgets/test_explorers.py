@@ -1,4 +1,4 @@
-"""Explorers of trades without a view: what is chosen, computed, drawn and written down."""
+"""The explorers of trades without a view: choices, results, figures and generated code."""
 
 import datetime as dt
 import io
@@ -16,7 +16,7 @@ from PIL import Image
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.widgets import FeeExplorer, FillExplorer
+from loopring_lab.widgets import FeeExplorer, FillExplorer, explorers
 
 SECONDS, MARKET = 30, "LRC-ETH"
 EVERYTHING: list[tuple[type, dict[str, Any]]] = [
@@ -217,3 +217,8 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) 
 def test_the_states_load_no_widgets_and_no_figures() -> None:
     code = "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
+
+
+def test_code_leaves_out_arguments_that_are_none() -> None:
+    call = explorers.Call("fees.summary", {"by": ["market"], "every": None})
+    assert call.written("trades") == "lab.fees.summary(trades, by=['market'])"

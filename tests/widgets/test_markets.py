@@ -1,4 +1,4 @@
-"""The market explorer without a view, and amounts held against limits in integers."""
+"""The market explorer without a view, and amounts checked against limits in integers."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ SECONDS = 30
 
 
 def wire(client: Client, path: str) -> Any:
-    """Return what the relayer says, unread by the library."""
+    """Return the relayer's raw response."""
     return json.loads(client._transport.get(path))
 
 

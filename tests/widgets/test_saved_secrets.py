@@ -1,4 +1,4 @@
-"""Each way of running and saving a notebook without a browser: what a secret field is handed is not kept.
+"""Every way to run and save a notebook without a browser: no secret typed into a field is kept.
 
 A plain password field in the same notebook shows that the search would find it.
 """
@@ -74,6 +74,6 @@ def test_what_is_handed_over_is_not_saved(way: str, tmp_path: Path) -> None:
 
 
 def found(secret: str, content: bytes) -> bool:
-    """Tell whether the beginning, middle or end of a secret stands in a file, in upper or lower case."""
+    """Return whether the beginning, middle or end of a secret stands in a file, in upper or lower case."""
     text = content.decode(errors="replace").lower()
     return any(part in text for part in (secret[2:18], secret[20:36], secret[-16:]))

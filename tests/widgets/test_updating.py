@@ -1,4 +1,4 @@
-"""The key-update wizard without a view: the whole walk, back and forth, and everything that can be wrong."""
+"""The key-update wizard without a view: all its steps, back and forth, and every error."""
 
 import gc
 import json
@@ -11,7 +11,7 @@ from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
 
 import loopring_lab as lab
 from loopring_lab.errors import KeyUpdateError, LabError
-from loopring_lab.widgets import KeyUpdateWizard
+from loopring_lab.widgets import KeyUpdateWizard, key_update
 
 SECONDS = 30
 STRANGER = 11375
@@ -29,7 +29,7 @@ def wizard(place: Desk) -> KeyUpdateWizard:
 
 
 def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
-    """Do a step, wait for it, and tell where the wizard is."""
+    """Take a step, wait for it, and return where the wizard is."""
     call(*words)
     wizard.wait(SECONDS)
     return wizard.step
@@ -290,3 +290,7 @@ def test_the_code_does_what_the_steps_did(
 def test_a_wizard_needs_a_client() -> None:
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
+
+
+def test_the_time_an_update_may_take_stays_as_written() -> None:
+    assert key_update.lifetime("valid_for", "12h") == "12h"

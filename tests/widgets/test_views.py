@@ -1,4 +1,4 @@
-"""Views: every control leads its choice and follows it, results follow, and problems are said in place."""
+"""Views: controls and traits stay in step, results follow, and errors are shown in place."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ CHANGES: list[tuple[str, Any, Any]] = [
 
 
 def parts(widget: Any) -> Iterator[Any]:
-    """Give a widget and everything in it."""
+    """Return a widget and everything in it."""
     yield widget
     for child in getattr(widget, "children", ()):
         yield from parts(child)
@@ -55,7 +55,7 @@ def text(widget: Any) -> str:
 
 
 def type_into(field: SecretField, secret: str) -> None:
-    """Do what the page does when somebody hands a secret over."""
+    """Send the message that the page sends when a secret is submitted."""
     field._handle_custom_msg({"typed": secret}, [])
 
 
@@ -142,7 +142,7 @@ def test_controls_follow_the_state(trades: pd.DataFrame) -> None:
 
 
 def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame) -> None:
-    """JupyterLab hands the messages of widgets to more than one thread."""
+    """JupyterLab delivers widget messages on more than one thread."""
     begun, overtaken = threading.Event(), threading.Event()
 
     class Slow(FeeExplorer):

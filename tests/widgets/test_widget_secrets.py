@@ -1,4 +1,4 @@
-"""What is typed into a secret field: in no widget state, no message, no notebook, no text of any kind."""
+"""Secrets typed into a field: in no widget state, message, notebook or text."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Long work: taken once, given up at once, and never taken after something newer."""
+"""Background work of widgets: delivered once, cancelled at once, and never delivered after newer work."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ SECONDS = 20
 
 
 class Keeping(BackgroundState):
-    """A state that keeps what work gave it."""
+    """A state that records delivered results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def test_waiting_too_long_says_what_for() -> None:
 
 
 def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
-    """As in a notebook: cells and widgets' messages run on one thread, work on others."""
+    """As in a notebook: cells and widget messages run on one thread, background work on others."""
     state, threads = Keeping(), set()
     state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
 
@@ -172,7 +172,7 @@ def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
 
 
 def test_waiting_in_a_cell_does_not_lock_up() -> None:
-    """A cell that waits keeps the loop from running; the result is taken all the same, once."""
+    """A waiting cell blocks the event loop; the result is still delivered, once."""
     state = Keeping()
 
     async def cell() -> None:

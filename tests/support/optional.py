@@ -1,0 +1,21 @@
+"""Optional packages: a test that needs a missing one is skipped and says how to install it."""
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+
+EXTRAS = {"duckdb": "duckdb", "dask": "dask", "distributed": "dask", "pyspark": "spark", "voila": "lab"}
+EXTRAS |= {"deltalake": "archive", "playwright": "browser", "polars": "test"}
+
+
+def package_or_skip(module: str) -> Any:
+    """Import a module; skip the test where it is not installed."""
+    extra = EXTRAS.get(module.partition(".")[0], "test")
+    return pytest.importorskip(module, reason=f"needs {module}: pip install -e '.[{extra}]'")
+
+
+def skip_without_java() -> None:
+    if not (shutil.which("java") or "JAVA_HOME" in os.environ):
+        pytest.skip("needs Java 17 for Spark: install it (Debian: apt-get install default-jre-headless)")
