@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
 from support.driven_widget import Driven
-from support.key_update_desk import personally
+from support.key_update_setup import personal_sign
 
 import loopring_lab as lab
 from loopring_lab.amounts.display import Shown
@@ -73,7 +73,7 @@ def signed(relayer: Relayer) -> dict[str, str]:
     return {
         "API key": client.api_key(relayer.l2_key(LOCKED), LOCKED),
         "key seed": SEED,
-        "signature": "0x" + personally(signer, SEED).hex(),
+        "signature": "0x" + personal_sign(signer, SEED).hex(),
         "private key": "0x" + bytes(signer.key).hex(),
     }
 
