@@ -105,7 +105,7 @@ class Receipt:
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The status cannot be read.
 
         Examples
         --------
@@ -113,8 +113,8 @@ class Receipt:
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
-        ...     receipt = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer).submit()
-        ...     receipt.poll() in ("received", "processing", "processed")
+        ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
+        ...     update.submit().poll() in ("received", "processing", "processed")
         True
         """
         if self.status not in FINAL:
@@ -141,7 +141,7 @@ class Receipt:
         KeyUpdateError
             The update failed, with the relayer's reason, or is still pending after `timeout`.
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------

@@ -80,7 +80,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     AmountError
         The amount is not a number of 0 or more.
     RelayerError, TransportError, UnexpectedAnswer
-        The relayer refuses, cannot be reached, or answers something else.
+        The relayer refuses, cannot be reached, or gives an unexpected answer.
 
     Examples
     --------
