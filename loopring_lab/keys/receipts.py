@@ -154,8 +154,8 @@ class Receipt:
         2
         """
         deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
-        with bar(f"key of account {self.account_id}", progress, total=2) as shown:
-            _advance(shown, self.poll())
+        with bar(f"key of account {self.account_id}", progress, total=2) as progress_bar:
+            _advance(progress_bar, self.poll())
             while self.status not in FINAL:
                 if time.monotonic() >= deadline:
                     raise KeyUpdateError(
@@ -164,7 +164,7 @@ class Receipt:
                     )
                 time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
                 pause = min(LONGEST_PAUSE, pause * 1.5)
-                _advance(shown, self.poll())
+                _advance(progress_bar, self.poll())
         return self._updated_account()
 
     def _updated_account(self) -> Account:
@@ -207,8 +207,8 @@ class Receipt:
             return None
 
 
-def _advance(shown: Any, status: str) -> None:
+def _advance(progress_bar: Any, status: str) -> None:
     """Show a status on a progress bar, if there is one."""
-    if shown is not None:
-        shown.set_postfix_str(status, refresh=False)
-        shown.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - shown.n)
+    if progress_bar is not None:
+        progress_bar.set_postfix_str(status, refresh=False)
+        progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)
