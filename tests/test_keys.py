@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import requests
 from eth_account import Account as Wallet
+from eth_account.messages import encode_defunct, encode_typed_data
+from eth_utils.crypto import keccak
 from support.key_update_setup import (
     ACCOUNT,
     NOW,
@@ -26,7 +28,6 @@ from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
 from loopring_lab import protocol
-from loopring_lab.client import Client
 from loopring_lab.errors import (
     AmountError,
     KeyUpdateError,
@@ -38,7 +39,6 @@ from loopring_lab.errors import (
     TransportError,
 )
 from loopring_lab.keys import Counterfactual
-from loopring_lab.transport import Transport
 
 FEE_DECIMALS = {0: ("ETH", 18), 1: ("LRC", 18), 3: ("USDT", 6)}
 Vector = dict[str, Any]
@@ -328,6 +328,7 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: b
 
 
 def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> None:
+    setup.connect(timeout=0.5)
     update, done = setup.prepare(), threading.Event()
 
     def late_at_first(number: int, request: Request) -> Answer:
@@ -339,8 +340,7 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
             done.wait(10)
         return Answer(answer.status_code, answer.content)
 
-    with scripted(late_at_first) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False, timeout=0.5))
+    with scripted(late_at_first) as server, setup.redirected(server.base_url):
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
@@ -378,16 +378,14 @@ def silent_for_posts(number: int, request: Request) -> Answer:
 
 def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
-    with scripted(silent_for_posts) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False))
+    with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
         with pytest.raises(KeyUpdateError, match=r"sent 3 times without an answer.*Call submit\(\) again"):
             update.submit()
         assert [(request.method, request.path) for request in server.requests] == [
             ("POST", "/api/v3/account")
         ] * 3
         assert len({request.body for request in server.requests}) == 1
-    update._client = setup.client
-    assert update.submit().lost
+    assert len(update.submit().lost) == 3
 
 
 @pytest.mark.parametrize(
@@ -409,8 +407,7 @@ def test_an_answer_is_not_asked_for_twice(
     setup: KeyUpdateSetup, answer: Answer, error: type[LabError], told: str
 ) -> None:
     update = setup.prepare()
-    with scripted(lambda number, request: answer) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False))
+    with scripted(lambda number, request: answer) as server, setup.redirected(server.base_url):
         with pytest.raises(error, match=told):
             update.submit()
         assert len(server.requests) == 1
@@ -420,10 +417,10 @@ def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
     with scripted(silent_for_posts) as server:
         closed = server.base_url
-    update._client = Client(Transport(closed, rate=None, proxies=False))
-    with pytest.raises(RelayerUnreachable):
+    with setup.redirected(closed), pytest.raises(RelayerUnreachable) as unreachable:
         update.submit()
-    assert update._lost == []
+    assert not unreachable.value.maybe_received
+    assert update.submit().lost == ()
 
 
 # A wallet elsewhere
@@ -452,11 +449,10 @@ def test_a_wallet_signs_twice_and_each_step_tells_the_next(setup: KeyUpdateSetup
 
 
 def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup: KeyUpdateSetup) -> None:
-    from eth_account.messages import encode_defunct
-
     wallet, update = setup.relayer.signer(ACCOUNT), setup.prepare(signer=None)
     update.attach(personal_sign(wallet, update.key_seed_message()))
-    digest = update._update.digest(update.l2_key)
+    data = encode_typed_data(full_message=update.typed_data())
+    digest = keccak(b"\x19" + data.version + data.header + data.body)
     update.attach(bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature))
     assert update.body()["ecdsaSignature"][-2:] == "03"
     assert update.submit().status == "received"
@@ -604,7 +600,6 @@ def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
     assert "made by the signer in submit()" in repr(update.preview())
     assert repr(update.preview()) == repr(setup.prepare().preview())
-    assert update._signature is None
     assert setup.transport.sent == []
     waiting = setup.prepare(signer=None)
     assert "not known yet" in repr(waiting.preview())

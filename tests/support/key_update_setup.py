@@ -53,6 +53,15 @@ class KeyUpdateSetup:
             options["signer"] = self.relayer.signer(account)
         return lab.KeyUpdate.prepare(self.client, account_id=account, **{"valid_for": UNTIL} | options)
 
+    @contextmanager
+    def redirected(self, base_url: str) -> Iterator[None]:
+        """Let the client talk to another server for a while."""
+        self.transport.base_url = base_url
+        try:
+            yield
+        finally:
+            self.transport.base_url = self.relayer.base_url
+
     def finish(self) -> None:
         """Process every pending update."""
         while self.relayer.step():

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +56,7 @@ def signed(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
 def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     wizard.next()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
+        time.sleep(0.01)
     setup.finish()
     wizard.wait(SECONDS)
 
@@ -228,7 +229,7 @@ def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup:
     signed(wizard, setup)
     wizard.next()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
+        time.sleep(0.01)
     with pytest.raises(KeyUpdateError, match="cannot be taken back"):
         wizard.back()
     wizard.cancel()

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
@@ -322,7 +323,7 @@ def _walk(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     assert (wizard.step, view.next.description) == ("submit", "Submit the update")
     view.next.click()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
+        time.sleep(0.01)
     assert displayed(view.progress)
     assert not displayed(view.back)
     view.stop.click()
