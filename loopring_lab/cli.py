@@ -108,10 +108,10 @@ def new_notebook(arguments: argparse.Namespace) -> int:
     sources = {"recording": arguments.recording, "base_url": arguments.base_url}
     values |= {name: value for name, value in sources.items() if value is not None}
     if not {"account_id", "accounts"} & set(values):
-        found = templates.accounts_of_recording(arguments.template, values.get("recording"))
-        for name, value in found.items():
+        accounts = templates.accounts_of_recording(arguments.template, values.get("recording"))
+        for name, value in accounts.items():
             print(f"{name} = {value}, chosen from {values['recording']}")
-        values |= found
+        values |= accounts
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)
     jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")

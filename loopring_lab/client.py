@@ -384,7 +384,7 @@ class Client:
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer knows no such account, cannot be reached, or answers something else.
+            The relayer knows no such account, cannot be reached, or gives an unexpected answer.
         LabError
             Neither or both of the arguments are given.
 
@@ -413,7 +413,7 @@ class Client:
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------
@@ -441,7 +441,7 @@ class Client:
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------
@@ -484,7 +484,7 @@ class Client:
         RelayerError
             Code 104005 where the key is not the account's current one.
         TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or answers something else.
+            The relayer cannot be reached, or gives an unexpected answer.
         LabError
             `l2_key` is not an L2Key, or the account is not known.
 
@@ -588,7 +588,7 @@ class Client:
         RelayerError
             The relayer refuses; `NotAuthorized` if the API key is missing or no longer accepted.
         TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or answers something else.
+            The relayer cannot be reached, or gives an unexpected answer.
 
         Examples
         --------

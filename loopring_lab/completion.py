@@ -24,11 +24,10 @@ def register_names(kind: str, names: Iterable[str]) -> None:
 
 def complete_name(code: str) -> tuple[str, list[str]]:
     """Return the part of a name before the cursor, and the names that it can be completed to."""
-    named, positional = NAMED_ARGUMENT.search(code), POSITIONAL_TOKEN.search(code)
-    if named:
-        kind, typed = "token" if named[1] in TOKEN_ARGUMENTS else "market", named[2]
-    elif positional:
-        kind, typed = "token", positional[1]
+    if match := NAMED_ARGUMENT.search(code):
+        kind, typed = "token" if match[1] in TOKEN_ARGUMENTS else "market", match[2]
+    elif match := POSITIONAL_TOKEN.search(code):
+        kind, typed = "token", match[1]
     else:
         return "", []
     return typed, [name for name in _names[kind] if name.casefold().startswith(typed.casefold())]

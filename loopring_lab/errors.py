@@ -103,8 +103,8 @@ class RelayerError(LabError):
 
     def __init__(self, message: str, *, status: int, code: int | None = None, hint: str) -> None:
         self.status, self.code, self.message = status, code, message
-        shown = f"code {code}, " if code is not None else ""
-        super().__init__(f"{message} ({shown}HTTP {status}). {hint}")
+        prefix = f"code {code}, " if code is not None else ""
+        super().__init__(f"{message} ({prefix}HTTP {status}). {hint}")
 
     @property
     def maybe_received(self) -> bool:

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.key_update_desk import ACCOUNT, Desk, desk
-from support.scripted_server import Answer, Asked, scripted
+from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
+from support.scripted_server import Answer, Request, scripted
 
 from loopring_lab import models, protocol
 from loopring_lab.client import Client
@@ -30,8 +30,8 @@ ANSWER = {
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[Desk]:
-    with desk() as opened:
+def setup() -> Iterator[KeyUpdateSetup]:
+    with key_update_setup() as opened:
         yield opened
 
 
@@ -40,31 +40,31 @@ def client_of(base_url: str, **how: Any) -> Client:
 
 
 def answering(value: object) -> Any:
-    return scripted(lambda number, asked: Answer(body=json.dumps(value).encode()))
+    return scripted(lambda number, request: Answer(body=json.dumps(value).encode()))
 
 
-def test_an_account_is_found_by_its_number_and_by_its_owner(table: Desk) -> None:
-    found = table.client.account(ACCOUNT)
-    owner = table.relayer.signer(ACCOUNT).address
+def test_an_account_is_found_by_its_number_and_by_its_owner(setup: KeyUpdateSetup) -> None:
+    found = setup.client.account(ACCOUNT)
+    owner = setup.relayer.signer(ACCOUNT).address
     assert (found.account_id, found.owner, found.frozen) == (ACCOUNT, owner, False)
-    assert table.client.account(owner=owner.lower()) == found
-    assert found.has_key(table.relayer.l2_key(ACCOUNT))
+    assert setup.client.account(owner=owner.lower()) == found
+    assert found.has_key(setup.relayer.l2_key(ACCOUNT))
     for code, unknown in ((101002, {"account_id": 4_000_000}), (101001, {"owner": "0x" + "12" * 20})):
         with pytest.raises(RelayerError) as refused:
-            table.client.account(**unknown)  # type: ignore[arg-type]
+            setup.client.account(**unknown)  # type: ignore[arg-type]
         assert refused.value.code == code
 
 
-@pytest.mark.parametrize("asked", [{}, {"account_id": 7, "owner": "0x12"}])
-def test_one_of_number_and_owner_is_given(table: Desk, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"account_id": 7, "owner": "0x12"}])
+def test_one_of_number_and_owner_is_given(setup: KeyUpdateSetup, arguments: dict[str, Any]) -> None:
     with pytest.raises(LabError, match="give account_id=, or owner="):
-        table.client.account(**asked)
+        setup.client.account(**arguments)
 
 
 @pytest.mark.parametrize("account_id", [-1, "7", 1.0, None])
-def test_an_account_has_a_number(table: Desk, account_id: Any) -> None:
+def test_an_account_has_a_number(setup: KeyUpdateSetup, account_id: Any) -> None:
     with pytest.raises(LabError, match="account_id=.* such as 10083"):
-        table.client.update_fee(account_id)
+        setup.client.update_fee(account_id)
 
 
 def test_a_key_is_read_however_it_is_written() -> None:
@@ -99,20 +99,20 @@ def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name: str)
 )
 def test_an_answer_that_is_no_sound_json_is_an_unexpected_one(body: bytes) -> None:
     with (
-        scripted(lambda number, asked: Answer(body=body)) as server,
+        scripted(lambda number, request: Answer(body=body)) as server,
         pytest.raises(UnexpectedAnswer, match="account: expected a JSON object"),
     ):
         client_of(server.base_url).account(7)
 
 
-def test_fees_are_exact_in_each_token(table: Desk) -> None:
-    fees = table.client.update_fee(ACCOUNT)
+def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
+    fees = setup.client.update_fee(ACCOUNT)
     decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
-    asked = {
+    expected = {
         symbol: Decimal(fee).scaleb(-decimals[symbol])
-        for symbol, fee in table.relayer.settings.update_fees.items()
+        for symbol, fee in setup.relayer.settings.update_fees.items()
     }
-    assert dict(fees["fee"]) == asked
+    assert dict(fees["fee"]) == expected
     assert fees.index.name == "fee_token"
     assert dict(fees["token_id"]) == {"ETH": 0, "LRC": 1, "USDT": 3, "DAI": 5, "USDC": 6}
     assert fees["discount"].tolist() == [1.0] * 5
@@ -127,17 +127,17 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
 
 
 def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
-    def script(number: int, asked: Asked) -> Answer:
+    def script(number: int, request: Request) -> Answer:
         listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
         fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
-        return Answer(body=json.dumps(listed if "tokens" in asked.path else fees).encode())
+        return Answer(body=json.dumps(listed if "tokens" in request.path else fees).encode())
 
     with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
         client_of(server.base_url).update_fee(7)
 
 
-def test_the_exchange_is_told(table: Desk) -> None:
-    told, settings = table.client.exchange(), table.relayer.settings
+def test_the_exchange_is_told(setup: KeyUpdateSetup) -> None:
+    told, settings = setup.client.exchange(), setup.relayer.settings
     assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
     with answering({"chainId": "1", "exchangeAddress": "0x12"}) as server, pytest.raises(UnexpectedAnswer):
         client_of(server.base_url).exchange()
@@ -147,11 +147,11 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
     with answering({"apiKey": "a-new-key"}) as server:
         client = client_of(server.base_url + "/", api_key="an-old-key")
         found = client.api_key(KEY, 7)
-    (asked,) = server.asked
+    (request,) = server.requests
     text = protocol.request_message("GET", f"{server.base_url}/api/v3/apiKey", {"accountId": 7})
-    assert asked.path == "/api/v3/apiKey?accountId=7"
-    assert protocol.verify_request(KEY.x, KEY.y, text, asked.headers["x-api-sig"])
-    assert "x-api-key" not in asked.headers
+    assert request.path == "/api/v3/apiKey?accountId=7"
+    assert protocol.verify_request(KEY.x, KEY.y, text, request.headers["x-api-sig"])
+    assert "x-api-key" not in request.headers
     assert isinstance(found, SecretText)
     assert (found, repr(found)) == ("a-new-key", "<hidden>")
 
@@ -169,13 +169,13 @@ def test_the_account_of_a_key_is_known_after_it_was_read() -> None:
             client.api_key(KEY)
         client.account(7)
         assert client.api_key(KEY) == "k"
-        assert server.asked[-1].path.endswith("accountId=7")
+        assert server.requests[-1].path.endswith("accountId=7")
 
 
 @pytest.mark.parametrize("key", [7, "0x07", None])
-def test_a_secret_in_place_of_a_key_is_refused(table: Desk, key: Any) -> None:
+def test_a_secret_in_place_of_a_key_is_refused(setup: KeyUpdateSetup, key: Any) -> None:
     with pytest.raises(LabError, match="expected an L2Key"):
-        table.client.api_key(key, ACCOUNT)
+        setup.client.api_key(key, ACCOUNT)
 
 
 def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
@@ -183,7 +183,7 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         first = client_of(server.base_url, api_key="one")
         second = first.with_api_key("two")
         assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
-    assert [asked.headers["x-api-key"] for asked in server.asked] == ["one", "two", "one"]
+    assert [request.headers["x-api-key"] for request in server.requests] == ["one", "two", "one"]
     assert first._transport._session is second._transport._session
     assert first._transport._limiters is second._transport._limiters
 
@@ -192,12 +192,12 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
     body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
     with answering({"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}) as server:
         told = client_of(server.base_url, api_key="one").update_account(body)
-    (asked,) = server.asked
-    assert (asked.method, asked.path) == ("POST", "/api/v3/account")
-    assert asked.body == '{"keySeed":"ü","ecdsaSignature":"0x1b02"}'.encode()
-    assert asked.headers["content-type"] == "application/json"
-    assert asked.headers["x-api-sig"] == "0x1b02"
-    assert "x-api-key" not in asked.headers
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/api/v3/account")
+    assert request.body == '{"keySeed":"ü","ecdsaSignature":"0x1b02"}'.encode()
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["x-api-sig"] == "0x1b02"
+    assert "x-api-key" not in request.headers
     assert (told.status, told.hash, told.is_idempotent, told.storage_id) == ("received", "0x1", True, 4)
 
 
@@ -206,21 +206,21 @@ def test_no_redirect_takes_an_update_elsewhere(status: int) -> None:
     with answering({}) as thief:
         redirect = Answer(status, headers={"Location": thief.base_url + "/api/v3/account"})
         with (
-            scripted(lambda number, asked: redirect) as server,
+            scripted(lambda number, request: redirect) as server,
             pytest.raises(TransportError, match="which is not followed") as refused,
         ):
             Transport(server.base_url, proxies=False).post("/account", b"{}", signature="0x1b")
         assert not refused.value.maybe_received
-        assert (len(server.asked), thief.asked) == (1, [])
+        assert (len(server.requests), thief.requests) == (1, [])
 
 
-def test_an_update_is_listed_or_not(table: Desk) -> None:
-    receipt = table.prepare(11375).submit()
+def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
+    receipt = setup.prepare(11375).submit()
     assert receipt.hash
-    listed = table.client.update_status(11375, receipt.hash)
+    listed = setup.client.update_status(11375, receipt.hash)
     assert listed
     assert (listed.status, listed.reason) == ("received", None)
-    assert table.client.update_status(11375, "0x12") is None
+    assert setup.client.update_status(11375, "0x12") is None
 
 
 def test_bodies_of_the_account_routes_are_read_into_models() -> None:

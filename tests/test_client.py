@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import requests
 from pandas.testing import assert_frame_equal
-from support.scripted_server import Answer, Asked, scripted
+from support.scripted_server import Answer, Request, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
@@ -257,8 +257,8 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: Wo
         rows = relayer.rows(account)[:40]
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 
-    def script(number: int, asked: Asked) -> Answer:
-        return Answer(body={"tokens": tokens, "markets": markets}.get(asked.path.rpartition("/")[2], body))
+    def script(number: int, request: Request) -> Answer:
+        return Answer(body={"tokens": tokens, "markets": markets}.get(request.path.rpartition("/")[2], body))
 
     with scripted(script) as server:
         client = Client(Transport(server.base_url, rate=None, proxies=False))

@@ -12,13 +12,22 @@ from typing import Any
 import pytest
 import requests
 from eth_account import Account as Wallet
-from support.key_update_desk import ACCOUNT, NOW, UNTIL, Desk, desk, personally, typed
+from eth_account.messages import encode_defunct, encode_typed_data
+from eth_utils.crypto import keccak
+from support.key_update_setup import (
+    ACCOUNT,
+    NOW,
+    UNTIL,
+    KeyUpdateSetup,
+    key_update_setup,
+    personal_sign,
+    sign_typed_data,
+)
 from support.protocol_vectors import every_vector
-from support.scripted_server import Answer, Asked, scripted
+from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
 from loopring_lab import protocol
-from loopring_lab.client import Client
 from loopring_lab.errors import (
     AmountError,
     KeyUpdateError,
@@ -30,22 +39,21 @@ from loopring_lab.errors import (
     TransportError,
 )
 from loopring_lab.keys import Counterfactual
-from loopring_lab.transport import Transport
 
 FEE_DECIMALS = {0: ("ETH", 18), 1: ("LRC", 18), 3: ("USDT", 6)}
 Vector = dict[str, Any]
 
 
 @pytest.fixture
-def table() -> Iterator[Desk]:
-    with desk() as opened:
+def setup() -> Iterator[KeyUpdateSetup]:
+    with key_update_setup() as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def still() -> Iterator[Desk]:
+def unused_setup() -> Iterator[KeyUpdateSetup]:
     """Return a desk where nothing is sent."""
-    with desk() as opened:
+    with key_update_setup() as opened:
         yield opened
         assert opened.transport.sent == []
 
@@ -67,11 +75,11 @@ def networks(*groups: list[Vector]) -> Iterator[tuple[str, int, list[Vector]]]:
         yield exchange, chain, [vector for vector in every if vector["exchange"] == exchange]
 
 
-def update_of(vector: Vector, place: Desk, **how: Any) -> lab.KeyUpdate:
+def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdate:
     """Prepare the update that a vector describes, on a relayer that knows its account."""
-    place.relayer.add_account(vector["account_id"], vector["owner"], nonce=vector["nonce"])
+    setup.relayer.add_account(vector["account_id"], vector["owner"], nonce=vector["nonce"])
     symbol, decimals = FEE_DECIMALS[vector["max_fee"]["tokenId"]]
-    return place.prepare(
+    return setup.prepare(
         vector["account_id"],
         signer=Wallet.from_key(vector["l1_private_key"]),
         max_fee=f"{vector['max_fee']['volume']}E-{decimals}",
@@ -86,16 +94,16 @@ def test_every_vector_is_sent_to_the_byte_and_accepted() -> None:
     found = []
     for exchange, chain, group in networks(every_vector()["account_update"]):
         fees = dict.fromkeys(("ETH", "LRC", "USDT"), 0)
-        with desk(exchange=exchange, chain_id=chain, update_fees=fees) as place:
+        with key_update_setup(exchange=exchange, chain_id=chain, update_fees=fees) as setup:
             for vector in group:
-                update = update_of(vector, place)
+                update = update_of(vector, setup)
                 receipt = update.submit()
-                body, header = place.transport.sent[-1]
+                body, header = setup.transport.sent[-1]
                 compact = json.dumps(vector["request_body"], separators=(",", ":"), ensure_ascii=False)
                 assert body.decode() == compact
                 assert header == vector["x_api_sig"]
                 assert hex(update.l2_key.secret) == hex(int(vector["l2_secret"], 16))
-                place.finish()
+                setup.finish()
                 account = receipt.wait()
                 assert (account.x, account.y) == (vector["public_key"]["x"], vector["public_key"]["y"])
                 assert account.nonce == vector["nonce"] + 1
@@ -105,77 +113,77 @@ def test_every_vector_is_sent_to_the_byte_and_accepted() -> None:
 
 def test_every_counterfactual_vector_is_sent_and_accepted() -> None:
     for vector in every_vector()["counterfactual"]:
-        with desk(exchange=vector["exchange"], chain_id=vector["chain_id"]) as place:
-            update = update_of(vector, place, counterfactual=vector["counterFactualInfo"])
+        with key_update_setup(exchange=vector["exchange"], chain_id=vector["chain_id"]) as setup:
+            update = update_of(vector, setup, counterfactual=vector["counterFactualInfo"])
             receipt = update.submit()
-            body, header = place.transport.sent[-1]
+            body, header = setup.transport.sent[-1]
             sent = json.loads(body)
             assert sent["counterFactualInfo"] == vector["counterFactualInfo"]
             assert sent["publicKey"] == vector["public_key"]
             assert sent["ecdsaSignature"] == header == vector["x_api_sig"]
-            place.finish()
+            setup.finish()
             assert receipt.wait().owner == vector["owner"]
 
 
 # The whole way
 
 
-def test_an_update_goes_through_its_states_and_ends_in_the_new_key(table: Desk) -> None:
-    before = table.client.account(ACCOUNT)
-    update = table.prepare()
+def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup: KeyUpdateSetup) -> None:
+    before = setup.client.account(ACCOUNT)
+    update = setup.prepare()
     receipt = update.submit()
     assert (receipt.status, receipt.is_idempotent, receipt.lost) == ("received", False, ())
     states = []
     for _ in range(3):
-        states.append((receipt.poll(), table.client.account(ACCOUNT).frozen))
-        table.relayer.step()
+        states.append((receipt.poll(), setup.client.account(ACCOUNT).frozen))
+        setup.relayer.step()
     assert states == [("received", True), ("processing", True), ("processed", False)]
     account = receipt.wait()
     assert (account.owner, account.nonce) == (before.owner, before.nonce + 1)
     assert (int(account.x, 16), int(account.y, 16)) == (update.l2_key.x, update.l2_key.y)
-    again = protocol.l2_key(personally(table.relayer.signer(ACCOUNT), account.key_seed))
+    again = protocol.l2_key(personal_sign(setup.relayer.signer(ACCOUNT), account.key_seed))
     assert again == update.l2_key
     assert account.has_key(update.l2_key)
     assert not before.has_key(update.l2_key)
 
 
 def test_waiting_needs_no_help_of_the_caller() -> None:
-    with desk(update_seconds=0.02) as place:
-        update = place.prepare()
+    with key_update_setup(update_seconds=0.02) as setup:
+        update = setup.prepare()
         account = update.submit().wait(timeout=20)
         assert account.has_key(update.l2_key)
 
 
-def test_the_same_request_again_has_no_second_effect(table: Desk) -> None:
-    update = table.prepare()
+def test_the_same_request_again_has_no_second_effect(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
     first, second = update.submit(), update.submit()
-    assert table.transport.sent[0] == table.transport.sent[1]
+    assert setup.transport.sent[0] == setup.transport.sent[1]
     assert (first.hash, False, True) == (second.hash, first.is_idempotent, second.is_idempotent)
-    table.finish()
+    setup.finish()
     assert second.wait() == first.wait()
     assert second.wait().nonce == update.body()["nonce"] + 1
 
 
-def test_the_old_api_key_ends_and_the_new_one_works(table: Desk) -> None:
-    old_key = table.relayer.l2_key(ACCOUNT)
-    old = table.client.with_api_key(table.client.api_key(old_key, ACCOUNT))
+def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> None:
+    old_key = setup.relayer.l2_key(ACCOUNT)
+    old = setup.client.with_api_key(setup.client.api_key(old_key, ACCOUNT))
     count = old.count(ACCOUNT)
-    update = table.prepare()
+    update = setup.prepare()
     receipt = update.submit()
-    table.finish()
+    setup.finish()
     receipt.wait()
     assert refused(lambda: old.count(ACCOUNT), 104002).endswith("voids the old one.")
-    refused(lambda: table.client.api_key(old_key, ACCOUNT), 104005)
-    new = table.client.with_api_key(table.client.api_key(update.l2_key))
+    refused(lambda: setup.client.api_key(old_key, ACCOUNT), 104005)
+    new = setup.client.with_api_key(setup.client.api_key(update.l2_key))
     assert new.count(ACCOUNT) == count > 0
 
 
-def test_the_next_update_goes_from_the_next_nonce(table: Desk) -> None:
+def test_the_next_update_goes_from_the_next_nonce(setup: KeyUpdateSetup) -> None:
     keys = []
     for _ in range(2):
-        update = table.prepare()
+        update = setup.prepare()
         receipt = update.submit()
-        table.finish()
+        setup.finish()
         keys.append((receipt.wait().nonce, update.l2_key.x))
     assert keys[1][0] == keys[0][0] + 1
     assert keys[0][1] != keys[1][1]
@@ -184,114 +192,114 @@ def test_the_next_update_goes_from_the_next_nonce(table: Desk) -> None:
 # Refusals
 
 
-def test_a_stale_nonce_is_refused(table: Desk) -> None:
-    first, second = table.prepare(), table.prepare(max_fee="1")
+def test_a_stale_nonce_is_refused(setup: KeyUpdateSetup) -> None:
+    first, second = setup.prepare(), setup.prepare(max_fee="1")
     first.submit()
     refused(second.submit, 100204)
-    table.finish()
+    setup.finish()
     assert "read the account again" in refused(second.submit, 102021)
     refused(first.submit, 102021)
 
 
-def test_an_expired_update_is_refused(table: Desk) -> None:
-    update = table.prepare()
-    table.now = UNTIL.timestamp()
+def test_an_expired_update_is_refused(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
+    setup.now = UNTIL.timestamp()
     assert "validUntil" in refused(update.submit, 100001)
-    table.now -= 1
+    setup.now -= 1
     assert update.submit().status == "received"
 
 
-def test_an_update_that_expires_on_the_way_fails_with_that_reason(table: Desk) -> None:
-    receipt = table.prepare().submit()
-    table.now = UNTIL.timestamp()
-    table.finish()
+def test_an_update_that_expires_on_the_way_fails_with_that_reason(setup: KeyUpdateSetup) -> None:
+    receipt = setup.prepare().submit()
+    setup.now = UNTIL.timestamp()
+    setup.finish()
     with pytest.raises(KeyUpdateError, match=r"failed: validUntil has passed\. .* prepare a new update\."):
         receipt.wait()
 
 
-def test_a_signature_of_another_wallet_is_refused_by_the_relayer(table: Desk) -> None:
-    forged = table.prepare().body() | {"ecdsaSignature": table.prepare(11375).body()["ecdsaSignature"]}
-    assert "owner's wallet" in refused(lambda: table.client.update_account(forged), 104005)
-    assert not table.client.account(ACCOUNT).frozen
+def test_a_signature_of_another_wallet_is_refused_by_the_relayer(setup: KeyUpdateSetup) -> None:
+    forged = setup.prepare().body() | {"ecdsaSignature": setup.prepare(11375).body()["ecdsaSignature"]}
+    assert "owner's wallet" in refused(lambda: setup.client.update_account(forged), 104005)
+    assert not setup.client.account(ACCOUNT).frozen
 
 
-def test_a_signer_who_is_not_the_owner_is_refused_before_anything_is_sent(table: Desk) -> None:
-    other = table.relayer.signer(11375)
+def test_a_signer_who_is_not_the_owner_is_refused_before_anything_is_sent(setup: KeyUpdateSetup) -> None:
+    other = setup.relayer.signer(11375)
     with pytest.raises(KeyUpdateError, match="does not sign for this account") as caught:
-        table.prepare(signer=other)
+        setup.prepare(signer=other)
     assert other.address in str(caught.value)
-    assert table.relayer.signer(ACCOUNT).address in str(caught.value)
-    assert table.transport.sent == []
+    assert setup.relayer.signer(ACCOUNT).address in str(caught.value)
+    assert setup.transport.sent == []
 
 
-def test_a_fee_below_the_relayers_is_refused(table: Desk) -> None:
-    asked = table.client.update_fee(ACCOUNT).loc["ETH", "fee"]
+def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
+    quote = setup.client.update_fee(ACCOUNT).loc["ETH", "fee"]
     least = Decimal(1).scaleb(-18)
-    assert "raise max_fee" in refused(table.prepare(max_fee=asked - least).submit, 114002)
-    assert table.prepare(max_fee=asked).submit().status == "received"
+    assert "raise max_fee" in refused(setup.prepare(max_fee=quote - least).submit, 114002)
+    assert setup.prepare(max_fee=quote).submit().status == "received"
 
 
-def test_a_token_that_pays_no_fees_is_named_with_those_that_do(table: Desk) -> None:
+def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup: KeyUpdateSetup) -> None:
     with pytest.raises(KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"):
-        table.prepare(fee_token="WBTC")
+        setup.prepare(fee_token="WBTC")
 
 
-def test_another_exchange_is_refused(table: Desk) -> None:
-    update = table.prepare(exchange="0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", chain_id=5)
+def test_another_exchange_is_refused(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare(exchange="0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", chain_id=5)
     assert "exchange" in refused(update.submit, 102001)
     assert "0x2e76EBd1" in update.key_seed_message()
-    wrong_chain = table.prepare(chain_id=0)
+    wrong_chain = setup.prepare(chain_id=0)
     refused(wrong_chain.submit, 104005)
 
 
 def test_a_failed_update_ends_in_the_relayers_reason() -> None:
-    with desk(fail_updates={1: "not enough ETH to pay the fee"}) as place:
-        before = place.client.account(ACCOUNT)
-        receipt = place.prepare().submit()
-        place.finish()
+    with key_update_setup(fail_updates={1: "not enough ETH to pay the fee"}) as setup:
+        before = setup.client.account(ACCOUNT)
+        receipt = setup.prepare().submit()
+        setup.finish()
         with pytest.raises(KeyUpdateError, match=r"failed: not enough ETH to pay the fee\. "):
             receipt.wait()
         assert receipt.status == "failed"
-        assert place.client.account(ACCOUNT) == before
-        again = place.prepare().submit()
-        place.finish()
+        assert setup.client.account(ACCOUNT) == before
+        again = setup.prepare().submit()
+        setup.finish()
         assert again.wait().nonce == before.nonce + 1
 
 
 def test_without_an_api_key_the_account_tells_how_it_went() -> None:
-    with desk(fail_updates={1: "no one is told"}) as place:
-        place.connect(api_key=None)
-        receipt = place.prepare().submit()
+    with key_update_setup(fail_updates={1: "no one is told"}) as setup:
+        setup.connect(api_key=None)
+        receipt = setup.prepare().submit()
         assert receipt.poll() == "processing"
-        place.finish()
+        setup.finish()
         with pytest.raises(KeyUpdateError, match=r"failed: the relayer gave no reason\."):
             receipt.wait()
-        again = place.prepare().submit()
-        place.finish()
-        assert again.wait().has_key(place.prepare().l2_key) is False
+        again = setup.prepare().submit()
+        setup.finish()
+        assert again.wait().has_key(setup.prepare().l2_key) is False
 
 
 @pytest.mark.parametrize(
     ("keyed", "told"), [(True, "processed, but the account has another key"), (False, "was processed first")]
 )
 def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
-    table: Desk, keyed: bool, told: str
+    setup: KeyUpdateSetup, keyed: bool, told: str
 ) -> None:
-    table.connect(api_key=table.relayer.api_key if keyed else None)
+    setup.connect(api_key=setup.relayer.api_key if keyed else None)
     receipts = []
     for _ in range(2):
-        receipts.append(table.prepare().submit())
-        table.finish()
+        receipts.append(setup.prepare().submit())
+        setup.finish()
     with pytest.raises(KeyUpdateError, match=told):
         receipts[0].wait()
     assert receipts[1].wait().nonce == 3
 
 
-def test_an_update_that_takes_too_long_is_not_given_up(table: Desk) -> None:
-    receipt = table.prepare().submit()
+def test_an_update_that_takes_too_long_is_not_given_up(setup: KeyUpdateSetup) -> None:
+    receipt = setup.prepare().submit()
     with pytest.raises(KeyUpdateError, match=r"still received after 0\.01 s\. .*call wait\(\) again"):
         receipt.wait(timeout=0.01)
-    table.finish()
+    setup.finish()
     assert receipt.wait(timeout=0).nonce > 0
 
 
@@ -300,32 +308,34 @@ def test_an_update_that_takes_too_long_is_not_given_up(table: Desk) -> None:
 
 @pytest.mark.parametrize(("kind", "taken"), [("truncated", True), ("reset", False), ("500", False)])
 def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: bool) -> None:
-    with desk(faults={kind: 1.0}, max_faults_in_a_row=1) as place:
-        update = place.prepare()
+    with key_update_setup(faults={kind: 1.0}, max_faults_in_a_row=1) as setup:
+        update = setup.prepare()
         receipt = update.submit()
         assert len(receipt.lost) == 1
         assert receipt.is_idempotent is taken
-        assert place.transport.sent[0] == place.transport.sent[1]
-        assert len(place.transport.sent) == 2
+        assert setup.transport.sent[0] == setup.transport.sent[1]
+        assert len(setup.transport.sent) == 2
         assert "sent 2 times" in repr(receipt)
         assert "The answer was lost, so the same request was sent again" in receipt._repr_html_()
-        place.finish()
+        setup.finish()
         assert receipt.wait().nonce == update.body()["nonce"] + 1
-        assert place.relayer.step() == 0
+        assert setup.relayer.step() == 0
 
 
-def test_an_answer_that_comes_too_late_is_a_lost_one(table: Desk) -> None:
-    update, done = table.prepare(), threading.Event()
+def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> None:
+    setup.connect(timeout=0.5)
+    update, done = setup.prepare(), threading.Event()
 
-    def late_at_first(number: int, asked: Asked) -> Answer:
-        header = {"X-API-SIG": asked.headers["x-api-sig"]}
-        answer = requests.post(table.relayer.base_url + asked.path, asked.body, headers=header, timeout=10)
+    def late_at_first(number: int, request: Request) -> Answer:
+        header = {"X-API-SIG": request.headers["x-api-sig"]}
+        answer = requests.post(
+            setup.relayer.base_url + request.path, request.body, headers=header, timeout=10
+        )
         if number == 0:
             done.wait(10)
         return Answer(answer.status_code, answer.content)
 
-    with scripted(late_at_first) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False, timeout=0.5))
+    with scripted(late_at_first) as server, setup.redirected(server.base_url):
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
@@ -334,18 +344,20 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(table: Desk) -> None:
     ] == [True]
 
 
-def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(table: Desk) -> None:
-    update = table.prepare()
-    real = table.transport.post
+def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
+    setup: KeyUpdateSetup,
+) -> None:
+    update = setup.prepare()
+    real = setup.transport.post
 
     def loses_the_first(path: str, body: bytes, *, signature: str) -> bytes:
         answer = real(path, body, signature=signature)
-        if len(table.transport.sent) > 1:
+        if len(setup.transport.sent) > 1:
             return answer
-        table.finish()
+        setup.finish()
         raise TransportError("The cable was cut. Replace it.", maybe_received=True)
 
-    table.transport.post = loses_the_first  # type: ignore[method-assign]
+    setup.transport.post = loses_the_first  # type: ignore[method-assign]
     receipt = update.submit()
     assert (receipt.status, receipt.hash, receipt.lost) == (
         "processed",
@@ -355,20 +367,20 @@ def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
     assert receipt.wait().has_key(update.l2_key)
 
 
-def silent_for_posts(number: int, asked: Asked) -> Answer:
-    return Answer(hang_up=True) if asked.method == "POST" else Answer(404)
+def silent_for_posts(number: int, request: Request) -> Answer:
+    return Answer(hang_up=True) if request.method == "POST" else Answer(404)
 
 
-def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(table: Desk) -> None:
-    update = table.prepare()
-    with scripted(silent_for_posts) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False))
+def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
+    with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
         with pytest.raises(KeyUpdateError, match=r"sent 3 times without an answer.*Call submit\(\) again"):
             update.submit()
-        assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/api/v3/account")] * 3
-        assert len({asked.body for asked in server.asked}) == 1
-    update._client = table.client
-    assert update.submit().lost
+        assert [(request.method, request.path) for request in server.requests] == [
+            ("POST", "/api/v3/account")
+        ] * 3
+        assert len({request.body for request in server.requests}) == 1
+    assert len(update.submit().lost) == 3
 
 
 @pytest.mark.parametrize(
@@ -387,57 +399,55 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(table:
     ],
 )
 def test_an_answer_is_not_asked_for_twice(
-    table: Desk, answer: Answer, error: type[LabError], told: str
+    setup: KeyUpdateSetup, answer: Answer, error: type[LabError], told: str
 ) -> None:
-    update = table.prepare()
-    with scripted(lambda number, asked: answer) as server:
-        update._client = Client(Transport(server.base_url, rate=None, proxies=False))
+    update = setup.prepare()
+    with scripted(lambda number, request: answer) as server, setup.redirected(server.base_url):
         with pytest.raises(error, match=told):
             update.submit()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
-def test_nothing_is_lost_where_nothing_was_sent(table: Desk) -> None:
-    update = table.prepare()
+def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
     with scripted(silent_for_posts) as server:
         closed = server.base_url
-    update._client = Client(Transport(closed, rate=None, proxies=False))
-    with pytest.raises(RelayerUnreachable):
+    with setup.redirected(closed), pytest.raises(RelayerUnreachable) as unreachable:
         update.submit()
-    assert update._lost == []
+    assert not unreachable.value.maybe_received
+    assert update.submit().lost == ()
 
 
 # A wallet elsewhere
 
 
-def test_a_wallet_signs_twice_and_each_step_tells_the_next(table: Desk) -> None:
-    wallet = table.relayer.signer(ACCOUNT)
-    update = table.prepare(signer=None)
+def test_a_wallet_signs_twice_and_each_step_tells_the_next(setup: KeyUpdateSetup) -> None:
+    wallet = setup.relayer.signer(ACCOUNT)
+    update = setup.prepare(signer=None)
     for early in (update.typed_data, update.submit, update.body, lambda: update.l2_key):
         with pytest.raises(KeyUpdateError, match=r"Sign key_seed_message\(\) with personal_sign, and attach"):
             early()
-    assert update.attach(personally(wallet, update.key_seed_message())) is update
+    assert update.attach(personal_sign(wallet, update.key_seed_message())) is update
     for early in (update.submit, update.body):
         with pytest.raises(
             KeyUpdateError, match=r"Sign typed_data\(\) with eth_signTypedData_v4, and attach"
         ):
             early()
     data = json.loads(json.dumps(update.typed_data()))
-    update.attach("0x" + typed(wallet, data).hex())
+    update.attach("0x" + sign_typed_data(wallet, data).hex())
     with pytest.raises(KeyUpdateError, match=r"both signatures are attached"):
         update.attach(bytes(65))
-    assert update.body() == table.prepare().body()
+    assert update.body() == setup.prepare().body()
     update.submit()
-    table.finish()
-    assert table.client.account(ACCOUNT).has_key(update.l2_key)
+    setup.finish()
+    assert setup.client.account(ACCOUNT).has_key(update.l2_key)
 
 
-def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(table: Desk) -> None:
-    from eth_account.messages import encode_defunct
-
-    wallet, update = table.relayer.signer(ACCOUNT), table.prepare(signer=None)
-    update.attach(personally(wallet, update.key_seed_message()))
-    digest = update._update.digest(update.l2_key)
+def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup: KeyUpdateSetup) -> None:
+    wallet, update = setup.relayer.signer(ACCOUNT), setup.prepare(signer=None)
+    update.attach(personal_sign(wallet, update.key_seed_message()))
+    data = encode_typed_data(full_message=update.typed_data())
+    digest = keccak(b"\x19" + data.version + data.header + data.body)
     update.attach(bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature))
     assert update.body()["ecdsaSignature"][-2:] == "03"
     assert update.submit().status == "received"
@@ -455,30 +465,30 @@ MALFORMED: list[Callable[[bytes], Any]] = [
 
 @pytest.mark.parametrize("change", MALFORMED)
 def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
-    table: Desk, change: Callable[[bytes], Any]
+    setup: KeyUpdateSetup, change: Callable[[bytes], Any]
 ) -> None:
-    wallet, update = table.relayer.signer(ACCOUNT), table.prepare(signer=None)
-    good = personally(wallet, update.key_seed_message())
+    wallet, update = setup.relayer.signer(ACCOUNT), setup.prepare(signer=None)
+    good = personal_sign(wallet, update.key_seed_message())
     with pytest.raises(KeyUpdateError, match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the key seed"):
         update.attach(change(good))
     update.attach(good)
-    good = typed(wallet, update.typed_data())
+    good = sign_typed_data(wallet, update.typed_data())
     with pytest.raises(KeyUpdateError, match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the typed data"):
         update.attach(change(good))
     assert update.attach(good).submit().status == "received"
 
 
-def test_another_wallets_signature_or_text_is_refused_at_either_step(table: Desk) -> None:
-    wallet, other = table.relayer.signer(ACCOUNT), table.relayer.signer(11375)
-    update = table.prepare(signer=None)
-    for wrong in (personally(other, update.key_seed_message()), personally(wallet, "something else")):
+def test_another_wallets_signature_or_text_is_refused_at_either_step(setup: KeyUpdateSetup) -> None:
+    wallet, other = setup.relayer.signer(ACCOUNT), setup.relayer.signer(11375)
+    update = setup.prepare(signer=None)
+    for wrong in (personal_sign(other, update.key_seed_message()), personal_sign(wallet, "something else")):
         with pytest.raises(
             KeyUpdateError, match=rf"expected the signature by {wallet.address}, got one by 0x"
         ):
             update.attach(wrong)
-    seed = personally(wallet, update.key_seed_message())
+    seed = personal_sign(wallet, update.key_seed_message())
     update.attach(seed)
-    for wrong in (seed, typed(other, update.typed_data())):
+    for wrong in (seed, sign_typed_data(other, update.typed_data())):
         with pytest.raises(KeyUpdateError, match=r"got one by 0x\w+, of the typed data"):
             update.attach(wrong)
 
@@ -487,15 +497,15 @@ def test_another_wallets_signature_or_text_is_refused_at_either_step(table: Desk
 
 
 @pytest.fixture
-def wallet(table: Desk) -> tuple[int, dict[str, str]]:
-    account = max(table.relayer.accounts)
-    found = table.relayer.counterfactual(account)
+def wallet(setup: KeyUpdateSetup) -> tuple[int, dict[str, str]]:
+    account = max(setup.relayer.accounts)
+    found = setup.relayer.counterfactual(account)
     assert found
     return account, dict(found)
 
 
 def test_a_wallet_that_is_not_deployed_updates_its_key(
-    table: Desk, wallet: tuple[int, dict[str, str]]
+    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
 ) -> None:
     account, info = wallet
     mapping = {
@@ -504,47 +514,47 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(
         "salt": int(info["walletSalt"]),
     }
     updates = [
-        table.prepare(account, counterfactual=given) for given in (info, mapping, Counterfactual(**mapping))
+        setup.prepare(account, counterfactual=given) for given in (info, mapping, Counterfactual(**mapping))
     ]
     assert updates[0].body() == updates[1].body() == updates[2].body()
     assert updates[0].body()["counterFactualInfo"] == info
     receipt = updates[2].submit()
-    table.finish()
+    setup.finish()
     assert receipt.wait().has_key(updates[0].l2_key)
 
 
-def test_the_wallet_must_be_the_accounts(table: Desk, wallet: tuple[int, dict[str, str]]) -> None:
+def test_the_wallet_must_be_the_accounts(setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]) -> None:
     account, info = wallet
     with pytest.raises(KeyUpdateError, match=r"give the wallet 0x\w+, but the owner .* Check the salt"):
-        table.prepare(account, counterfactual=info | {"walletSalt": "1"})
+        setup.prepare(account, counterfactual=info | {"walletSalt": "1"})
     with pytest.raises(KeyUpdateError, match="name the wallet"):
-        table.prepare(account)
+        setup.prepare(account)
     with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
-        table.prepare(account, counterfactual={"factory": info["walletFactory"]})
+        setup.prepare(account, counterfactual={"factory": info["walletFactory"]})
     with pytest.raises(ProtocolError, match="walletSalt"):
-        table.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
+        setup.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
 
 
-def test_an_unknown_factory_is_told_on_both_sides(table: Desk) -> None:
+def test_an_unknown_factory_is_told_on_both_sides(setup: KeyUpdateSetup) -> None:
     factory, code = "0x" + "11" * 20, "0x" + "22" * 32
-    signer = table.relayer.signer(ACCOUNT)
+    signer = setup.relayer.signer(ACCOUNT)
     owner = protocol.wallet_address(factory, signer.address, 5, code)
-    table.relayer.add_account(7, owner)
+    setup.relayer.add_account(7, owner)
     info = {"factory": factory, "owner": signer.address, "salt": "0x5"}
     with pytest.raises(KeyUpdateError, match=r"factory 0x1111\w+ is unknown.* init_code_hash="):
-        table.prepare(7, signer=signer, counterfactual=info)
-    update = table.prepare(7, signer=signer, counterfactual=info | {"init_code_hash": code})
+        setup.prepare(7, signer=signer, counterfactual=info)
+    update = setup.prepare(7, signer=signer, counterfactual=info | {"init_code_hash": code})
     assert "factory unknown" in refused(update.submit, 100001)
 
 
 def test_a_factory_that_the_relayer_was_told_about_works() -> None:
     factory, code = "0x" + "11" * 20, "0x" + "22" * 32
-    with desk(wallet_factories={factory: code}) as place:
-        signer = place.relayer.signer(ACCOUNT)
-        place.relayer.add_account(7, protocol.wallet_address(factory, signer.address, 5, code))
+    with key_update_setup(wallet_factories={factory: code}) as setup:
+        signer = setup.relayer.signer(ACCOUNT)
+        setup.relayer.add_account(7, protocol.wallet_address(factory, signer.address, 5, code))
         given = Counterfactual(factory, signer.address, 5, code)
-        receipt = place.prepare(7, signer=signer, counterfactual=given).submit()
-        place.finish()
+        receipt = setup.prepare(7, signer=signer, counterfactual=given).submit()
+        setup.finish()
         assert receipt.wait().nonce == 1
 
 
@@ -559,8 +569,10 @@ def flat(body: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
             yield before + name, str(value)
 
 
-def test_the_preview_shows_each_field_that_is_sent(table: Desk, wallet: tuple[int, dict[str, str]]) -> None:
-    update = table.prepare(wallet[0], counterfactual=wallet[1])
+def test_the_preview_shows_each_field_that_is_sent(
+    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
+) -> None:
+    update = setup.prepare(wallet[0], counterfactual=wallet[1])
     update.body()
     preview = update.preview()
     shown = [(line.field, str(line.value)) for line in preview.lines]
@@ -572,20 +584,19 @@ def test_the_preview_shows_each_field_that_is_sent(table: Desk, wallet: tuple[in
     assert all(line.meaning for line in preview.lines)
 
 
-def test_the_preview_says_what_the_numbers_mean(table: Desk) -> None:
-    preview = repr(table.prepare(max_fee="0.002").preview())
+def test_the_preview_says_what_the_numbers_mean(setup: KeyUpdateSetup) -> None:
+    preview = repr(setup.prepare(max_fee="0.002").preview())
     assert "the most you pay: 0.002 ETH; the relayer asks for 0.000019 ETH" in preview
     assert "not processed after 2030-01-01 00:00:00 UTC" in preview
     assert "on chain 1" in preview
 
 
-def test_a_preview_signs_and_sends_nothing(table: Desk) -> None:
-    update = table.prepare()
+def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
     assert "made by the signer in submit()" in repr(update.preview())
-    assert repr(update.preview()) == repr(table.prepare().preview())
-    assert update._signature is None
-    assert table.transport.sent == []
-    waiting = table.prepare(signer=None)
+    assert repr(update.preview()) == repr(setup.prepare().preview())
+    assert setup.transport.sent == []
+    waiting = setup.prepare(signer=None)
     assert "not known yet" in repr(waiting.preview())
     assert repr(waiting.preview()).endswith("and attach(signature).")
     assert repr(waiting).endswith("next: key seed)")
@@ -595,51 +606,51 @@ def test_a_preview_signs_and_sends_nothing(table: Desk) -> None:
 
 
 @pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
-def test_a_private_key_is_never_taken(still: Desk, signer: Any) -> None:
+def test_a_private_key_is_never_taken(unused_setup: KeyUpdateSetup, signer: Any) -> None:
     with pytest.raises(KeyUpdateError, match=r"signer: .* as text is never accepted") as caught:
-        still.prepare(signer=signer)
+        unused_setup.prepare(signer=signer)
     assert "0101" not in str(caught.value)
 
 
-def test_a_custom_key_seed_makes_another_key(table: Desk) -> None:
-    nonce = table.client.account(ACCOUNT).nonce
+def test_a_custom_key_seed_makes_another_key(setup: KeyUpdateSetup) -> None:
+    nonce = setup.client.account(ACCOUNT).nonce
     seed = f"Signing in to the reading room ü, with key nonce: {nonce}"
-    update = table.prepare(key_seed=seed)
-    assert update.l2_key == protocol.l2_key(personally(table.relayer.signer(ACCOUNT), seed))
-    assert update.l2_key != table.prepare().l2_key
+    update = setup.prepare(key_seed=seed)
+    assert update.l2_key == protocol.l2_key(personal_sign(setup.relayer.signer(ACCOUNT), seed))
+    assert update.l2_key != setup.prepare().l2_key
     receipt = update.submit()
-    table.finish()
+    setup.finish()
     assert receipt.wait().key_seed == seed
 
 
 @pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
-def test_a_key_seed_must_end_in_the_nonce(still: Desk, seed: str) -> None:
+def test_a_key_seed_must_end_in_the_nonce(unused_setup: KeyUpdateSetup, seed: str) -> None:
     with pytest.raises(ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"):
-        still.prepare(key_seed=seed)
+        unused_setup.prepare(key_seed=seed)
 
 
 @pytest.mark.parametrize(
     ("valid_for", "seconds"),
     [("30d", 30 * 86400), ("12 h", 12 * 3600), ("90s", 90), ("1w", 604800), (timedelta(minutes=5), 300)],
 )
-def test_a_time_from_now_on(still: Desk, valid_for: Any, seconds: int) -> None:
+def test_a_time_from_now_on(unused_setup: KeyUpdateSetup, valid_for: Any, seconds: int) -> None:
     before = int(datetime.now(UTC).timestamp())
-    until = still.prepare(valid_for=valid_for).body()["validUntil"]
+    until = unused_setup.prepare(valid_for=valid_for).body()["validUntil"]
     assert before + seconds <= until <= int(datetime.now(UTC).timestamp()) + seconds
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
-def test_a_moment(still: Desk, zone: Any) -> None:
+def test_a_moment(unused_setup: KeyUpdateSetup, zone: Any) -> None:
     until = datetime(2106, 2, 7, 6, 28, 15, tzinfo=zone)
-    assert still.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
+    assert unused_setup.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
     with pytest.raises(ProtocolError, match="validUntil"):
-        still.prepare(valid_for=until + timedelta(seconds=1))
+        unused_setup.prepare(valid_for=until + timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)])
-def test_what_is_no_time_is_refused(still: Desk, valid_for: Any) -> None:
+def test_what_is_no_time_is_refused(unused_setup: KeyUpdateSetup, valid_for: Any) -> None:
     with pytest.raises(KeyUpdateError, match=r"valid_for=.*Give text such as '30d'"):
-        still.prepare(valid_for=valid_for)
+        unused_setup.prepare(valid_for=valid_for)
 
 
 @pytest.mark.parametrize(
@@ -652,8 +663,8 @@ def test_what_is_no_time_is_refused(still: Desk, valid_for: Any) -> None:
         ("79228162514.264337593543950335", "ETH", str(2**96 - 1)),
     ],
 )
-def test_fees_are_exact(still: Desk, given: Any, token: str, volume: str) -> None:
-    sent = still.prepare(max_fee=given, fee_token=token).body()["maxFee"]
+def test_fees_are_exact(unused_setup: KeyUpdateSetup, given: Any, token: str, volume: str) -> None:
+    sent = unused_setup.prepare(max_fee=given, fee_token=token).body()["maxFee"]
     assert sent == {"tokenId": {"ETH": 0, "USDT": 3}[token], "volume": volume}
 
 
@@ -670,37 +681,37 @@ def test_fees_are_exact(still: Desk, given: Any, token: str, volume: str) -> Non
     ],
 )
 def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(
-    still: Desk, given: Any, error: type[LabError]
+    unused_setup: KeyUpdateSetup, given: Any, error: type[LabError]
 ) -> None:
     with pytest.raises(error):
-        still.prepare(max_fee=given)
+        unused_setup.prepare(max_fee=given)
 
 
-def test_a_fee_below_the_tokens_smallest_unit_is_refused(still: Desk) -> None:
+def test_a_fee_below_the_tokens_smallest_unit_is_refused(unused_setup: KeyUpdateSetup) -> None:
     with pytest.raises(AmountError, match="1e-6"):
-        still.prepare(max_fee="0.0000001", fee_token="USDT")
+        unused_setup.prepare(max_fee="0.0000001", fee_token="USDT")
 
 
 # What is shown and kept
 
 
 def test_receipts_tell_in_a_line_and_in_a_table() -> None:
-    with desk(fail_updates={1: "out of <ink>"}) as place:
-        receipt = place.prepare().submit()
+    with key_update_setup(fail_updates={1: "out of <ink>"}) as setup:
+        receipt = setup.prepare().submit()
         assert repr(receipt) == (
             f"Receipt(account {ACCOUNT}, status='received', is_idempotent=False, hash={receipt.hash!r})"
         )
-        place.finish()
+        setup.finish()
         assert receipt.poll() == receipt.poll() == "failed"
         assert "out of &lt;ink&gt;" in receipt._repr_html_()
 
 
 def test_a_bar_shows_the_states_where_it_is_asked_for(
-    table: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    setup: KeyUpdateSetup, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TQDM_DISABLE", "1")
-    receipt = table.prepare().submit()
-    table.finish()
+    receipt = setup.prepare().submit()
+    setup.finish()
     receipt.wait()
     assert capsys.readouterr().err == ""
     receipt.wait(progress=True)
@@ -712,12 +723,12 @@ def test_a_bar_shows_the_states_where_it_is_asked_for(
     assert capsys.readouterr().err.strip() == ""
 
 
-def test_updates_and_receipts_are_not_pickled(table: Desk) -> None:
-    update = table.prepare()
+def test_updates_and_receipts_are_not_pickled(setup: KeyUpdateSetup) -> None:
+    update = setup.prepare()
     for value in (update, update.submit(), update.body()):
         with pytest.raises(TypeError, match="pickle"):
             pickle.dumps(value)
 
 
-def test_the_relayers_clock_decides_not_ours(table: Desk) -> None:
-    assert table.prepare(valid_for=datetime(2020, 1, 1, tzinfo=UTC)).body()["validUntil"] < NOW.timestamp()
+def test_the_relayers_clock_decides_not_ours(setup: KeyUpdateSetup) -> None:
+    assert setup.prepare(valid_for=datetime(2020, 1, 1, tzinfo=UTC)).body()["validUntil"] < NOW.timestamp()

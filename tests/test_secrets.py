@@ -12,7 +12,7 @@ import pytest
 from eth_account import Account as Wallet
 from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
-from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -36,14 +36,14 @@ STRANGE = protocol.l2_key(bytes(64) + b"\x1b")
 STRANGE_ACCOUNT = 11519
 
 
-def key_request(place: Desk, account: int) -> str:
+def key_request(setup: KeyUpdateSetup, account: int) -> str:
     """Return the text that is signed for an API key."""
-    url = f"{place.relayer.base_url}/api/v3/apiKey"
+    url = f"{setup.relayer.base_url}/api/v3/apiKey"
     return protocol.request_message("GET", url, {"accountId": account})
 
 
 class Scene(NamedTuple):
-    place: Desk
+    setup: KeyUpdateSetup
     update: lab.KeyUpdate
     receipt: lab.Receipt
     api_key: str
@@ -55,33 +55,33 @@ class Scene(NamedTuple):
 
 def secrets_of(signer: Any, seed: str) -> list[str]:
     """Return what must not be shown of the key that a seed makes."""
-    signature = personally(signer, seed)
+    signature = personal_sign(signer, seed)
     return [*written(int(protocol.l2_key(signature).secret)), *written(signature)]
 
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Return an update that was taken, with its secrets."""
-    with desk() as place:
-        signer = place.relayer.signer(ACCOUNT)
-        old_key = place.relayer.l2_key(ACCOUNT)
-        api_key = str.__str__(place.client.api_key(old_key, ACCOUNT)[:])
-        update = place.prepare()
+    with key_update_setup() as setup:
+        signer = setup.relayer.signer(ACCOUNT)
+        old_key = setup.relayer.l2_key(ACCOUNT)
+        api_key = str.__str__(setup.client.api_key(old_key, ACCOUNT)[:])
+        update = setup.prepare()
         receipt = update.submit()
         secrets = [
             *written(int(old_key.secret)),
             *secrets_of(signer, update.key_seed_message()),
-            *written(typed(signer, update.typed_data())),
+            *written(sign_typed_data(signer, update.typed_data())),
             *written(api_key),
-            *written(place.relayer.api_key),
+            *written(setup.relayer.api_key),
             *written(bytes(signer.key)),
-            *written(protocol.sign_request(STRANGE.secret, key_request(place, STRANGE_ACCOUNT))),
+            *written(protocol.sign_request(STRANGE.secret, key_request(setup, STRANGE_ACCOUNT))),
         ]
-        yield Scene(place, update, receipt, api_key, secrets)
+        yield Scene(setup, update, receipt, api_key, secrets)
 
 
 def test_the_secrets_are_those_that_travel(scene: Scene) -> None:
-    body, header = scene.place.transport.sent[0]
+    body, header = scene.setup.transport.sent[0]
     signature = bytes.fromhex(header[2:])
     assert scene.leaks(header) == written(signature)[:2]
     assert scene.leaks(body.decode()) == written(signature)[:2]
@@ -98,14 +98,14 @@ SHOWN: dict[str, Callable[[Scene], object]] = {
     "typed data": lambda scene: scene.update.typed_data(),
     "key": lambda scene: scene.update.l2_key,
     "receipt": lambda scene: scene.receipt,
-    "account": lambda scene: scene.place.client.account(ACCOUNT),
-    "client": lambda scene: scene.place.client.with_api_key(scene.api_key),
-    "transport": lambda scene: scene.place.transport,
-    "API key": lambda scene: scene.place.client.api_key(scene.place.relayer.l2_key(ACCOUNT), ACCOUNT),
+    "account": lambda scene: scene.setup.client.account(ACCOUNT),
+    "client": lambda scene: scene.setup.client.with_api_key(scene.api_key),
+    "transport": lambda scene: scene.setup.transport,
+    "API key": lambda scene: scene.setup.client.api_key(scene.setup.relayer.l2_key(ACCOUNT), ACCOUNT),
     "everything inside": lambda scene: [
         vars(scene.update),
         vars(scene.receipt),
-        vars(scene.place.client.with_api_key("k" * 9)._transport) | {"sent": []},
+        vars(scene.setup.client.with_api_key("k" * 9)._transport) | {"sent": []},
     ],
 }
 
@@ -123,9 +123,9 @@ def test_nothing_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.DEBUG)
     for name in list(logging.Logger.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=name)
-    client = scene.place.client.with_api_key(scene.api_key)
+    client = scene.setup.client.with_api_key(scene.api_key)
     client.count(ACCOUNT)
-    client.api_key(scene.place.relayer.l2_key(ACCOUNT), ACCOUNT)
+    client.api_key(scene.setup.relayer.l2_key(ACCOUNT), ACCOUNT)
     assert scene.update.submit().is_idempotent
     scene.receipt.poll()
     assert "POST" in caplog.text
@@ -144,39 +144,39 @@ def test_no_pickle_holds_a_secret(scene: Scene) -> None:
 
 def wrong_texts(scene: Scene) -> list[Any]:
     """Return secrets given where they do not belong, or spoiled."""
-    signature = "0x" + personally(scene.place.relayer.signer(ACCOUNT), "another text").hex()
+    signature = "0x" + personal_sign(scene.setup.relayer.signer(ACCOUNT), "another text").hex()
     return [signature, signature + "00", signature[:-1], bytes.fromhex(signature[2:])]
 
 
 def private_key(scene: Scene) -> str:
-    return "0x" + scene.place.relayer.signer(ACCOUNT).key.hex()
+    return "0x" + scene.setup.relayer.signer(ACCOUNT).key.hex()
 
 
 def forged(scene: Scene) -> object:
     body = scene.update.body() | {"nonce": 99}
-    return scene.place.client.update_account(body)
+    return scene.setup.client.update_account(body)
 
 
 RAISING: dict[str, Callable[[Scene], object]] = {
-    "a private key as signer": lambda scene: scene.place.prepare(signer=private_key(scene)),
-    "a private key as bytes": lambda scene: scene.place.prepare(
-        signer=bytes(scene.place.relayer.signer(ACCOUNT).key)
+    "a private key as signer": lambda scene: scene.setup.prepare(signer=private_key(scene)),
+    "a private key as bytes": lambda scene: scene.setup.prepare(
+        signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)
     ),
-    "a private key as object": lambda scene: scene.place.prepare(
-        signer=scene.place.relayer.signer(ACCOUNT)._key_obj
+    "a private key as object": lambda scene: scene.setup.prepare(
+        signer=scene.setup.relayer.signer(ACCOUNT)._key_obj
     ),
-    "a signer of another account": lambda scene: scene.place.prepare(
-        signer=scene.place.relayer.signer(11375)
+    "a signer of another account": lambda scene: scene.setup.prepare(
+        signer=scene.setup.relayer.signer(11375)
     ),
     "a refused update": forged,
-    "an update while another is pending": lambda scene: scene.place.prepare(max_fee="1").submit(),
-    "a key of no account": lambda scene: scene.place.client.api_key(STRANGE, STRANGE_ACCOUNT),
-    "a secret as key": lambda scene: scene.place.client.api_key(
+    "an update while another is pending": lambda scene: scene.setup.prepare(max_fee="1").submit(),
+    "a key of no account": lambda scene: scene.setup.client.api_key(STRANGE, STRANGE_ACCOUNT),
+    "a secret as key": lambda scene: scene.setup.client.api_key(
         int(scene.update.l2_key.secret),  # type: ignore[arg-type]
         ACCOUNT,
     ),
-    "a key without account": lambda scene: scene.place.client.api_key(scene.update.l2_key),
-    "a refused API key": lambda scene: scene.place.client.with_api_key(scene.api_key + "x").count(ACCOUNT),
+    "a key without account": lambda scene: scene.setup.client.api_key(scene.update.l2_key),
+    "a refused API key": lambda scene: scene.setup.client.with_api_key(scene.api_key + "x").count(ACCOUNT),
     "a wait that takes too long": lambda scene: scene.receipt.wait(timeout=0),
 }
 
@@ -202,10 +202,10 @@ def test_no_traceback_shows_a_secret(scene: Scene, call: Callable[[Scene], objec
 def test_no_traceback_shows_an_attached_signature(scene: Scene) -> None:
     for step in range(2):
         for wrong in wrong_texts(scene):
-            update = scene.place.prepare(signer=None)
+            update = scene.setup.prepare(signer=None)
             if step:
-                signer = scene.place.relayer.signer(ACCOUNT)
-                update.attach(personally(signer, update.key_seed_message()))
+                signer = scene.setup.relayer.signer(ACCOUNT)
+                update.attach(personal_sign(signer, update.key_seed_message()))
             text = trace_of(lambda wrong=wrong, update=update: update.attach(wrong))
             assert [part for part in written(wrong) if part in text] == []
             assert scene.leaks(text) == []
@@ -235,7 +235,7 @@ def test_no_notebook_holds_a_secret(path: Path) -> None:
 
 def test_the_search_for_secrets_finds_one() -> None:
     signer = Wallet.from_key("0x" + "01" * 32)
-    signature = personally(signer, "text")
+    signature = personal_sign(signer, "text")
     found = secrets_of(signer, "text")
     assert signature.hex()[:16] in found
     assert any(secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)}) for secret in found)

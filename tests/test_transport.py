@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_server import Answer, Asked, Script, scripted
+from support.scripted_server import Answer, Request, Script, scripted
 
 from loopring_lab import transport
 from loopring_lab.errors import (
@@ -41,24 +41,24 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return measured
 
 
-def get(script: Script, **how: Any) -> tuple[bytes, list[Asked]]:
+def get(script: Script, **how: Any) -> tuple[bytes, list[Request]]:
     with scripted(script) as server:
         client = Transport(server.base_url, api_key=KEY, rate=None, proxies=False, **how)
         try:
-            return client.get("/user/trades", {"accountId": 10083}, keyed=True), server.asked
+            return client.get("/user/trades", {"accountId": 10083}, keyed=True), server.requests
         finally:
             client.close()
 
 
 def failing(answer: Answer, times: int = 99) -> Script:
-    return lambda number, asked: answer if number < times else Answer(body=b'{"ok": 1}')
+    return lambda number, request: answer if number < times else Answer(body=b'{"ok": 1}')
 
 
 def test_the_query_and_the_key_are_sent() -> None:
-    body, asked = get(failing(Answer(), 0))
+    body, requests = get(failing(Answer(), 0))
     assert body == b'{"ok": 1}'
-    assert asked[0].path == "/api/v3/user/trades?accountId=10083"
-    assert asked[0].headers["x-api-key"] == KEY
+    assert requests[0].path == "/api/v3/user/trades?accountId=10083"
+    assert requests[0].headers["x-api-key"] == KEY
 
 
 def test_the_key_is_sent_only_where_it_is_needed() -> None:
@@ -66,8 +66,8 @@ def test_the_key_is_sent_only_where_it_is_needed() -> None:
         client = Transport(server.base_url + "/api/v3/", api_key=KEY, rate=None, proxies=False)
         client.get("/exchange/tokens")
         client.close()
-        assert server.asked[0].path == "/api/v3/exchange/tokens"
-        assert "x-api-key" not in server.asked[0].headers
+        assert server.requests[0].path == "/api/v3/exchange/tokens"
+        assert "x-api-key" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_the_key_is_sent_only_where_it_is_needed() -> None:
     ],
 )
 def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> None:
-    body, asked = get(failing(answer, 3))
+    body, requests = get(failing(answer, 3))
     assert body == b'{"ok": 1}'
-    assert len(asked) == 4
+    assert len(requests) == 4
     assert [round(pause, 1) for pause in pauses] == pytest.approx([0.1, 0.2, 0.4], abs=0.11)
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_pass_ends_in_its_error(
 ) -> None:
     numbers: list[int] = []
     with pytest.raises(kind) as caught:
-        get(lambda number, asked: numbers.append(number) or answer, attempts=3)
+        get(lambda number, request: numbers.append(number) or answer, attempts=3)
     assert type(caught.value) is kind
     assert said in str(caught.value)
     assert numbers == [0, 1, 2]
@@ -123,7 +123,7 @@ def test_a_refusal_is_not_tried_again_and_says_what_to_do(code: int, shape: tupl
     status, text = shape
     seen: list[int] = []
     with pytest.raises(RelayerError) as caught:
-        get(lambda number, asked: seen.append(number) or Answer(status, text.format(code=code).encode()))
+        get(lambda number, request: seen.append(number) or Answer(status, text.format(code=code).encode()))
     assert len(seen) == 1
     assert (caught.value.status, caught.value.code) == (status, code)
     assert caught.value.message == "GET /api/v3/user/trades: no"
@@ -170,7 +170,9 @@ def test_unprintable_reasons_are_cleaned_and_cut() -> None:
 def test_retry_after_is_obeyed(pauses: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     asks = ["7", later, "soon", "9999"]
-    get(lambda number, asked: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer())
+    get(
+        lambda number, request: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer()
+    )
     assert pauses[0] == 7
     assert 28 <= pauses[1] <= 30
     assert pauses[2] < 1
@@ -206,12 +208,12 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
     with scripted(failing(Answer(body=b'{"other": 1}'))) as other:
         elsewhere = Answer(302, headers={"Location": other.base_url.replace("127.0.0.1", "localhost") + "/x"})
-        body, asked = get(
+        body, requests = get(
             lambda number, got: Answer(302, headers={"Location": "/y"}) if number == 0 else elsewhere
         )
         assert body == b'{"other": 1}'
-        assert [one.headers.get("x-api-key") for one in asked] == [KEY, KEY]
-        assert "x-api-key" not in other.asked[0].headers
+        assert [one.headers.get("x-api-key") for one in requests] == [KEY, KEY]
+        assert "x-api-key" not in other.requests[0].headers
 
 
 def test_redirects_in_circles_end() -> None:
@@ -282,13 +284,13 @@ def test_importing_the_package_touches_no_logger_of_others() -> None:
     ],
 )
 def test_an_error_says_whether_the_relayer_may_have_acted(answer: Answer, maybe_received: bool) -> None:
-    with scripted(lambda number, asked: answer) as server:
+    with scripted(lambda number, request: answer) as server:
         client = Transport(server.base_url, rate=None, proxies=False)
         with pytest.raises((RelayerError, TransportError)) as caught:
             client.post("/account", b"{}", signature="0x1b")
         client.close()
     assert caught.value.maybe_received is maybe_received
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_errors_and_reprs_have_no_key(pauses: list[float]) -> None:
@@ -307,7 +309,7 @@ def test_errors_and_reprs_have_no_key(pauses: list[float]) -> None:
 
 
 def test_a_slow_answer_is_waited_for() -> None:
-    def slow(number: int, asked: Asked) -> Answer:
+    def slow(number: int, request: Request) -> Answer:
         time.sleep(0.05)
         return Answer()
 

@@ -144,7 +144,7 @@ class KeyUpdate:
         ProtocolError, AmountError
             A field is out of range.
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------

@@ -105,7 +105,7 @@ class Receipt:
         Raises
         ------
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The status cannot be read.
 
         Examples
         --------
@@ -113,8 +113,8 @@ class Receipt:
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
-        ...     receipt = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer).submit()
-        ...     receipt.poll() in ("received", "processing", "processed")
+        ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
+        ...     update.submit().poll() in ("received", "processing", "processed")
         True
         """
         if self.status not in FINAL:
@@ -141,7 +141,7 @@ class Receipt:
         KeyUpdateError
             The update failed, with the relayer's reason, or is still pending after `timeout`.
         RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
+            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------
@@ -154,8 +154,8 @@ class Receipt:
         2
         """
         deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
-        with bar(f"key of account {self.account_id}", progress, total=2) as shown:
-            _advance(shown, self.poll())
+        with bar(f"key of account {self.account_id}", progress, total=2) as progress_bar:
+            _advance(progress_bar, self.poll())
             while self.status not in FINAL:
                 if time.monotonic() >= deadline:
                     raise KeyUpdateError(
@@ -164,7 +164,7 @@ class Receipt:
                     )
                 time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
                 pause = min(LONGEST_PAUSE, pause * 1.5)
-                _advance(shown, self.poll())
+                _advance(progress_bar, self.poll())
         return self._updated_account()
 
     def _updated_account(self) -> Account:
@@ -207,8 +207,8 @@ class Receipt:
             return None
 
 
-def _advance(shown: Any, status: str) -> None:
+def _advance(progress_bar: Any, status: str) -> None:
     """Show a status on a progress bar, if there is one."""
-    if shown is not None:
-        shown.set_postfix_str(status, refresh=False)
-        shown.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - shown.n)
+    if progress_bar is not None:
+        progress_bar.set_postfix_str(status, refresh=False)
+        progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)

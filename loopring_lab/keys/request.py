@@ -30,6 +30,11 @@ from loopring_lab.redaction import SecretText
 Lifetime = str | timedelta | datetime
 MaxFee = Decimal | str | int
 _WIRE_NAMES = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}
+_WALLET_MEANINGS = {
+    "walletFactory": "the contract that would deploy the owner's wallet",
+    "walletOwner": "who signs for that wallet",
+    "walletSalt": "with these three the relayer recomputes the owner's address",
+}
 _TIME_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_DIGITS = 78  # of a uint256: no token has more
 _EXACT = Context(prec=2 * _MAX_DIGITS)
@@ -167,7 +172,8 @@ class UpdateRequest:
 
     def preview_lines(self, key: L2Key | None, signature: str, fee: str) -> list[Line]:
         """Describe each field of the request."""
-        x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet",) * 2
+        x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet", "not known yet")
+        wallet = self.counterfactual.wire() if self.counterfactual else {}
         deadline = datetime.fromtimestamp(self.valid_until, UTC)
         exchange = f"the exchange's contract, on chain {self.chain_id}: the update is valid nowhere else"
         expiry = f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
@@ -184,7 +190,7 @@ class UpdateRequest:
             Line("nonce", self.nonce, "the account's counter: makes the update work only once"),
             Line("keySeed", self.key_seed, "the text whose signature makes the key, to recover it later"),
             Line("ecdsaSignature", signature, "the header's signature once more"),
-            *self._wallet_lines(),
+            *(Line(f"counterFactualInfo.{n}", value, _WALLET_MEANINGS[n]) for n, value in wallet.items()),
         ]
 
     def _signed_fields(self, key: L2Key) -> AccountUpdate:
@@ -200,19 +206,6 @@ class UpdateRequest:
             valid_until=self.valid_until,
             nonce=self.nonce,
         )
-
-    def _wallet_lines(self) -> list[Line]:
-        if self.counterfactual is None:
-            return []
-        wire = self.counterfactual.wire()
-        return [
-            Line(f"counterFactualInfo.{name}", wire[name], meaning)
-            for name, meaning in (
-                ("walletFactory", "the contract that would deploy the owner's wallet"),
-                ("walletOwner", "who signs for that wallet"),
-                ("walletSalt", "with these three the relayer computes the owner's address again"),
-            )
-        ]
 
 
 class FeeOffer(NamedTuple):

@@ -223,9 +223,10 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
 
     Examples
     --------
-    >>> x, y = public_key(7)
-    >>> update = {"exchange": "0x" + 20 * "ab", "owner": "0x" + 20 * "cd", "chain_id": 1, "account_id": 10083}
-    >>> update |= {"x": x, "y": y, "fee_token_id": 0, "max_fee": 10**15, "valid_until": 2**31, "nonce": 1}
+    >>> terms = {"account_id": 10083, "fee_token_id": 0, "max_fee": 10**15, "valid_until": 2**31, "nonce": 1}
+    >>> x, y = public_key(9)
+    >>> parties = {"exchange": "0x" + 20 * "ab", "owner": "0x" + 20 * "cd", "chain_id": 1}
+    >>> update = AccountUpdate(**parties, **terms, x=x, y=y)
     >>> account_update_digest(**update) == account_update_digest(**update | {"nonce": 2})
     False
     """

@@ -7,6 +7,7 @@ view is loaded before a widget is shown.
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.widgets.explorers import FeesState, FillsState
@@ -32,14 +33,14 @@ class NotebookWidget:
     """Mixin that shows a state as a widget in a notebook."""
 
     ABOUT = ""
+    VIEW = ""
 
     @cached_property
     def view(self) -> Panel:
         """The controls and results, created when first used."""
-        return self._make_view()
-
-    def _make_view(self) -> Panel:
-        raise NotImplementedError
+        views = import_module("loopring_lab.widgets.views")
+        view: Panel = getattr(views, self.VIEW)(self)
+        return view
 
     def __repr__(self) -> str:
         return (
@@ -47,8 +48,8 @@ class NotebookWidget:
             "Voila, to use it."
         )
 
-    def _repr_mimebundle_(self, **how: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = self.view.box._repr_mimebundle_(**how)
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = self.view.box._repr_mimebundle_(**options)
         return bundle | {"text/plain": repr(self)}
 
 
@@ -75,11 +76,7 @@ class MarketExplorer(NotebookWidget, MarketsState):
     """
 
     ABOUT = "markets and tokens, and the limits of orders"
-
-    def _make_view(self) -> Panel:
-        from loopring_lab.widgets.views import MarketView
-
-        return MarketView(self)
+    VIEW = "MarketView"
 
 
 class FeeExplorer(NotebookWidget, FeesState):
@@ -108,11 +105,7 @@ class FeeExplorer(NotebookWidget, FeesState):
     """
 
     ABOUT = "fees by market, side, time and fill type, as a figure and a table"
-
-    def _make_view(self) -> Panel:
-        from loopring_lab.widgets.views import TradesView
-
-        return TradesView(self)
+    VIEW = "TradesView"
 
 
 class FillExplorer(NotebookWidget, FillsState):
@@ -140,11 +133,7 @@ class FillExplorer(NotebookWidget, FillsState):
     """
 
     ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
-
-    def _make_view(self) -> Panel:
-        from loopring_lab.widgets.views import TradesView
-
-        return TradesView(self)
+    VIEW = "TradesView"
 
 
 class KeyUpdateWizard(NotebookWidget, KeyUpdateFlow):
@@ -175,8 +164,4 @@ class KeyUpdateWizard(NotebookWidget, KeyUpdateFlow):
     """
 
     ABOUT = "an update of an account's L2 key, step by step"
-
-    def _make_view(self) -> Panel:
-        from loopring_lab.widgets.views import WizardView
-
-        return WizardView(self)
+    VIEW = "WizardView"

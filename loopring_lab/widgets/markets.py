@@ -80,7 +80,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     AmountError
         The amount is not a number of 0 or more.
     RelayerError, TransportError, UnexpectedAnswer
-        The relayer refuses, cannot be reached, or answers something else.
+        The relayer refuses, cannot be reached, or gives an unexpected answer.
 
     Examples
     --------
@@ -98,11 +98,11 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     if symbol not in tokens.index:
         raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
     name, units = str(symbol), _parse_amount(amount)
-    found = _market_findings(markets.loc[[market]].iloc[0], market)
-    found += _token_findings(units, name, tokens.loc[[name]].iloc[0])
-    if not any(finding.kind == "refused" for finding in found):
-        found.append(Finding("fits", f"{format_amount(units)} {name} is within the relayer's limits."))
-    return sorted(found, key=lambda finding: FINDING_ORDER.index(finding.kind))
+    findings = _market_findings(markets.loc[[market]].iloc[0], market)
+    findings += _token_findings(units, name, tokens.loc[[name]].iloc[0])
+    if not any(finding.kind == "refused" for finding in findings):
+        findings.append(Finding("fits", f"{format_amount(units)} {name} is within the relayer's limits."))
+    return sorted(findings, key=lambda finding: FINDING_ORDER.index(finding.kind))
 
 
 class MarketsState(BackgroundState):
@@ -284,55 +284,51 @@ def _market_findings(row: pd.Series, market: str) -> list[Finding]:
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
     if not units:
         return [Finding("refused", "An order cannot be for 0. Give more.")]
-    shown = f"{format_amount(units)} {symbol}"
-    found = [
-        _maximum_finding(units, token["order_amounts_maximum"], shown, symbol),
-        _minimum_finding(units, token["order_amounts_minimum"], shown, symbol),
-        _digits_finding(units, token, shown),
-    ]
-    if not pd.isna(token["order_amounts_dust"]) and units < token["order_amounts_dust"]:
-        dust = f"{format_amount(token['order_amounts_dust'])} {symbol}"
-        found.append(Finding("note", f"It is dust: an order with less than {dust} left counts as filled."))
+    amount, dust = f"{format_amount(units)} {symbol}", token["order_amounts_dust"]
+    findings = [*_limit_findings(units, amount, symbol, token), *_digit_findings(units, amount, token)]
+    if not pd.isna(dust) and units < dust:
+        left = f"{format_amount(dust)} {symbol}"
+        findings.append(Finding("note", f"It is dust: an order with less than {left} left counts as filled."))
     if _is_false(token["enabled"]):
-        words = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
-        found.append(Finding("note", words))
-    return [finding for finding in found if finding is not None]
+        note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
+        findings.append(Finding("note", note))
+    return findings
 
 
-def _minimum_finding(units: Decimal, minimum: Any, shown: str, symbol: str) -> Finding | None:
-    if pd.isna(minimum):
-        return Finding("note", f"The relayer gives no minimum order amount of {symbol}.")
-    limit = f"{format_amount(minimum)} {symbol}"
-    if units >= minimum:
-        return None
-    words = f"{shown} is below the minimum of an order, {limit}. Give {limit} or more."
-    return Finding("refused", words)
-
-
-def _maximum_finding(units: Decimal, maximum: Any, shown: str, symbol: str) -> Finding | None:
+def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) -> list[Finding]:
+    minimum, maximum = token["order_amounts_minimum"], token["order_amounts_maximum"]
+    findings = []
     if pd.isna(maximum):
-        return Finding("note", f"The relayer gives no maximum order amount of {symbol}.")
-    limit = f"{format_amount(maximum)} {symbol}"
-    if units <= maximum:
-        return None
-    words = f"{shown} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
-    return Finding("refused", words)
+        findings.append(Finding("note", f"The relayer gives no maximum order amount of {symbol}."))
+    elif units > maximum:
+        limit = f"{format_amount(maximum)} {symbol}"
+        problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
+        findings.append(Finding("refused", problem))
+    if pd.isna(minimum):
+        findings.append(Finding("note", f"The relayer gives no minimum order amount of {symbol}."))
+    elif units < minimum:
+        limit = f"{format_amount(minimum)} {symbol}"
+        problem = f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
+        findings.append(Finding("refused", problem))
+    return findings
 
 
-def _digits_finding(units: Decimal, token: pd.Series, shown: str) -> Finding | None:
+def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Finding]:
     """Check digits that the token does not have, or that orders do not use."""
     places, decimals = _decimal_places(units), int(token["decimals"])
-    if places > decimals:
-        words = f"{shown} has digits below the token's smallest unit. Give at most {decimals} decimal places."
-        return Finding("refused", words)
     precision, for_order = token["precision"], token["precision_for_order"]
-    if not pd.isna(precision) and 0 < units < Decimal(1).scaleb(-int(precision)):
-        words = f"{shown} counts as zero: the token's precision is {precision} decimal places. Give more."
-        return Finding("refused", words)
+    if places > decimals:
+        problem = (
+            f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
+        )
+        return [Finding("refused", problem)]
+    if not pd.isna(precision) and units < Decimal(1).scaleb(-int(precision)):
+        problem = f"{amount} counts as zero: the token's precision is {precision} decimal places. Give more."
+        return [Finding("refused", problem)]
     if not pd.isna(for_order) and places > int(for_order):
-        words = f"Orders use {for_order} decimal places; whether more are cut or refused is not documented."
-        return Finding("note", words)
-    return None
+        note = f"Orders use {for_order} decimal places; whether more are cut or refused is not documented."
+        return [Finding("note", note)]
+    return []
 
 
 def _is_false(flag: Any) -> bool:

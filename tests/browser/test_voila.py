@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.driven_widget import Driven
+from support.driven_widget import DrivenWidget
 
 import loopring_lab as lab
 
@@ -41,11 +41,11 @@ def test_a_page_is_rendered_and_its_explorer_follows(
 ) -> None:
     voila(NOTEBOOKS / f"{name}.ipynb")
     figure, before, after = expected(lab.connect())
-    explorer = Driven(page, page.locator(".loopring-lab"), [])
+    explorer = DrivenWidget(page, page.locator(".loopring-lab"), [])
     explorer.shows_picture(before)
     explorer.choose("Figure", figure)
     explorer.shows_picture(after)
-    explorer.is_content()
+    explorer.shows_no_problem()
     said = page.locator("#rendered_cells").inner_text()
     assert re.findall(r"Traceback|\w*Error\b.*|There was an error.*", said) == []
     assert page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").count() > 3

@@ -13,8 +13,8 @@ import nbformat
 import pandas as pd
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
-from support.driven_widget import Driven
-from support.key_update_desk import personally
+from support.driven_widget import DrivenWidget
+from support.key_update_setup import personal_sign
 
 import loopring_lab as lab
 from loopring_lab.amounts.display import Shown
@@ -73,7 +73,7 @@ def signed(relayer: Relayer) -> dict[str, str]:
     return {
         "API key": client.api_key(relayer.l2_key(LOCKED), LOCKED),
         "key seed": SEED,
-        "signature": "0x" + personally(signer, SEED).hex(),
+        "signature": "0x" + personal_sign(signer, SEED).hex(),
         "private key": "0x" + bytes(signer.key).hex(),
     }
 
@@ -85,9 +85,9 @@ class Lab:
         self.page, self.home = page, home
         self.typed: list[str] = []
 
-    def widget(self, name: str) -> Driven:
+    def widget(self, name: str) -> DrivenWidget:
         cell = self.page.locator(".jp-CodeCell").nth(1 + list(CELLS).index(name))
-        return Driven(self.page, cell.locator(".loopring-lab"), self.typed)
+        return DrivenWidget(self.page, cell.locator(".loopring-lab"), self.typed)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str
     widget = place.widget("fees")
     widget.box.locator(".ll-problem").wait_for()
     widget.shows_no_picture()
-    widget.hand_over("API key:", signed["API key"])
+    widget.submit_secret("API key:", signed["API key"])
     widget.shows_table(fees(trades, "market"))
     widget.shows_picture(lab.figures.fee_rates(trades))
     assert not widget.control("API key:").is_visible()
@@ -195,15 +195,15 @@ def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str
 def test_a_history_is_read_again_cancelled_and_another_one_read(place: Lab, client: Client) -> None:
     widget = place.widget("fees")
     widget.enter("Before", "1999-01-01")
-    widget.complains(
+    widget.shows_problem(
         "None of 2,495 trades matches (type dex, from 2022-03-01, before 1999-01-01). Widen the filters."
     )
     widget.shows_no_picture()
     for label in ("From", "Before"):
         widget.enter(label, "")
-    widget.is_content()
+    widget.shows_no_problem()
     widget.enter("Account", "1oo83")
-    widget.complains(error_of(lambda: lab.widgets.FeeExplorer(client, account="1oo83")))
+    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(client, account="1oo83")))
     widget.enter("Account", str(LARGE))
     reading = re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of 20,000$")
     widget.shows(reading)
@@ -217,7 +217,7 @@ def test_a_history_is_read_again_cancelled_and_another_one_read(place: Lab, clie
     chosen = other[other["fill_type"] == "dex"]
     widget.shows_table(fees(chosen, "side"))
     widget.shows_picture(lab.figures.fees_by_token(chosen))
-    widget.is_content()
+    widget.shows_no_problem()
 
 
 def test_fills(place: Lab, trades: pd.DataFrame) -> None:
@@ -238,10 +238,10 @@ def test_fills(place: Lab, trades: pd.DataFrame) -> None:
     widget.shows_table(shown(lab.fills.price_gap(chosen, "1d", by=["quote"])))
     widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
     widget.choose("Fills", "AMM pool")
-    widget.complains(error_of(lambda: lab.figures.price_gaps(pool(chosen), tolerance="1d")))
+    widget.shows_problem(error_of(lambda: lab.figures.price_gaps(pool(chosen), tolerance="1d")))
     widget.shows_no_picture()
     widget.choose("Fills", "both")
-    widget.is_content()
+    widget.shows_no_problem()
     widget.choose("Market", "LRC-ETH")
     chosen = chosen[chosen["market"] == "LRC-ETH"]
     widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
@@ -294,15 +294,15 @@ def test_a_key_is_updated_step_by_step(
 ) -> None:
     widget, account = place.widget("update"), client.account(UPDATED)
     widget.enter("Account", "nobody")
-    widget.complains(error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody")))
+    widget.shows_problem(error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody")))
     widget.enter("Account", str(UPDATED))
-    widget.is_content()
+    widget.shows_no_problem()
     widget.enter("Valid for", "soon")
-    widget.complains(error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon")))
+    widget.shows_problem(error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon")))
     widget.enter("Valid for", "12h")
     widget.enter("Fee in", "XYZ")
     widget.press("Continue")
-    widget.complains(error_of(lambda: prepared(client, fee_token="XYZ")))
+    widget.shows_problem(error_of(lambda: prepared(client, fee_token="XYZ")))
     widget.enter("Fee in", "LRC")
     widget.enter("Max fee", "2.5")
     widget.press("Continue")
@@ -315,13 +315,13 @@ def test_a_key_is_updated_step_by_step(
     assert widget.control("Max fee").input_value() == "2.5"
     widget.press("Continue")
     widget.shows(prepared(client).key_seed_message())
-    widget.hand_over("Own key seed (optional):", "without an end")
-    widget.complains(error_of(lambda: prepared(client, key_seed="without an end")))
-    widget.hand_over("Own key seed (optional):", signed["key seed"])
+    widget.submit_secret("Own key seed (optional):", "without an end")
+    widget.shows_problem(error_of(lambda: prepared(client, key_seed="without an end")))
+    widget.submit_secret("Own key seed (optional):", signed["key seed"])
     widget.shows("The wallet signs the text you typed")
-    widget.hand_over("Signature:", "0x1234")
-    widget.complains(error_of(lambda: prepared(client).attach("0x1234")))
-    widget.hand_over("Signature:", signed["signature"])
+    widget.submit_secret("Signature:", "0x1234")
+    widget.shows_problem(error_of(lambda: prepared(client).attach("0x1234")))
+    widget.submit_secret("Signature:", signed["signature"])
     signed_in_the_page(place, client, signed)
     followed_to_its_end(widget, relayer, client, signed)
 
@@ -342,19 +342,21 @@ def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> No
     widget.press("Continue to signing")
     widget.shows('"validUntil": ' + str(until))
     widget.choose("Signatures by", "a private key typed here")
-    widget.hand_over("Private key:", "12")
-    widget.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
-    widget.hand_over("Private key:", signed["private key"])
+    widget.submit_secret("Private key:", "12")
+    widget.shows_problem("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    widget.submit_secret("Private key:", signed["private key"])
 
 
-def followed_to_its_end(widget: Driven, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
+def followed_to_its_end(
+    widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]
+) -> None:
     """Submit, stop waiting, wait on, and find the new key."""
     key = lab.protocol.l2_key(bytes.fromhex(signed["signature"][2:]))
     widget.press("Submit the update")
     widget.shows("Waiting for the relayer")
     assert client.account(UPDATED).frozen
     widget.press("Cancel")
-    widget.complains("Waiting for the relayer: cancelled after 0 of 2. Start again whenever you like.")
+    widget.shows_problem("Waiting for the relayer: cancelled after 0 of 2. Start again whenever you like.")
     widget.press("Keep waiting")
     relayer.step()
     widget.shows("Waiting for the relayer: 1 of 2")
@@ -362,7 +364,7 @@ def followed_to_its_end(widget: Driven, relayer: Relayer, client: Client, signed
     widget.shows("The account has the new key.")
     assert client.account(UPDATED).has_key(key)
     assert dict(row[:2] for row in widget.rows())["publicKey.x"] == client.account(UPDATED).x
-    widget.is_content()
+    widget.shows_no_problem()
     widget.press("Code")
     code = widget.control("Code").last.inner_text()
     assert code.endswith("update.submit().wait()")
@@ -382,8 +384,8 @@ def test_widgets_fit_a_narrow_dark_window(place: Lab) -> None:
     wizard = place.widget("update")
     wizard.press("Start over")
     wizard.press("Continue")
-    wizard.hand_over("Private key:", "12")
-    wizard.complains("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    wizard.submit_secret("Private key:", "12")
+    wizard.shows_problem("private key: expected 64 hex digits, with or without 0x. Type it again.")
     wizard.choose("Signatures by", "a wallet elsewhere")
     wizard.shows("personal_sign")
     for widget in map(place.widget, ("market", "fees", "fills", "update")):

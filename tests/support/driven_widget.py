@@ -64,7 +64,7 @@ UNTIL = """async (box, wanted) => {
 }"""
 
 
-class Driven:
+class DrivenWidget:
     """A widget on a page.
 
     Every `shows` waits until it is so, and fails with what is there instead.
@@ -84,8 +84,8 @@ class Driven:
         self.control(label).fill(words)
         self.control(label).blur()
 
-    def hand_over(self, label: str, secret: str) -> None:
-        """Type a secret key by key; it is gone from the page at once."""
+    def submit_secret(self, label: str, secret: str) -> None:
+        """Type a secret and submit it; it vanishes from the page at once."""
         self.typed.append(secret)
         self.control(label).press_sequentially(secret)
         field = self.control(label).element_handle()  # it may leave the page with its step
@@ -100,27 +100,27 @@ class Driven:
         html = table if isinstance(table, str) else table._repr_html_()
         wanted = self.page.evaluate(WRITTEN, html)
         assert wanted, "the library gave no table"
-        self._comes(f"box => ({SHOWN})(box)[{place}]", wanted)
+        self._wait_for(f"box => ({SHOWN})(box)[{place}]", wanted)
 
     def shows_picture(self, figure: Any) -> None:
         """Wait for a figure of the library, byte by byte."""
-        self._comes(PICTURE, hashlib.sha256(as_png(figure)).hexdigest())
+        self._wait_for(PICTURE, hashlib.sha256(as_png(figure)).hexdigest())
 
     def shows_no_picture(self) -> None:
-        self._comes(PICTURE, "none")
+        self._wait_for(PICTURE, "none")
 
     def shows(self, words: str | re.Pattern[str]) -> None:
         """Wait for words anywhere in the widget."""
         pattern = re.compile(re.escape(words)) if isinstance(words, str) else words
         self.box.get_by_text(pattern).filter(visible=True).first.wait_for()
 
-    def complains(self, words: str) -> None:
+    def shows_problem(self, words: str) -> None:
         """Wait for an error in place, in words."""
         script = "box => box.querySelector('[role=alert]')?.innerText ?? ''"
-        self._comes(script, words)
+        self._wait_for(script, words)
 
-    def is_content(self) -> None:
-        self.complains("")
+    def shows_no_problem(self) -> None:
+        self.shows_problem("")
 
     def focused(self) -> str | None:
         """Return the label of what has the keyboard, or None where that is outside the widget."""
@@ -152,7 +152,7 @@ class Driven:
         exec("\n".join(lines), known)
         return displayed, eval(last, known)
 
-    def _comes(self, script: str, wanted: Any) -> None:
+    def _wait_for(self, script: str, wanted: Any) -> None:
         text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
         seen = self.box.evaluate(UNTIL.replace("SCRIPT", script), text)
         assert json.loads(seen) == wanted, self.box.inner_text()

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     path: str
     headers: dict[str, str]
     method: str = "GET"
@@ -23,18 +23,18 @@ class Answer(NamedTuple):
     hang_up: bool = False
 
 
-class Scripted(NamedTuple):
+class ScriptedServer(NamedTuple):
     base_url: str
-    asked: list[Asked]
+    requests: list[Request]
 
 
-Script = Callable[[int, Asked], Answer]
+Script = Callable[[int, Request], Answer]
 
 
 @contextmanager
-def scripted(script: Script) -> Iterator[Scripted]:
+def scripted(script: Script) -> Iterator[ScriptedServer]:
     """Serve `script`, which is given the number of the request and the request."""
-    asked: list[Asked] = []
+    requests: list[Request] = []
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,11 +42,11 @@ def scripted(script: Script) -> Iterator[Scripted]:
 
         def do_GET(self) -> None:
             with lock:
-                number = len(asked)
+                number = len(requests)
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 body = self.rfile.read(int(headers.get("content-length", 0)))
-                asked.append(Asked(self.path, headers, self.command, body))
-            answer = script(number, asked[number])
+                requests.append(Request(self.path, headers, self.command, body))
+            answer = script(number, requests[number])
             if answer.hang_up:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -69,7 +69,7 @@ def scripted(script: Script) -> Iterator[Scripted]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield Scripted(f"http://127.0.0.1:{server.server_port}", asked)
+        yield ScriptedServer(f"http://127.0.0.1:{server.server_port}", requests)
     finally:
         server.shutdown()
         thread.join()

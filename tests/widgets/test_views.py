@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import ipywidgets
 import pandas as pd
 import pytest
-from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
 
 import loopring_lab as lab
 from loopring_lab.client import Client
@@ -296,13 +297,13 @@ def test_markets_are_listed_searched_and_looked_at(client: Client) -> None:
 
 
 def test_the_wizard_walks_by_its_buttons() -> None:
-    with desk() as place:
-        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
-        _walk(wizard, place)
+    with key_update_setup() as setup:
+        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        _walk(wizard, setup)
 
 
-def _walk(wizard: KeyUpdateWizard, place: Desk) -> None:
-    view, signer = wizard.view, place.relayer.signer(ACCOUNT)
+def _walk(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    view, signer = wizard.view, setup.relayer.signer(ACCOUNT)
     view.controls["valid_for"].value = "12h"
     view.next.click()
     wizard.wait(SECONDS)
@@ -311,24 +312,24 @@ def _walk(wizard: KeyUpdateWizard, place: Desk) -> None:
     type_into(view.signature, "0x1234")
     wizard.wait(SECONDS)
     assert "65 bytes" in text(view.problem)
-    type_into(view.signature, "0x" + personally(signer, wizard.to_sign).hex())
+    type_into(view.signature, "0x" + personal_sign(signer, wizard.to_sign).hex())
     wizard.wait(SECONDS)
     assert not displayed(view.problem)
     assert wizard.preview._repr_html_() in view.body.children[0].value
     view.next.click()
     assert view.signature in view.body.children
-    type_into(view.signature, "0x" + typed(signer, json.loads(wizard.to_sign)).hex())
+    type_into(view.signature, "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex())
     wizard.wait(SECONDS)
     assert (wizard.step, view.next.description) == ("submit", "Submit the update")
     view.next.click()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
+        time.sleep(0.01)
     assert displayed(view.progress)
     assert not displayed(view.back)
     view.stop.click()
     assert "cancelled" in text(view.problem)
     assert (displayed(view.next), view.next.description) == (True, "Keep waiting")
-    place.finish()
+    setup.finish()
     view.next.click()
     wizard.wait(SECONDS)
     assert "The account has the new key" in text(view.body.children[0])
@@ -337,14 +338,14 @@ def _walk(wizard: KeyUpdateWizard, place: Desk) -> None:
 
 
 def test_the_wizard_signs_with_a_typed_key_and_goes_back() -> None:
-    with desk() as place:
-        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
+    with key_update_setup() as setup:
+        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
         view = wizard.view
         view.next.click()
         wizard.wait(SECONDS)
         view.controls["way"].value = "key"
         assert view.private_key in view.body.children
-        type_into(view.private_key, place.relayer.signer(ACCOUNT).key.hex())
+        type_into(view.private_key, setup.relayer.signer(ACCOUNT).key.hex())
         wizard.wait(SECONDS)
         view.next.click()
         assert (wizard.step, view.next.description) == ("sign", "Sign")

@@ -12,7 +12,7 @@ import pytest
 from IPython.lib.pretty import pretty
 from ipywidgets.embed import embed_data
 from nbclient import NotebookClient
-from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
 from loopring_lab.widgets.layout import SecretField
@@ -61,8 +61,8 @@ def found(secrets: list[str], text: str) -> list[str]:
 
 
 @pytest.fixture
-def place() -> Iterator[Desk]:
-    with desk() as made:
+def setup() -> Iterator[KeyUpdateSetup]:
+    with key_update_setup() as made:
         yield made
 
 
@@ -87,13 +87,13 @@ def update_by_wallet(wizard: KeyUpdateWizard, signer: Any) -> list[str]:
     wizard.wait(SECONDS)
     nonce = wizard.held.account.nonce
     seed = f"once upon a time there was a sentence of my own with key nonce: {nonce}"
-    first = "0x" + personally(signer, seed).hex()
+    first = "0x" + personal_sign(signer, seed).hex()
     type_into(view.seed, seed)
     wizard.wait(SECONDS)
     type_into(view.signature, first)
     wizard.wait(SECONDS)
     view.next.click()
-    second = "0x" + typed(signer, json.loads(wizard.to_sign)).hex()
+    second = "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex()
     type_into(view.signature, second)
     wizard.wait(SECONDS)
     assert wizard.step == "submit"
@@ -111,17 +111,17 @@ def update_by_key(wizard: KeyUpdateWizard, signer: Any) -> list[str]:
     assert wizard.held.signer is not None
     return [
         "0x" + signer.key.hex().removeprefix("0x"),
-        "0x" + personally(signer, wizard.held.update.key_seed_message()).hex(),
+        "0x" + personal_sign(signer, wizard.held.update.key_seed_message()).hex(),
     ]
 
 
 @pytest.mark.parametrize("walk", [update_by_wallet, update_by_key])
 def test_what_is_typed_into_the_wizard_is_nowhere(
-    walk: Callable[[KeyUpdateWizard, Any], list[str]], place: Desk, sent: list[str]
+    walk: Callable[[KeyUpdateWizard, Any], list[str]], setup: KeyUpdateSetup, sent: list[str]
 ) -> None:
-    wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     wizard.view.show_code.value = True
-    secrets = walk(wizard, place.relayer.signer(ACCOUNT))
+    secrets = walk(wizard, setup.relayer.signer(ACCOUNT))
     shown = [
         repr(wizard),
         pretty(wizard),
@@ -135,8 +135,8 @@ def test_what_is_typed_into_the_wizard_is_nowhere(
     assert found(secrets, "".join([everything_saved(), *sent, *shown])) == []
 
 
-def test_an_api_key_is_nowhere(place: Desk, sent: list[str]) -> None:
-    explorer = FeeExplorer(place.client.with_api_key("none"), account=ACCOUNT)
+def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
+    explorer = FeeExplorer(setup.client.with_api_key("none"), account=ACCOUNT)
     _ = explorer.view
     explorer.wait(SECONDS)
     type_into(explorer.view.key, API_KEY)
@@ -191,13 +191,13 @@ class Overhearing(NotebookClient):
 def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with desk() as place:
-        signer = place.relayer.signer(ACCOUNT)
+    with key_update_setup() as setup:
+        signer = setup.relayer.signer(ACCOUNT)
         seed = "once upon a time there was a sentence of my own with key nonce: 1"
         monkeypatch.setenv("TYPED_API_KEY", API_KEY)
         monkeypatch.setenv("TYPED_PRIVATE_KEY", signer.key.hex())
         monkeypatch.setenv("TYPED_SEED", seed)
-        secrets = [API_KEY, signer.key.hex(), "0x" + personally(signer, seed).hex(), seed[:40]]
+        secrets = [API_KEY, signer.key.hex(), "0x" + personal_sign(signer, seed).hex(), seed[:40]]
     cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, EXPLORE, UPDATE)]
     ending = nbformat.v4.new_code_cell(
         "assert explorer.is_read and wizard.held.finished, wizard.problem\nrelayer.stop()"

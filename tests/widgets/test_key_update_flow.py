@@ -2,12 +2,13 @@
 
 import gc
 import json
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.key_update_desk import ACCOUNT, Desk, desk, personally, typed
+from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
 
 import loopring_lab as lab
 from loopring_lab.errors import KeyUpdateError, LabError
@@ -18,14 +19,14 @@ STRANGER = 11375
 
 
 @pytest.fixture
-def place() -> Iterator[Desk]:
-    with desk() as made:
+def setup() -> Iterator[KeyUpdateSetup]:
+    with key_update_setup() as made:
         yield made
 
 
 @pytest.fixture
-def wizard(place: Desk) -> KeyUpdateWizard:
-    return KeyUpdateWizard(place.client, account=ACCOUNT)
+def wizard(setup: KeyUpdateSetup) -> KeyUpdateWizard:
+    return KeyUpdateWizard(setup.client, account=ACCOUNT)
 
 
 def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
@@ -36,50 +37,50 @@ def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
 
 
 def signature(signer: Any, text: str) -> str:
-    return "0x" + personally(signer, text).hex()
+    return "0x" + personal_sign(signer, text).hex()
 
 
 def data_signature(signer: Any, wizard: KeyUpdateWizard) -> str:
-    return "0x" + typed(signer, json.loads(wizard.to_sign)).hex()
+    return "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex()
 
 
-def signed(wizard: KeyUpdateWizard, place: Desk) -> None:
+def signed(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     """Walk as far as a wallet's second signature."""
-    signer = place.relayer.signer(wizard.account)
+    signer = setup.relayer.signer(wizard.account)
     assert after(wizard, wizard.next) == "key"
     assert after(wizard, wizard.give_signature, signature(signer, wizard.to_sign)) == "preview"
     assert after(wizard, wizard.next) == "sign"
     assert after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
 
 
-def follow(wizard: KeyUpdateWizard, place: Desk) -> None:
+def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     wizard.next()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
-    place.finish()
+        time.sleep(0.01)
+    setup.finish()
     wizard.wait(SECONDS)
 
 
-def test_a_wallet_elsewhere_walks_through(wizard: KeyUpdateWizard, place: Desk) -> None:
-    before = place.client.account(ACCOUNT)
-    signed(wizard, place)
-    assert place.transport.sent == []
-    follow(wizard, place)
-    account = place.client.account(ACCOUNT)
+def test_a_wallet_elsewhere_walks_through(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    before = setup.client.account(ACCOUNT)
+    signed(wizard, setup)
+    assert setup.transport.sent == []
+    follow(wizard, setup)
+    account = setup.client.account(ACCOUNT)
     assert (wizard.step, wizard.problem, wizard.held.finished) == ("follow", "", True)
     assert account.nonce == before.nonce + 1
     assert account.has_key(wizard.held.update.l2_key)
     assert wizard.held.account == account
-    assert len(place.transport.sent) == 1
+    assert len(setup.transport.sent) == 1
     assert wizard.new_client().count(ACCOUNT) > 0
 
 
 def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
-    wizard: KeyUpdateWizard, place: Desk
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
 ) -> None:
     wizard.way = "key"
     after(wizard, wizard.next)
-    assert after(wizard, wizard.give_key, place.relayer.signer(ACCOUNT).key.hex()) == "preview"
+    assert after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex()) == "preview"
     signer = weakref.ref(wizard.held.signer)
     assert signer() is not None
     wizard.next()
@@ -87,12 +88,12 @@ def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
     assert wizard.held.signer is None
     gc.collect()
     assert signer() is None
-    follow(wizard, place)
+    follow(wizard, setup)
     assert wizard.held.finished
 
 
-def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, place: Desk) -> None:
-    signed(wizard, place)
+def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    signed(wizard, setup)
     update = wizard.held.update
     assert [line.field for line in wizard.preview.lines] == [line.field for line in update.preview().lines]
     shown = {line.field: str(line.value) for line in wizard.preview.lines}
@@ -101,10 +102,10 @@ def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, place: Desk) ->
     assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
 
 
-def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, place: Desk) -> None:
+def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     wizard.way, wizard.valid_for, wizard.max_fee = "key", "12h", "0.0005"
     after(wizard, wizard.next)
-    after(wizard, wizard.give_key, place.relayer.signer(ACCOUNT).key.hex())
+    after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
     wizard.next()
     assert wizard.step == "sign"
     wizard.back()
@@ -118,32 +119,34 @@ def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, p
     assert (wizard.account, wizard.way, wizard.valid_for, wizard.max_fee) == (ACCOUNT, "key", "12h", "0.0005")
 
 
-def test_going_back_from_submit_asks_for_the_signature_again(wizard: KeyUpdateWizard, place: Desk) -> None:
-    signed(wizard, place)
+def test_going_back_from_submit_asks_for_the_signature_again(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
+) -> None:
+    signed(wizard, setup)
     key = wizard.held.update.l2_key
     wizard.back()
     assert (wizard.step, wizard.held.signed) == ("sign", None)
     assert (
-        after(wizard, wizard.give_signature, data_signature(place.relayer.signer(ACCOUNT), wizard))
+        after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard))
         == "submit"
     )
     assert wizard.held.update.l2_key == key
 
 
-def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, place: Desk) -> None:
-    nonce = place.client.account(ACCOUNT).nonce
+def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    nonce = setup.client.account(ACCOUNT).nonce
     own = f"a sentence of my own with key nonce: {nonce}"
     after(wizard, wizard.next)
     usual = wizard.to_sign
     assert after(wizard, wizard.give_seed, own) == "key"
     assert wizard.to_sign is None
     assert usual != own
-    assert after(wizard, wizard.give_signature, signature(place.relayer.signer(ACCOUNT), own)) == "preview"
+    assert after(wizard, wizard.give_signature, signature(setup.relayer.signer(ACCOUNT), own)) == "preview"
     assert own not in repr(wizard.preview) + wizard.preview._repr_html_() + wizard.export()
     wizard.next()
-    after(wizard, wizard.give_signature, data_signature(place.relayer.signer(ACCOUNT), wizard))
-    follow(wizard, place)
-    assert place.client.account(ACCOUNT).key_seed == own
+    after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard))
+    follow(wizard, setup)
+    assert setup.client.account(ACCOUNT).key_seed == own
 
 
 def test_a_seed_that_the_protocol_does_not_allow_is_told(wizard: KeyUpdateWizard) -> None:
@@ -160,8 +163,10 @@ def test_what_is_no_private_key_is_told_and_not_repeated(wizard: KeyUpdateWizard
     assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
 
 
-def test_a_strangers_signatures_are_refused_at_both_steps(wizard: KeyUpdateWizard, place: Desk) -> None:
-    owner, stranger = place.relayer.signer(ACCOUNT), place.relayer.signer(STRANGER)
+def test_a_strangers_signatures_are_refused_at_both_steps(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
+) -> None:
+    owner, stranger = setup.relayer.signer(ACCOUNT), setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
     assert f"got one by {stranger.address}" in wizard.problem
@@ -210,42 +215,44 @@ def test_a_fee_token_or_account_that_does_not_work_is_told_at_the_first_step(
         wizard.valid_for = "soon"
 
 
-def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, place: Desk) -> None:
-    signed(wizard, place)
-    other = place.prepare()
+def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    signed(wizard, setup)
+    other = setup.prepare()
     other.submit()
-    place.finish()
+    setup.finish()
     assert after(wizard, wizard.next) == "submit"
     assert "nonce" in wizard.problem
     assert wizard.receipt is None
 
 
-def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, place: Desk) -> None:
-    signed(wizard, place)
+def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+    signed(wizard, setup)
     wizard.next()
     while wizard.receipt is None:
-        wizard._job.thread.join(0.01)
+        time.sleep(0.01)
     with pytest.raises(KeyUpdateError, match="cannot be taken back"):
         wizard.back()
     wizard.cancel()
     assert wizard.problem.startswith("Waiting for the relayer: cancelled")
     assert not wizard.held.finished
-    place.finish()
+    setup.finish()
     assert after(wizard, wizard.next) == "follow"
     assert wizard.held.finished
 
 
 def test_an_update_that_fails_is_told_with_the_relayers_reason() -> None:
-    with desk(fail_updates={1: "fee too low by now"}) as place:
-        wizard = KeyUpdateWizard(place.client, account=ACCOUNT)
-        signed(wizard, place)
-        follow(wizard, place)
+    with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
+        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        signed(wizard, setup)
+        follow(wizard, setup)
         assert "fee too low by now" in wizard.problem
         assert not wizard.held.finished
 
 
-def test_starting_over_forgets_everything_but_the_choices(wizard: KeyUpdateWizard, place: Desk) -> None:
-    signed(wizard, place)
+def test_starting_over_forgets_everything_but_the_choices(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
+) -> None:
+    signed(wizard, setup)
     wizard.start_over()
     assert (wizard.step, wizard.account, wizard.held.update, wizard.to_sign) == (
         "account",
@@ -255,31 +262,35 @@ def test_starting_over_forgets_everything_but_the_choices(wizard: KeyUpdateWizar
     )
 
 
-def test_a_wallet_that_is_not_deployed_yet_walks_through(place: Desk) -> None:
-    account = max(place.relayer.accounts)
-    how = place.relayer.counterfactual(account)
+def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) -> None:
+    account = max(setup.relayer.accounts)
+    how = setup.relayer.counterfactual(account)
     assert how
-    wizard = KeyUpdateWizard(place.client, account=account, counterfactual=how)
-    signed(wizard, place)
-    follow(wizard, place)
+    wizard = KeyUpdateWizard(setup.client, account=account, counterfactual=how)
+    signed(wizard, setup)
+    follow(wizard, setup)
     assert wizard.held.finished
 
 
 def test_the_code_does_what_the_steps_did(
-    wizard: KeyUpdateWizard, place: Desk, monkeypatch: pytest.MonkeyPatch
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signed(wizard, place)
-    signer = place.relayer.signer(ACCOUNT)
+    signed(wizard, setup)
+    signer = setup.relayer.signer(ACCOUNT)
 
     def wallet(text: str) -> str:
         return (
             "0x"
-            + (typed(signer, json.loads(text)) if text.startswith("{") else personally(signer, text)).hex()
+            + (
+                sign_typed_data(signer, json.loads(text))
+                if text.startswith("{")
+                else personal_sign(signer, text)
+            ).hex()
         )
 
     monkeypatch.setattr("getpass.getpass", wallet)
     *lines, last = wizard.export().splitlines()
-    space: dict[str, Any] = {"lab": lab, "client": place.client}
+    space: dict[str, Any] = {"lab": lab, "client": setup.client}
     exec("\n".join(lines), space)
     mine = {line.field: line.value for line in eval(last, space).lines if line.field != "validUntil"}
     assert mine == {line.field: line.value for line in wizard.preview.lines if line.field != "validUntil"}
