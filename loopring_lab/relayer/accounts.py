@@ -52,11 +52,7 @@ class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
     def __init__(
-        self,
-        source: Source,
-        settings: Settings,
-        operator_key: str,
-        path: str | Path | None = None,
+        self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._has_owner = frozenset(source.accounts)

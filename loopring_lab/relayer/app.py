@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from html import escape
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
@@ -16,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.docs import page
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
@@ -45,8 +45,6 @@ from loopring_lab.relayer.schemas import (
 )
 from loopring_lab.relayer.settings import Address, Settings
 
-DEPOSIT_ADDRESS = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
-GAS_PRICE = "20000000000"
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 MAX_LIMIT = 50
 MAX_OFFSET = 2**31 - 1
@@ -61,11 +59,14 @@ SINGLE = {
 }
 """Parameters that take one value."""
 
-CODES = {
-    "accountId": Code.INVALID_ACCOUNT,
-    KEY_HEADER: Code.EMPTY_KEY,
-    SIGNATURE_HEADER: Code.NO_SIGNATURE,
-}
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h2 code { font-size: 1.1rem } table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-top: 1px solid #ccc }
+pre { background: #f5f5f5; padding: 1rem; overflow: auto }
+"""
+
+CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
 """Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
 
 
@@ -198,11 +199,8 @@ async def read_trades(
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> ExchangeResponse:
     """Return the exchange that accounts belong to."""
-    return ExchangeResponse(
-        chain_id=backend.settings.chain_id,
-        exchange_address=backend.settings.exchange,
-        deposit_address=DEPOSIT_ADDRESS,
-    )
+    settings = backend.settings
+    return ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
 
 
 @router.get("/timestamp", summary="Time")
@@ -228,7 +226,6 @@ async def read_account(
         owner=account.owner,
         frozen=account.is_frozen,
         public_key=Point(x=account.x, y=account.y),
-        tags="",
         nonce=account.nonce,
         key_nonce=account.key_nonce,
         key_seed=account.key_seed,
@@ -280,9 +277,7 @@ async def read_api_key(
     signature: Annotated[
         str,
         Header(
-            alias=SIGNATURE_HEADER,
-            min_length=1,
-            description="EdDSA signature of the request by the L2 key.",
+            alias=SIGNATURE_HEADER, min_length=1, description="EdDSA signature of the request by the L2 key."
         ),
     ],
 ) -> KeyResponse:
@@ -306,10 +301,7 @@ async def read_fee(
 ) -> FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
-    return FeesResponse(
-        gas_price=GAS_PRICE,
-        fees=[TokenFee(token=symbol, fee=str(fee), discount=1) for symbol, fee in fees],
-    )
+    return FeesResponse(fees=[TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
@@ -343,16 +335,12 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> Update
         id=update.number,
         hash=update.change.hash,
         owner=owner,
-        tx_hash="",
         fee_token_symbol=backend.updates.fees[update.change.fee_token][0],
         fee_amount=update.change.fee,
         status=update.status,
         progress=PROGRESS[update.status],
         timestamp=update.received_at,
-        block_num=0,
         updated_at=update.changed_at,
-        block_id=0,
-        index_in_block=0,
         reason=update.reason,
     )
 
@@ -485,7 +473,7 @@ def build_app(
         markets_json=_json({"markets": source.markets()}),
     )
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
-    app.add_api_route("/docs", lambda: HTMLResponse(page(app.openapi())), include_in_schema=False)
+    app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=settings, counts=counts, paths=paths, clock=clock)
     return app
@@ -493,3 +481,43 @@ def build_app(
 
 def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def docs_page(document: dict[str, Any]) -> str:
+    """Return an OpenAPI document as HTML that has no scripts and loads nothing, so that it works offline."""
+    title, description = escape(document["info"]["title"]), escape(document["info"]["description"])
+    operations = "".join(
+        _operation(path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    )
+    schemas = "".join(
+        f"<h3>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>"
+        for name, schema in document["components"]["schemas"].items()
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+        f'<h1>{title}</h1><p>{description}</p><p>As OpenAPI: <a href="/openapi.json">/openapi.json</a></p>'
+        f"{operations}<h2>Schemas</h2>{schemas}</html>"
+    )
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    rows = [(item["name"], item["description"], item["schema"]) for item in operation.get("parameters", ())]
+    bodies = {"request body": {"description": "JSON", **operation.get("requestBody", {})}}
+    bodies |= {f"response {status}": response for status, response in operation["responses"].items()}
+    for name, body in bodies.items():
+        if "content" in body:
+            rows.append((name, body["description"], body["content"]["application/json"]["schema"]))
+    lines = "".join(_line(name, meaning, _rules(schema)) for name, meaning, schema in rows)
+    heading = f"<h2>{escape(operation['summary'])}: <code>{method.upper()} {escape(path)}</code></h2>"
+    return f"{heading}<table>{_line('Name', 'Meaning', 'Schema')}{lines}</table>"
+
+
+def _line(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _rules(schema: dict[str, Any]) -> str:
+    rules = {name: value for name, value in schema.items() if name not in ("title", "description")}
+    return json.dumps(rules).replace("#/components/schemas/", "")

@@ -200,8 +200,7 @@ def check_signature(body: UpdateBody, header: str, signer: str, settings: Settin
         raise ApiError(settings.bad_signature_code, f"invalid ECDSA signature: {error}") from None
     if recovered.lower() != signer.lower():
         raise ApiError(
-            settings.bad_signature_code,
-            "invalid ECDSA signature: it is not the owner's over this request",
+            settings.bad_signature_code, "invalid ECDSA signature: it is not the owner's over this request"
         )
     return digest
 

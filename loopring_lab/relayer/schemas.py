@@ -72,6 +72,12 @@ class _Record(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
+class _Response(_Record):
+    """A response that always has all members, also those with a fixed value."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
 class ResultInfo(_Record):
     """What is wrong."""
 
@@ -154,12 +160,12 @@ class TradesResponse(_Record):
     )
 
 
-class ExchangeResponse(_Record):
+class ExchangeResponse(_Response):
     """The exchange that accounts belong to."""
 
     chain_id: int
     exchange_address: str
-    deposit_address: str
+    deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
 class TimeResponse(_Record):
@@ -175,14 +181,14 @@ class Point(_Record):
     y: str
 
 
-class AccountResponse(_Record):
+class AccountResponse(_Response):
     """An account."""
 
     account_id: int
     owner: str
     frozen: bool = Field(description="True while a key update is pending.")
     public_key: Point
-    tags: str
+    tags: str = ""
     nonce: int
     key_nonce: int
     key_seed: str
@@ -204,18 +210,18 @@ class KeyResponse(_Record):
     api_key: str
 
 
-class TokenFee(_Record):
+class TokenFee(_Response):
     """The fee of a request in one token."""
 
     token: str
     fee: str = Field(description="Smallest units.")
-    discount: int
+    discount: int = 1
 
 
-class FeesResponse(_Record):
+class FeesResponse(_Response):
     """The fee of a request in each token that can pay for it."""
 
-    gas_price: str
+    gas_price: str = "20000000000"
     fees: list[TokenFee]
 
 
@@ -230,22 +236,22 @@ class UpdateResponse(_Record):
     storage_id: int
 
 
-class UpdateRecord(_Record):
+class UpdateRecord(_Response):
     """A key update that was accepted."""
 
     id: int
     hash: str
     owner: str
-    tx_hash: str
+    tx_hash: str = ""
     fee_token_symbol: str
     fee_amount: str
     status: Status
     progress: str
     timestamp: int = Field(description=MS)
-    block_num: int
+    block_num: int = 0
     updated_at: int = Field(description=MS)
-    block_id: int
-    index_in_block: int
+    block_id: int = 0
+    index_in_block: int = 0
     reason: str = Field(description="Why it failed, else empty; an addition of this relayer's own.")
 
 

@@ -36,11 +36,11 @@ BOOK_SHARES = 16
 # 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
 SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
 
-FEES_BPS = ((30, 10), (25, 10), (20, 8), (10, 8), (8, 4), (4, 0))
-"""Per tier, the taker fee on the order book and at a pool."""
+FEES_BPS = {"dex": (30, 25, 20, 10, 8, 4), "amm": (10, 10, 8, 8, 4, 0)}
+"""The taker fee of each tier, per venue."""
 
 STABLE_FEES_BPS = (4, 4, 4, 0, 0, 0)
-"""Per tier, the taker fee if both tokens are stable coins."""
+"""The taker fee of each tier if both tokens are stable coins."""
 
 CUMULATIVE_ACTIVITY = tuple(
     accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
@@ -98,11 +98,6 @@ MAKERS = {
 """Account: (weight, markets in which its orders rest). One of them is otherwise a taker."""
 
 
-def fee_bps(market: Market, venue: str, tier: int) -> int:
-    """Return the fee of a taker, in basis points of what it receives."""
-    return STABLE_FEES_BPS[tier] if market.is_stable else FEES_BPS[tier][venue == "amm"]
-
-
 def random_below(bits: RandomBits, end: int) -> int:
     """Draw an integer from 0 to `end` - 1, the same on every Python version."""
     return bits(48) * end >> 48
@@ -153,7 +148,8 @@ class _Order(NamedTuple):
     tier: int
 
     def fee_bps(self, venue: str) -> int:
-        return fee_bps(self.market, venue, self.tier)
+        fees = STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue]
+        return fees[self.tier]
 
     def pool_quote(self, pool: Pool) -> int:
         return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
