@@ -1,18 +1,15 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
 import json
-import re
 import time
 from collections.abc import Callable
 from html import escape
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from loopring_lab.relayer.accounts import Accounts
@@ -21,12 +18,15 @@ from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import (
-    IGNORED,
+    MAX_TIME,
+    AccountId,
+    AccountParams,
     AccountResponse,
     ApiError,
     Code,
     ErrorResponse,
     ExchangeResponse,
+    FeeParams,
     FeesResponse,
     FlatError,
     KeyResponse,
@@ -35,23 +35,19 @@ from loopring_lab.relayer.schemas import (
     TimeResponse,
     TokenFee,
     TokenRecord,
+    TradesParams,
     TradesResponse,
     UpdateBody,
     UpdateRecord,
     UpdateResponse,
+    UpdatesParams,
     UpdatesResponse,
     WalletResponse,
     error_response,
 )
-from loopring_lab.relayer.settings import Address, Settings
+from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
-MAX_LIMIT = 50
-MAX_OFFSET = 2**31 - 1
-MAX_ACCOUNT = 2**32 - 1
-MAX_TIME = 2**53
-DIGITS = re.compile(r"[0-9]{1,20}")
-STATUS = "|".join(PROGRESS)
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
 SINGLE = {
     *("accountId", "market", "orderHash", "fillTypes", "offset", "limit"),
@@ -94,18 +90,6 @@ async def get_backend(request: Request) -> Backend:
     return backend
 
 
-def _digits(text: object) -> object:
-    if not isinstance(text, str) or not DIGITS.fullmatch(text):
-        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
-    return text
-
-
-# Pydantic alone would also take 1_0 and 5.0 for whole numbers.
-Digits = BeforeValidator(_digits)
-AccountId = Annotated[int, Field(ge=0, le=MAX_ACCOUNT), Digits]
-TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET), Digits, Query(description="Rows to skip.")]
-Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT), Digits, Query(description="Most rows to return.")]
 ApiKey = Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")]
 AnyBackend = Annotated[Backend, Depends(get_backend)]
 
@@ -167,31 +151,21 @@ async def read_markets(backend: AnyBackend) -> Response:
     responses={200: {"model": TradesResponse}},
     dependencies=[Depends(check_key)],
 )
-async def read_trades(
-    backend: AnyBackend,
-    account_id: Annotated[
-        AccountId,
-        Query(alias="accountId", description="Account id. Required unless orderHash is given; 0 for none."),
-    ] = 0,
-    market: Annotated[str | None, Query(description="Only trades in this market.")] = None,
-    order_hash: Annotated[
-        str | None,
-        Query(alias="orderHash", pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."),
-    ] = None,
-    offset: Offset = 0,
-    limit: Limit = MAX_LIMIT,
-    fill_types: Annotated[
-        Literal["amm", "dex", "amm,dex", "dex,amm"], Query(alias="fillTypes", description="Only these fills.")
-    ] = "amm,dex",
-) -> Response:
+async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query()]) -> Response:
     """Return a page of trades."""
-    if account_id or order_hash is None:
-        await existing_account(backend, account_id)
-    if market is not None and market not in backend.markets:
+    if params.account_id or params.order_hash is None:
+        await existing_account(backend, params.account_id)
+    if params.market is not None and params.market not in backend.markets:
         problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
-        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(market)}")
-    types = tuple(fill_type for fill_type in FILL_TYPES if fill_type in fill_types)
-    query = TradeQuery(account_id, market, order_hash, types, offset, limit)
+        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(params.market)}")
+    query = TradeQuery(
+        account_id=params.account_id,
+        market=params.market,
+        order_hash=params.order_hash,
+        fill_types=tuple(each for each in FILL_TYPES if each in params.fill_types),
+        offset=params.offset,
+        limit=params.limit,
+    )
     total, rows = backend.pager.page(query)
     return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
 
@@ -210,17 +184,11 @@ async def read_time(backend: AnyBackend) -> TimeResponse:
 
 
 @router.get("/account", summary="Account")
-async def read_account(
-    backend: AnyBackend,
-    account_id: Annotated[
-        AccountId | None, Query(alias="accountId", description="Account id, unless owner is given.")
-    ] = None,
-    owner: Annotated[Address | None, Query(description="Address of the owner.")] = None,
-) -> AccountResponse:
+async def read_account(backend: AnyBackend, params: Annotated[AccountParams, Query()]) -> AccountResponse:
     """Return an account by its id, owner or both."""
-    if account_id is None and owner is None:
+    if params.account_id is None and params.owner is None:
         raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
-    account = backend.accounts.find(account_id, owner)
+    account = backend.accounts.find(params.account_id, params.owner)
     return AccountResponse(
         account_id=account.id,
         owner=account.owner,
@@ -291,13 +259,7 @@ async def read_api_key(
 
 @router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
 async def read_fee(
-    backend: AnyBackend,
-    account_id: ExistingAccount,
-    request_type: Annotated[
-        Literal["2"], Query(alias="requestType", description="2: an account update, the only one with a fee.")
-    ],
-    token_symbol: Annotated[str | None, Query(alias="tokenSymbol", description=IGNORED)] = None,
-    amount: Annotated[str | None, Query(description=IGNORED)] = None,
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[FeeParams, Query()]
 ) -> FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
@@ -306,26 +268,17 @@ async def read_fee(
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
 async def read_updates(
-    backend: AnyBackend,
-    account_id: ExistingAccount,
-    start: Annotated[TimeMs, Query(description="Earliest time, in ms.")] = 0,
-    end: Annotated[TimeMs, Query(description="Latest time, in ms; 0 for no limit.")] = 0,
-    status: Annotated[
-        str | None,
-        Query(pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."),
-    ] = None,
-    offset: Offset = 0,
-    limit: Limit = MAX_LIMIT,
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[UpdatesParams, Query()]
 ) -> UpdatesResponse:
     """Return the key updates of an account, newest first."""
     account = backend.accounts.find(account_id, None)
-    statuses = set(status.split(",")) if status else set(PROGRESS)
+    statuses = params.status.split(",") if params.status else PROGRESS
     updates = [
         update
         for update in backend.accounts.store.updates(account.id)
-        if update.status in statuses and start <= update.received_at <= (end or MAX_TIME)
+        if update.status in statuses and params.start <= update.received_at <= (params.end or MAX_TIME)
     ]
-    page = updates[offset : offset + limit]
+    page = updates[params.offset : params.offset + params.limit]
     records = [_update_record(update, account.owner, backend) for update in page]
     return UpdatesResponse(total_num=len(updates), transactions=records)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from loopring_lab.relayer.database import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
@@ -19,6 +21,24 @@ IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
 Coordinate = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
+STATUS = "|".join(get_args(Status))
+MAX_LIMIT = 50
+MAX_TIME = 2**53
+DIGITS = re.compile(r"[0-9]{1,20}")
+
+
+def _check_digits(text: object) -> object:
+    if not isinstance(text, str) or not DIGITS.fullmatch(text):
+        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
+    return text
+
+
+# Pydantic alone would also accept 1_0 and 5.0 as whole numbers.
+Digits = BeforeValidator(_check_digits)
+AccountId = Annotated[int, Field(ge=0, le=2**32 - 1), Digits]
+TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
+Offset = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rows to skip."), Digits]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Most rows to return."), Digits]
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -260,6 +280,52 @@ class UpdatesResponse(_Record):
 
     total_num: int
     transactions: list[UpdateRecord]
+
+
+class _Params(BaseModel):
+    """Query parameters, named in camel case on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class AccountParams(_Params):
+    """The query of GET /account."""
+
+    account_id: AccountId | None = Field(None, description="Account id, unless owner is given.")
+    owner: Address | None = Field(None, description="Address of the owner.")
+
+
+class TradesParams(_Params):
+    """The query of GET /user/trades."""
+
+    account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
+    market: str | None = Field(None, description="Only trades in this market.")
+    order_hash: str | None = Field(
+        None, pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."
+    )
+    fill_types: Literal["amm", "dex", "amm,dex", "dex,amm"] = Field("amm,dex", description="Only these.")
+    offset: Offset = 0
+    limit: Limit = MAX_LIMIT
+
+
+class FeeParams(_Params):
+    """The query of GET /user/offchainFee, without the account."""
+
+    request_type: Literal["2"] = Field(description="2: an account update, the only request with a fee.")
+    token_symbol: str | None = Field(None, description=IGNORED)
+    amount: str | None = Field(None, description=IGNORED)
+
+
+class UpdatesParams(_Params):
+    """The query of GET /user/updateInfo, without the account."""
+
+    start: TimeMs = Field(0, description="Earliest time, in ms.")
+    end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
+    status: str | None = Field(
+        None, pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."
+    )
+    offset: Offset = 0
+    limit: Limit = MAX_LIMIT
 
 
 class _Body(BaseModel):
