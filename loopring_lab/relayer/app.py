@@ -19,6 +19,7 @@ from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source,
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import (
     MAX_TIME,
+    SINGLE_VALUED,
     AccountId,
     AccountParams,
     AccountResponse,
@@ -49,12 +50,6 @@ from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
-SINGLE = {
-    *("accountId", "market", "orderHash", "fillTypes", "offset", "limit"),
-    *("owner", "requestType", "start", "end", "status"),
-}
-"""Parameters that take one value."""
-
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h2 code { font-size: 1.1rem } table { border-collapse: collapse; width: 100% }
@@ -80,8 +75,8 @@ class Backend(NamedTuple):
 
 
 async def get_backend(request: Request) -> Backend:
-    """Return the backend of a request, in which no parameter may be repeated: programs would disagree."""
-    for name in SINGLE & set(request.query_params):
+    """Refuse repeated parameters, which programs read differently, and return the backend."""
+    for name in SINGLE_VALUED & set(request.query_params):
         values = request.query_params.getlist(name)
         if len(values) > 1:
             problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
@@ -158,13 +153,9 @@ async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query
     if params.market is not None and params.market not in backend.markets:
         problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
         raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(params.market)}")
+    fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
     query = TradeQuery(
-        account_id=params.account_id,
-        market=params.market,
-        order_hash=params.order_hash,
-        fill_types=tuple(each for each in FILL_TYPES if each in params.fill_types),
-        offset=params.offset,
-        limit=params.limit,
+        params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit
     )
     total, rows = backend.pager.page(query)
     return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
