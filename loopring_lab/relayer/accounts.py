@@ -137,7 +137,7 @@ class Accounts:
         messages = (protocol.request_message("GET", url, params) for url in urls)
         if not any(protocol.verify_request(account.x, account.y, each, signature) for each in messages):
             raise ApiError(
-                Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key must sign this very request"
+                Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key did not sign this request"
             )
         return self._api_key(account)
 
