@@ -361,13 +361,17 @@ class RelayerApp(FastAPI):
         schemas |= body.pop("$defs") | {"UpdateBody": body}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
+        operations = [operation for methods in paths.values() for operation in methods.values()]
+        for parameter in (each for operation in operations for each in operation.get("parameters", ())):
+            # Pydantic allows null where a parameter may be absent; a URL cannot hold it.
+            parameter["schema"] |= parameter["schema"].pop("anyOf", [{}])[0]
         trades = _parameters(paths[f"{API}/user/trades"])
         trades["accountId"]["schema"]["examples"] = backend.source.history.accounts[:3]
         trades["market"]["schema"]["enum"] = sorted(backend.markets)
         fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
         fee_key["required"] = backend.settings.fee_key == "required"
         if backend.settings.error_shape == "ok":
-            for operation in (operation for path in paths.values() for operation in path.values()):
+            for operation in operations:
                 content = operation["responses"]["200"]["content"]["application/json"]
                 error = {"$ref": "#/components/schemas/ErrorResponse"}
                 content["schema"] = {"anyOf": [content["schema"], error]}
@@ -463,5 +467,11 @@ def _line(*cells: str) -> str:
 
 
 def _rules(schema: dict[str, Any]) -> str:
-    rules = {name: value for name, value in schema.items() if name not in ("title", "description")}
-    return json.dumps(rules).replace("#/components/schemas/", "")
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_rules(part) for part in schema["anyOf"])
+    if "items" in schema:
+        return "list of " + _rules(schema["items"])
+    rules = {name: rule for name, rule in schema.items() if name not in ("title", "description")}
+    return ", ".join(f"{name} {json.dumps(rule)}" for name, rule in rules.items())
