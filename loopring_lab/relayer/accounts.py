@@ -52,11 +52,7 @@ class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
     def __init__(
-        self,
-        source: Source,
-        settings: Settings,
-        operator_key: str,
-        path: str | Path | None = None,
+        self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._has_owner = frozenset(source.accounts)
@@ -141,7 +137,7 @@ class Accounts:
         messages = (protocol.request_message("GET", url, params) for url in urls)
         if not any(protocol.verify_request(account.x, account.y, each, signature) for each in messages):
             raise ApiError(
-                Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key must sign this very request"
+                Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key did not sign this request"
             )
         return self._api_key(account)
 

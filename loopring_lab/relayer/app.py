@@ -1,32 +1,33 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
 import json
-import re
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from html import escape
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.docs import page
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import (
-    IGNORED,
+    MAX_TIME,
+    SINGLE_VALUED,
+    AccountId,
+    AccountParams,
     AccountResponse,
     ApiError,
     Code,
     ErrorResponse,
     ExchangeResponse,
+    FeeParams,
     FeesResponse,
     FlatError,
     KeyResponse,
@@ -35,37 +36,28 @@ from loopring_lab.relayer.schemas import (
     TimeResponse,
     TokenFee,
     TokenRecord,
+    TradesParams,
     TradesResponse,
     UpdateBody,
     UpdateRecord,
     UpdateResponse,
+    UpdatesParams,
     UpdatesResponse,
     WalletResponse,
     error_response,
 )
-from loopring_lab.relayer.settings import Address, Settings
+from loopring_lab.relayer.settings import Settings
 
-DEPOSIT_ADDRESS = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
-GAS_PRICE = "20000000000"
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
-MAX_LIMIT = 50
-MAX_OFFSET = 2**31 - 1
-MAX_ACCOUNT = 2**32 - 1
-MAX_TIME = 2**53
-DIGITS = re.compile(r"[0-9]{1,20}")
-STATUS = "|".join(PROGRESS)
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
-SINGLE = {
-    *("accountId", "market", "orderHash", "fillTypes", "offset", "limit"),
-    *("owner", "requestType", "start", "end", "status"),
-}
-"""Parameters that take one value."""
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h2 code { font-size: 1.1rem } table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-top: 1px solid #ccc }
+pre { background: #f5f5f5; padding: 1rem; overflow: auto }
+"""
 
-CODES = {
-    "accountId": Code.INVALID_ACCOUNT,
-    KEY_HEADER: Code.EMPTY_KEY,
-    SIGNATURE_HEADER: Code.NO_SIGNATURE,
-}
+CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
 """Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
 
 
@@ -83,8 +75,8 @@ class Backend(NamedTuple):
 
 
 async def get_backend(request: Request) -> Backend:
-    """Return the backend of a request, in which no parameter may be repeated: programs would disagree."""
-    for name in SINGLE & set(request.query_params):
+    """Refuse repeated parameters, which programs read differently, and return the backend."""
+    for name in SINGLE_VALUED & set(request.query_params):
         values = request.query_params.getlist(name)
         if len(values) > 1:
             problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
@@ -93,18 +85,6 @@ async def get_backend(request: Request) -> Backend:
     return backend
 
 
-def _digits(text: object) -> object:
-    if not isinstance(text, str) or not DIGITS.fullmatch(text):
-        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
-    return text
-
-
-# Pydantic alone would also take 1_0 and 5.0 for whole numbers.
-Digits = BeforeValidator(_digits)
-AccountId = Annotated[int, Field(ge=0, le=MAX_ACCOUNT), Digits]
-TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET), Digits, Query(description="Rows to skip.")]
-Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT), Digits, Query(description="Most rows to return.")]
 ApiKey = Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")]
 AnyBackend = Annotated[Backend, Depends(get_backend)]
 
@@ -166,31 +146,17 @@ async def read_markets(backend: AnyBackend) -> Response:
     responses={200: {"model": TradesResponse}},
     dependencies=[Depends(check_key)],
 )
-async def read_trades(
-    backend: AnyBackend,
-    account_id: Annotated[
-        AccountId,
-        Query(alias="accountId", description="Account id. Required unless orderHash is given; 0 for none."),
-    ] = 0,
-    market: Annotated[str | None, Query(description="Only trades in this market.")] = None,
-    order_hash: Annotated[
-        str | None,
-        Query(alias="orderHash", pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."),
-    ] = None,
-    offset: Offset = 0,
-    limit: Limit = MAX_LIMIT,
-    fill_types: Annotated[
-        Literal["amm", "dex", "amm,dex", "dex,amm"], Query(alias="fillTypes", description="Only these fills.")
-    ] = "amm,dex",
-) -> Response:
+async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query()]) -> Response:
     """Return a page of trades."""
-    if account_id or order_hash is None:
-        await existing_account(backend, account_id)
-    if market is not None and market not in backend.markets:
+    if params.account_id or params.order_hash is None:
+        await existing_account(backend, params.account_id)
+    if params.market is not None and params.market not in backend.markets:
         problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
-        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(market)}")
-    types = tuple(fill_type for fill_type in FILL_TYPES if fill_type in fill_types)
-    query = TradeQuery(account_id, market, order_hash, types, offset, limit)
+        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(params.market)}")
+    fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
+    query = TradeQuery(
+        params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit
+    )
     total, rows = backend.pager.page(query)
     return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
 
@@ -198,11 +164,8 @@ async def read_trades(
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> ExchangeResponse:
     """Return the exchange that accounts belong to."""
-    return ExchangeResponse(
-        chain_id=backend.settings.chain_id,
-        exchange_address=backend.settings.exchange,
-        deposit_address=DEPOSIT_ADDRESS,
-    )
+    settings = backend.settings
+    return ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
 
 
 @router.get("/timestamp", summary="Time")
@@ -212,23 +175,16 @@ async def read_time(backend: AnyBackend) -> TimeResponse:
 
 
 @router.get("/account", summary="Account")
-async def read_account(
-    backend: AnyBackend,
-    account_id: Annotated[
-        AccountId | None, Query(alias="accountId", description="Account id, unless owner is given.")
-    ] = None,
-    owner: Annotated[Address | None, Query(description="Address of the owner.")] = None,
-) -> AccountResponse:
+async def read_account(backend: AnyBackend, params: Annotated[AccountParams, Query()]) -> AccountResponse:
     """Return an account by its id, owner or both."""
-    if account_id is None and owner is None:
+    if params.account_id is None and params.owner is None:
         raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
-    account = backend.accounts.find(account_id, owner)
+    account = backend.accounts.find(params.account_id, params.owner)
     return AccountResponse(
         account_id=account.id,
         owner=account.owner,
         frozen=account.is_frozen,
         public_key=Point(x=account.x, y=account.y),
-        tags="",
         nonce=account.nonce,
         key_nonce=account.key_nonce,
         key_seed=account.key_seed,
@@ -280,9 +236,7 @@ async def read_api_key(
     signature: Annotated[
         str,
         Header(
-            alias=SIGNATURE_HEADER,
-            min_length=1,
-            description="EdDSA signature of the request by the L2 key.",
+            alias=SIGNATURE_HEADER, min_length=1, description="EdDSA signature of the request by the L2 key."
         ),
     ],
 ) -> KeyResponse:
@@ -296,44 +250,26 @@ async def read_api_key(
 
 @router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
 async def read_fee(
-    backend: AnyBackend,
-    account_id: ExistingAccount,
-    request_type: Annotated[
-        Literal["2"], Query(alias="requestType", description="2: an account update, the only one with a fee.")
-    ],
-    token_symbol: Annotated[str | None, Query(alias="tokenSymbol", description=IGNORED)] = None,
-    amount: Annotated[str | None, Query(description=IGNORED)] = None,
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[FeeParams, Query()]
 ) -> FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
-    return FeesResponse(
-        gas_price=GAS_PRICE,
-        fees=[TokenFee(token=symbol, fee=str(fee), discount=1) for symbol, fee in fees],
-    )
+    return FeesResponse(fees=[TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
 async def read_updates(
-    backend: AnyBackend,
-    account_id: ExistingAccount,
-    start: Annotated[TimeMs, Query(description="Earliest time, in ms.")] = 0,
-    end: Annotated[TimeMs, Query(description="Latest time, in ms; 0 for no limit.")] = 0,
-    status: Annotated[
-        str | None,
-        Query(pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."),
-    ] = None,
-    offset: Offset = 0,
-    limit: Limit = MAX_LIMIT,
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[UpdatesParams, Query()]
 ) -> UpdatesResponse:
     """Return the key updates of an account, newest first."""
     account = backend.accounts.find(account_id, None)
-    statuses = set(status.split(",")) if status else set(PROGRESS)
+    statuses = params.status.split(",") if params.status else PROGRESS
     updates = [
         update
         for update in backend.accounts.store.updates(account.id)
-        if update.status in statuses and start <= update.received_at <= (end or MAX_TIME)
+        if update.status in statuses and params.start <= update.received_at <= (params.end or MAX_TIME)
     ]
-    page = updates[offset : offset + limit]
+    page = updates[params.offset : params.offset + params.limit]
     records = [_update_record(update, account.owner, backend) for update in page]
     return UpdatesResponse(total_num=len(updates), transactions=records)
 
@@ -343,16 +279,12 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> Update
         id=update.number,
         hash=update.change.hash,
         owner=owner,
-        tx_hash="",
         fee_token_symbol=backend.updates.fees[update.change.fee_token][0],
         fee_amount=update.change.fee,
         status=update.status,
         progress=PROGRESS[update.status],
         timestamp=update.received_at,
-        block_num=0,
         updated_at=update.changed_at,
-        block_id=0,
-        index_in_block=0,
         reason=update.reason,
     )
 
@@ -429,13 +361,17 @@ class RelayerApp(FastAPI):
         schemas |= body.pop("$defs") | {"UpdateBody": body}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
+        operations = [operation for methods in paths.values() for operation in methods.values()]
+        for parameter in (each for operation in operations for each in operation.get("parameters", ())):
+            # Pydantic allows null where a parameter may be absent; a URL cannot hold it.
+            parameter["schema"] |= parameter["schema"].pop("anyOf", [{}])[0]
         trades = _parameters(paths[f"{API}/user/trades"])
         trades["accountId"]["schema"]["examples"] = backend.source.history.accounts[:3]
         trades["market"]["schema"]["enum"] = sorted(backend.markets)
         fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
         fee_key["required"] = backend.settings.fee_key == "required"
         if backend.settings.error_shape == "ok":
-            for operation in (operation for path in paths.values() for operation in path.values()):
+            for operation in operations:
                 content = operation["responses"]["200"]["content"]["application/json"]
                 error = {"$ref": "#/components/schemas/ErrorResponse"}
                 content["schema"] = {"anyOf": [content["schema"], error]}
@@ -485,7 +421,7 @@ def build_app(
         markets_json=_json({"markets": source.markets()}),
     )
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
-    app.add_api_route("/docs", lambda: HTMLResponse(page(app.openapi())), include_in_schema=False)
+    app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=settings, counts=counts, paths=paths, clock=clock)
     return app
@@ -493,3 +429,49 @@ def build_app(
 
 def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def docs_page(document: dict[str, Any]) -> str:
+    """Return an OpenAPI document as HTML that has no scripts and loads nothing, so that it works offline."""
+    title, description = escape(document["info"]["title"]), escape(document["info"]["description"])
+    operations = "".join(
+        _operation(path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    )
+    schemas = "".join(
+        f"<h3>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>"
+        for name, schema in document["components"]["schemas"].items()
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+        f'<h1>{title}</h1><p>{description}</p><p>As OpenAPI: <a href="/openapi.json">/openapi.json</a></p>'
+        f"{operations}<h2>Schemas</h2>{schemas}</html>"
+    )
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    rows = [(item["name"], item["description"], item["schema"]) for item in operation.get("parameters", ())]
+    bodies = {"request body": {"description": "JSON", **operation.get("requestBody", {})}}
+    bodies |= {f"response {status}": response for status, response in operation["responses"].items()}
+    for name, body in bodies.items():
+        if "content" in body:
+            rows.append((name, body["description"], body["content"]["application/json"]["schema"]))
+    lines = "".join(_line(name, meaning, _rules(schema)) for name, meaning, schema in rows)
+    heading = f"<h2>{escape(operation['summary'])}: <code>{method.upper()} {escape(path)}</code></h2>"
+    return f"{heading}<table>{_line('Name', 'Meaning', 'Schema')}{lines}</table>"
+
+
+def _line(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _rules(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_rules(part) for part in schema["anyOf"])
+    if "items" in schema:
+        return "list of " + _rules(schema["items"])
+    rules = {name: rule for name, rule in schema.items() if name not in ("title", "description")}
+    return ", ".join(f"{name} {json.dumps(rule)}" for name, rule in rules.items())

@@ -18,11 +18,7 @@ from loopring_lab.relayer.settings import Settings
 API = "/api/v3"
 WINDOW_SECONDS = 1.0
 TOO_MANY_REQUESTS = 429
-MESSAGES = {
-    "429": "too many requests",
-    "500": "internal error",
-    "503": "service unavailable",
-}
+MESSAGES = {"429": "too many requests", "500": "internal error", "503": "service unavailable"}
 NO_LINGER = struct.pack("ii", 1, 0)
 
 

@@ -142,13 +142,12 @@ class Pager:
     def __init__(self, history: History, settings: Settings) -> None:
         self._history, self._settings = history, settings
         self._visible_counts: dict[tuple[int, str], int] = {}
-        self._shuffled: dict[tuple[int, str | None, tuple[str, ...]], Sequence[int]] = {}
+        self._kept_orders: dict[tuple[int, str | None, tuple[str, ...]], Sequence[int]] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
         numbers = self._numbers(query)
-        page = numbers[query.offset : query.offset + query.limit]
-        text = to_json([self._row(number) for number in page], self._settings.numbers == "number")
+        text = to_json(self._rows(numbers, query.offset, query.limit), self._settings.numbers == "number")
         if self._settings.growth and query.account_id:
             self._grow(query.account_id, query.fill_types)
         return len(numbers), text
@@ -157,28 +156,40 @@ class Pager:
         """Return the rows of an account as they are served, with or without those still held back."""
         fill_types = FILL_TYPES if fill_type is None else (fill_type,)
         if everything:
-            numbers = self._ordered(
-                _merged(self._history.row_numbers(account_id, None, fill_type) for fill_type in fill_types)
-            )
+            histories = (self._history.row_numbers(account_id, None, each) for each in fill_types)
+            numbers = self._shuffled(_merged(histories))
         else:
             numbers = self._numbers(TradeQuery(account_id, fill_types=fill_types))
-        return [self._row(number) for number in numbers]
+        return self._rows(numbers, 0, len(numbers))
 
-    def _row(self, number: int) -> Row:
-        return format_row(self._history.row(number), self._settings.row_length, self._settings.prefix)
+    def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
+        if self._settings.order == "newest":
+            end = max(len(numbers) - offset, 0)
+            page = numbers[max(end - limit, 0) : end][::-1]
+        else:
+            page = numbers[offset : offset + limit]
+        length, prefix = self._settings.row_length, self._settings.prefix
+        return [format_row(self._history.row(number), length, prefix) for number in page]
 
     def _numbers(self, query: TradeQuery) -> Sequence[int]:
+        """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
         market, fill_types = self._market(query)
         if query.order_hash is not None:
-            return self._ordered(list(self._order_rows(query, market, fill_types)))
+            return self._shuffled(list(self._order_rows(query, market, fill_types)))
         visible = self._visible(query.account_id, market, fill_types)
         if self._settings.order != "shuffled":
-            return self._ordered(visible)
+            return visible
         # Shuffling sorts every row, so the result is kept until the history has grown.
         key = (query.account_id, market, fill_types)
-        if len(self._shuffled.get(key, ())) != len(visible):
-            self._shuffled[key] = self._ordered(visible)
-        return self._shuffled.get(key, ())
+        if len(self._kept_orders.get(key, ())) != len(visible):
+            self._kept_orders[key] = self._shuffled(visible)
+        return self._kept_orders.get(key, ())
+
+    def _shuffled(self, numbers: Sequence[int]) -> Sequence[int]:
+        if self._settings.order != "shuffled":
+            return numbers
+        # An odd multiplier permutes the 32-bit numbers, so no two rows tie.
+        return array("I", sorted(numbers, key=lambda number: number * GOLDEN & 0xFFFFFFFF))
 
     def _market(self, query: TradeQuery) -> tuple[str | None, tuple[str, ...]]:
         """Return the market without prefix, and the fill types that it selects."""
@@ -226,32 +237,6 @@ class Pager:
                 return
             numbers = self._history.row_numbers(account, None, fill_type)
             self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
-
-    def _ordered(self, numbers: Sequence[int]) -> Sequence[int]:
-        if self._settings.order == "newest":
-            return _Reversed(numbers)
-        if self._settings.order == "shuffled":
-            # An odd multiplier permutes the 32-bit numbers, so no two rows tie.
-            return array("I", sorted(numbers, key=lambda number: number * GOLDEN & 0xFFFFFFFF))
-        return numbers
-
-
-class _Reversed(Sequence[int]):
-    """A reversed view of a sequence, without a copy."""
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self._numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, key: slice) -> Sequence[int]:  # type: ignore[override]
-        start, stop, _ = key.indices(len(self))
-        end = len(self) - start
-        return self._numbers[max(end - max(stop - start, 0), 0) : end][::-1]
-
-    def __iter__(self) -> Iterator[int]:
-        return reversed(self._numbers)
 
 
 def _merged(parts: Iterable[Sequence[int]]) -> Sequence[int]:

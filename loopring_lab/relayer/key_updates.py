@@ -90,7 +90,7 @@ class KeyUpdates:
             raise ApiError(Code.WRONG_NONCE, f"nonce: expected the account's, {nonce}, got {body.nonce}")
         if body.valid_until <= self._now():
             now = int(self._now())
-            raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: expected seconds after now, {now}")
+            raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: must be later than now, {now}")
         change = KeyChange(
             account=body.account_id,
             hash=name,
@@ -200,8 +200,7 @@ def check_signature(body: UpdateBody, header: str, signer: str, settings: Settin
         raise ApiError(settings.bad_signature_code, f"invalid ECDSA signature: {error}") from None
     if recovered.lower() != signer.lower():
         raise ApiError(
-            settings.bad_signature_code,
-            "invalid ECDSA signature: it is not the owner's over this request",
+            settings.bad_signature_code, "invalid ECDSA signature: the owner did not sign this request"
         )
     return digest
 

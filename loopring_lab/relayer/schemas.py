@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from loopring_lab.relayer.database import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
@@ -19,6 +21,24 @@ IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
 Coordinate = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
+STATUS = "|".join(get_args(Status))
+MAX_LIMIT = 50
+MAX_TIME = 2**53
+DIGITS = re.compile(r"[0-9]{1,20}")
+
+
+def _check_digits(text: object) -> object:
+    if not isinstance(text, str) or not DIGITS.fullmatch(text):
+        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
+    return text
+
+
+# Pydantic alone would also accept 1_0 and 5.0 as whole numbers.
+Digits = BeforeValidator(_check_digits)
+AccountId = Annotated[int, Field(ge=0, le=2**32 - 1), Digits]
+TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
+Offset = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rows to skip."), Digits]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Most rows to return."), Digits]
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -70,6 +90,12 @@ class _Record(BaseModel):
     """A record whose members are named in camel case on the wire."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class _Response(_Record):
+    """A response that always has all members, also those with a fixed value."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
 class ResultInfo(_Record):
@@ -154,12 +180,12 @@ class TradesResponse(_Record):
     )
 
 
-class ExchangeResponse(_Record):
+class ExchangeResponse(_Response):
     """The exchange that accounts belong to."""
 
     chain_id: int
     exchange_address: str
-    deposit_address: str
+    deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
 class TimeResponse(_Record):
@@ -175,14 +201,14 @@ class Point(_Record):
     y: str
 
 
-class AccountResponse(_Record):
+class AccountResponse(_Response):
     """An account."""
 
     account_id: int
     owner: str
     frozen: bool = Field(description="True while a key update is pending.")
     public_key: Point
-    tags: str
+    tags: str = ""
     nonce: int
     key_nonce: int
     key_seed: str
@@ -204,18 +230,18 @@ class KeyResponse(_Record):
     api_key: str
 
 
-class TokenFee(_Record):
+class TokenFee(_Response):
     """The fee of a request in one token."""
 
     token: str
     fee: str = Field(description="Smallest units.")
-    discount: int
+    discount: int = 1
 
 
-class FeesResponse(_Record):
+class FeesResponse(_Response):
     """The fee of a request in each token that can pay for it."""
 
-    gas_price: str
+    gas_price: str = "20000000000"
     fees: list[TokenFee]
 
 
@@ -230,22 +256,22 @@ class UpdateResponse(_Record):
     storage_id: int
 
 
-class UpdateRecord(_Record):
+class UpdateRecord(_Response):
     """A key update that was accepted."""
 
     id: int
     hash: str
     owner: str
-    tx_hash: str
+    tx_hash: str = ""
     fee_token_symbol: str
     fee_amount: str
     status: Status
     progress: str
     timestamp: int = Field(description=MS)
-    block_num: int
+    block_num: int = 0
     updated_at: int = Field(description=MS)
-    block_id: int
-    index_in_block: int
+    block_id: int = 0
+    index_in_block: int = 0
     reason: str = Field(description="Why it failed, else empty; an addition of this relayer's own.")
 
 
@@ -254,6 +280,60 @@ class UpdatesResponse(_Record):
 
     total_num: int
     transactions: list[UpdateRecord]
+
+
+class _Params(BaseModel):
+    """Query parameters, named in camel case on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class AccountParams(_Params):
+    """The query of GET /account."""
+
+    account_id: AccountId | None = Field(None, description="Account id, unless owner is given.")
+    owner: Address | None = Field(None, description="Address of the owner.")
+
+
+class TradesParams(_Params):
+    """The query of GET /user/trades."""
+
+    account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
+    market: str | None = Field(None, description="Only trades in this market.")
+    order_hash: str | None = Field(
+        None, pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."
+    )
+    fill_types: Literal["amm", "dex", "amm,dex", "dex,amm"] = Field("amm,dex", description="Only these.")
+    offset: Offset = 0
+    limit: Limit = MAX_LIMIT
+
+
+class FeeParams(_Params):
+    """The query of GET /user/offchainFee, without the account."""
+
+    request_type: Literal["2"] = Field(description="2: an account update, the only request with a fee.")
+    token_symbol: str | None = Field(None, description=IGNORED)
+    amount: str | None = Field(None, description=IGNORED)
+
+
+class UpdatesParams(_Params):
+    """The query of GET /user/updateInfo, without the account."""
+
+    start: TimeMs = Field(0, description="Earliest time, in ms.")
+    end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
+    status: str | None = Field(
+        None, pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."
+    )
+    offset: Offset = 0
+    limit: Limit = MAX_LIMIT
+
+
+SINGLE_VALUED = {
+    to_camel(name)
+    for params in (AccountParams, TradesParams, FeeParams, UpdatesParams)
+    for name in params.model_fields
+}
+"""The query parameters, each of which may be given once."""
 
 
 class _Body(BaseModel):

@@ -36,13 +36,7 @@ CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
-UPDATE_FEES = {
-    "ETH": 19 * 10**12,
-    "LRC": 33 * 10**15,
-    "USDT": 70_000,
-    "DAI": 70 * 10**15,
-    "USDC": 70_000,
-}
+UPDATE_FEES = {"ETH": 19 * 10**12, "LRC": 33 * 10**15, "USDT": 70_000, "DAI": 70 * 10**15, "USDC": 70_000}
 """About 7 US cents in each token that can pay for a key update, in smallest units."""
 
 EXAMPLES = {

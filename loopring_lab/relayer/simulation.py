@@ -36,11 +36,11 @@ BOOK_SHARES = 16
 # 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
 SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
 
-FEES_BPS = ((30, 10), (25, 10), (20, 8), (10, 8), (8, 4), (4, 0))
-"""Per tier, the taker fee on the order book and at a pool."""
+FEES_BPS = {"dex": (30, 25, 20, 10, 8, 4), "amm": (10, 10, 8, 8, 4, 0)}
+"""The taker fee of each tier, per venue."""
 
 STABLE_FEES_BPS = (4, 4, 4, 0, 0, 0)
-"""Per tier, the taker fee if both tokens are stable coins."""
+"""The taker fee of each tier if both tokens are stable coins."""
 
 CUMULATIVE_ACTIVITY = tuple(
     accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
@@ -98,28 +98,6 @@ MAKERS = {
 """Account: (weight, markets in which its orders rest). One of them is otherwise a taker."""
 
 
-def fee_bps(market: Market, venue: str, tier: int) -> int:
-    """Return the fee of a taker, in basis points of what it receives."""
-    return STABLE_FEES_BPS[tier] if market.is_stable else FEES_BPS[tier][venue == "amm"]
-
-
-def random_below(bits: RandomBits, end: int) -> int:
-    """Draw an integer from 0 to `end` - 1, the same on every Python version."""
-    return bits(48) * end >> 48
-
-
-def trading_times(bits: RandomBits, count: int, days: int) -> list[int]:
-    """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
-    times: list[int] = []
-    while len(times) < count:
-        hour = bisect_right(CUMULATIVE_ACTIVITY, random_below(bits, CUMULATIVE_ACTIVITY[-1]))
-        at = random_below(bits, days) * DAY + hour * HOUR + random_below(bits, HOUR)
-        for _ in range(1 + (bits(8) & bits(8) & 7)):
-            times.append(min(at, days * DAY - 1))
-            at += random_below(bits, BURST_PAUSE_MS) + 1
-    return sorted(times[:count])
-
-
 class Fill(NamedTuple):
     """One fill, with all that the world knows of it."""
 
@@ -153,7 +131,8 @@ class _Order(NamedTuple):
     tier: int
 
     def fee_bps(self, venue: str) -> int:
-        return fee_bps(self.market, venue, self.tier)
+        fees = STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue]
+        return fees[self.tier]
 
     def pool_quote(self, pool: Pool) -> int:
         return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
@@ -204,12 +183,12 @@ class Simulation:
         return sorted(
             (START + at, which)
             for which, taker in enumerate(TAKERS)
-            for at in trading_times(self._bits, self._fills_left[taker.id], DAYS)
+            for at in _trading_times(self._bits, self._fills_left[taker.id], DAYS)
         )
 
     def _choose_market(self, choices: tuple[list[int], list[Market]]) -> Market:
         weights, markets = choices
-        return markets[bisect_right(weights, random_below(self._bits, weights[-1]))]
+        return markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
 
     def _arbitrage_round(self, market: Market, until: int) -> None:
         """Let the arbitrageur visit a pool; it places an ordinary order if there is no arbitrage."""
@@ -217,7 +196,7 @@ class Simulation:
             self._order(ARBITRAGEUR, market, self._random_time(until))
 
     def _random_time(self, until: int) -> int:
-        return self._now + random_below(self._bits, max(1, until - self._now))
+        return self._now + _random_below(self._bits, max(1, until - self._now))
 
     def _arbitrage(self, market: Market, until: int) -> bool:
         """Bring a pool back to the edge of its band before `until`; return False if it is inside the band."""
@@ -347,6 +326,23 @@ class Simulation:
         self._index = self._index + 1 + self._bits(2) if block == self._block else self._bits(4)
         self._block = block
         return block, self._index
+
+
+def _random_below(bits: RandomBits, end: int) -> int:
+    """Draw an integer from 0 to `end` - 1; random's own methods differ between Python versions."""
+    return bits(48) * end >> 48
+
+
+def _trading_times(bits: RandomBits, count: int, days: int) -> list[int]:
+    """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
+    times: list[int] = []
+    while len(times) < count:
+        hour = bisect_right(CUMULATIVE_ACTIVITY, _random_below(bits, CUMULATIVE_ACTIVITY[-1]))
+        at = _random_below(bits, days) * DAY + hour * HOUR + _random_below(bits, HOUR)
+        for _ in range(1 + (bits(8) & bits(8) & 7)):
+            times.append(min(at, days * DAY - 1))
+            at += _random_below(bits, BURST_PAUSE_MS) + 1
+    return sorted(times[:count])
 
 
 def _new_pool(market: Market) -> Pool:

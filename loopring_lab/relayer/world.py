@@ -6,21 +6,21 @@ Only integers and ``getrandbits``, so the same seed gives the same bytes on ever
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS, Market, market_record, token_record
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS, market_record, token_record
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 
 LARGEST = 50.0
 SMALLEST = 0.001
 
-
-class _Seed(NamedTuple):
-    seed: int
-    thousandths: int
+PRICE_SCALES = {
+    name: (10 ** (market.base.decimals + 8), 10**market.quote.decimals) for name, market in MARKETS.items()
+}
+"""Factors that bring quote / size to 10**-8 quote units per base unit."""
 
 
 class World:
@@ -56,7 +56,7 @@ class World:
                 f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
             )
         self.seed, self.size = seed, size
-        self._key = _Seed(seed, int(size * 1000 + 0.5))
+        self._key = (seed, int(size * 1000 + 0.5))
 
     def __repr__(self) -> str:
         return f"World(seed={self.seed}, size={self.size})"
@@ -126,16 +126,16 @@ class World:
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: _Seed) -> Simulation:
+def _simulate(key: tuple[int, int]) -> Simulation:
     simulation = Simulation(*key)
     simulation.run()
     return simulation
 
 
 @lru_cache(maxsize=4)
-def _history(key: _Seed) -> History:
+def _history(key: tuple[int, int]) -> History:
     fills = _simulate(key).fills
-    return History(_keys(fills), _Rows(fills))
+    return History(_keys(fills), partial(_row, fills))
 
 
 def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
@@ -144,39 +144,25 @@ def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
         yield RowKey(fill.maker, fill.market, fill.venue, fill.maker_hash)
 
 
-class _Rows:
-    """Maps row numbers to rows: the taker's side of fill n is row 2n, the maker's 2n + 1."""
-
-    def __init__(self, fills: tuple[Fill, ...]) -> None:
-        self._fills = fills
-
-    @cached_property
-    def _scales(self) -> dict[str, tuple[int, int]]:
-        return {name: _price_scale(market) for name, market in MARKETS.items()}
-
-    def __call__(self, number: int) -> Row:
-        fill, is_maker = self._fills[number >> 1], bool(number & 1)
-        buys = (fill.side == "BUY") is not is_maker
-        market = MARKETS[fill.market]
-        up, down = self._scales[fill.market]
-        return (
-            str(fill.time_ms),
-            str(fill.id),
-            "BUY" if buys else "SELL",
-            str(fill.size),
-            price_text(fill.quote * up // (fill.size * down)),
-            POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
-            "0" if is_maker else str(fill.fee),
-            str(fill.block_id),
-            str(fill.index_in_block),
-            str(fill.maker if is_maker else fill.taker),
-            str(market.quote.id if buys else market.base.id),
-            str(fill.maker_storage if is_maker else fill.taker_storage),
-            fill.maker_hash if is_maker else fill.taker_hash,
-            "maker" if is_maker else "taker",
-        )
-
-
-def _price_scale(market: Market) -> tuple[int, int]:
-    """Return the factors that bring quote / size to 10**-8 quote units per base unit."""
-    return 10 ** (market.base.decimals + 8), 10**market.quote.decimals
+def _row(fills: tuple[Fill, ...], number: int) -> Row:
+    """Return a row by its number: the taker's side of fill n is row 2n, the maker's 2n + 1."""
+    fill, is_maker = fills[number >> 1], bool(number & 1)
+    buys = (fill.side == "BUY") is not is_maker
+    market = MARKETS[fill.market]
+    up, down = PRICE_SCALES[fill.market]
+    return (
+        str(fill.time_ms),
+        str(fill.id),
+        "BUY" if buys else "SELL",
+        str(fill.size),
+        price_text(fill.quote * up // (fill.size * down)),
+        POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
+        "0" if is_maker else str(fill.fee),
+        str(fill.block_id),
+        str(fill.index_in_block),
+        str(fill.maker if is_maker else fill.taker),
+        str(market.quote.id if buys else market.base.id),
+        str(fill.maker_storage if is_maker else fill.taker_storage),
+        fill.maker_hash if is_maker else fill.taker_hash,
+        "maker" if is_maker else "taker",
+    )

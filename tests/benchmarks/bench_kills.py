@@ -10,15 +10,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.relayer_kills import kill_again_and_again
+from support.relayer_kills import kill_repeatedly
 
 
 def main(kills: int) -> int:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        tally = kill_again_and_again(Path(folder) / "relayer.db", kills)
+        tally = kill_repeatedly(Path(folder) / "relayer.db", kills)
     seconds = time.perf_counter() - began
-    print(f"{kills} kills in {seconds:.1f} s; {tally.taken.total():,} requests taken, each processed once")
+    print(
+        f"{kills} kills in {seconds:.1f} s; {tally.accepted.total():,} requests accepted, each processed once"
+    )
     print(f"updates pending when a relayer came back: {tally.pending_at_start}")
     resolved = ", ".join(f"{count} {name}" for name, count in sorted(tally.resolved.items()))
     print(f"answers lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}")

@@ -14,8 +14,8 @@ from loopring_lab.relayer import Relayer, Settings, World
 TRADES = "/user/trades"
 
 
-class Asker:
-    """Asks one relayer with plain requests."""
+class ApiClient:
+    """A plain client of one relayer."""
 
     def __init__(self, relayer: Relayer) -> None:
         self.relayer = relayer
@@ -46,21 +46,21 @@ def world() -> World:
 
 
 @pytest.fixture
-def ask(world: World) -> Iterator[Callable[..., Asker]]:
-    """Make a relayer of the small world, or of a recording, with the given settings."""
-    made: list[Asker] = []
+def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
+    """Start relayers of the small world, or of a recording, with any settings, and give clients of them."""
+    made: list[ApiClient] = []
 
-    def make(*, recording: Path | None = None, clock: Any = None, **settings: Any) -> Asker:
+    def make(*, recording: Path | None = None, clock: Any = None, **settings: Any) -> ApiClient:
         more = {} if clock is None else {"clock": clock}
         source = world if recording is None else None
         relayer = Relayer(source, Settings(**settings), recording=recording, **more)
-        made.append(Asker(relayer.start()))
+        made.append(ApiClient(relayer.start()))
         return made[-1]
 
     yield make
-    for asker in made:
-        asker.session.close()
-        asker.relayer.stop()
+    for client in made:
+        client.session.close()
+        client.relayer.stop()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from support.key_update_requests import code_of, new_key, request_signature, signed_update
+from support.key_update_requests import error_code, new_key, request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -16,7 +16,7 @@ from loopring_lab.relayer import Relayer
 ACCOUNT, OTHER = 10083, 11519
 
 
-def ask(relayer: Relayer, path: str, key: str = "", **query) -> dict:
+def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
     answer = requests.get(
         relayer.base_url + "/api/v3" + path, params=query, headers={"X-API-KEY": key}, timeout=5
     )
@@ -33,7 +33,7 @@ def api_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> dict:
 def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers, posters):
     times = iter(range(1_800_000_000, 1_800_001_000))
     relayer = relayers(now=lambda: float(next(times)))
-    before, body = ask(relayer, "/account", accountId=ACCOUNT), signed_update(relayer, ACCOUNT)
+    before, body = get_json(relayer, "/account", accountId=ACCOUNT), signed_update(relayer, ACCOUNT)
     assert (before["frozen"], before["nonce"], before["keyNonce"]) == (False, 1, 1)
     _, answer = posters(relayer).send(body)
     assert {**answer, "hash": None} == {
@@ -46,25 +46,25 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers
     }
     assert len(answer["hash"]) == 66
     for status in ("received", "processing"):
-        assert ask(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": True}
-        record = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+        assert get_json(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": True}
+        record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
         assert record["status"] == status
         assert relayer.step() == 1
     assert relayer.step() == 0
-    assert ask(relayer, "/account", owner=before["owner"]) == {
+    assert get_json(relayer, "/account", owner=before["owner"]) == {
         **before,
         "publicKey": body["publicKey"],
         "nonce": 2,
         "keyNonce": 2,
         "keySeed": body["keySeed"],
     }
-    found = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)
+    found = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)
     assert found["totalNum"] == 1
     record = found["transactions"][0]
     assert (record["hash"], record["status"], record["reason"]) == (answer["hash"], "processed", "")
     assert (record["feeTokenSymbol"], record["feeAmount"]) == ("ETH", "19000000000000")
     assert record["timestamp"] < record["updatedAt"]
-    assert ask(relayer, "/account", accountId=OTHER)["nonce"] == 1
+    assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 1
 
 
 def test_the_same_request_again_changes_nothing(relayers, posters):
@@ -78,8 +78,8 @@ def test_the_same_request_again_changes_nothing(relayers, posters):
         assert poster.send(again)[1] == {**first, "status": status, "isIdempotent": True}
         assert relayer._accounts.store.dump() == dump
         relayer.step()
-    assert code_of(poster.send(body)) == 102021
-    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+    assert error_code(poster.send(body)) == 102021
+    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
 
 
 def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, posters):
@@ -98,7 +98,7 @@ def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes)
     relayer, poster = (made := relayers()), posters(made)
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
     dump = relayer._accounts.store.dump()
-    assert code_of(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
+    assert error_code(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
     assert relayer._accounts.store.dump() == dump
     assert poster.send(signed_update(relayer, OTHER))[0] == 200  # another account is free
 
@@ -108,21 +108,21 @@ def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers,
     poster, bodies = posters(relayer), [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
     hashes = [poster.send(body)[1]["hash"] for body in bodies]
     old = api_key(relayer, ACCOUNT, relayer.l2_key(ACCOUNT))["apiKey"]
-    before = ask(relayer, "/account", accountId=ACCOUNT)
+    before = get_json(relayer, "/account", accountId=ACCOUNT)
     relayer.step()
     relayer.step()
-    assert ask(relayer, "/account", accountId=OTHER)["nonce"] == 2
-    assert ask(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": False}
-    record = ask(relayer, "/user/updateInfo", old, accountId=ACCOUNT)["transactions"][0]
+    assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 2
+    assert get_json(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": False}
+    record = get_json(relayer, "/user/updateInfo", old, accountId=ACCOUNT)["transactions"][0]
     assert (record["hash"], record["status"], record["reason"]) == (hashes[1], "failed", "balance too low")
     again = poster.send(bodies[1])[1]
     assert (again["isIdempotent"], again["hash"]) == (False, hashes[1])
     relayer.step()
     relayer.step()
-    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
     statuses = [
         r["status"]
-        for r in ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
+        for r in get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
     ]
     assert statuses == ["processed", "failed"]
 
@@ -134,7 +134,7 @@ def test_an_update_that_outlives_its_validity_fails(relayers, posters):
     relayer.step()
     now += 10
     relayer.step()
-    record = ask(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+    record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
     assert (record["status"], record["reason"]) == ("failed", "validUntil has passed")
 
 
@@ -147,14 +147,14 @@ def test_api_keys_end_with_the_update(relayers, posters):
     assert api_key(relayer, ACCOUNT, key)["resultInfo"]["code"] == 104005
     posters(relayer).send(body)
     relayer.step()
-    assert ask(relayer, "/user/trades", old, accountId=ACCOUNT)["totalNum"] > 0
+    assert get_json(relayer, "/user/trades", old, accountId=ACCOUNT)["totalNum"] > 0
     relayer.step()
-    assert ask(relayer, "/user/trades", old, accountId=ACCOUNT)["code"] == 104002
+    assert get_json(relayer, "/user/trades", old, accountId=ACCOUNT)["code"] == 104002
     assert api_key(relayer, ACCOUNT, old_key)["resultInfo"]["code"] == 104005
     fresh = api_key(relayer, ACCOUNT, key)["apiKey"]
     assert fresh != old
     for each in (fresh, other, relayer.api_key):  # a valid key opens other accounts too
-        assert ask(relayer, "/user/trades", each, accountId=ACCOUNT)["totalNum"] > 0
+        assert get_json(relayer, "/user/trades", each, accountId=ACCOUNT)["totalNum"] > 0
     with pytest.raises(LabError, match=r"was updated since.*keySeed"):
         relayer.l2_key(ACCOUNT)
 
@@ -183,7 +183,7 @@ def test_many_updates_one_after_the_other(relayers, posters):
         assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         relayer.step()
         relayer.step()
-    account = ask(relayer, "/account", accountId=ACCOUNT)
+    account = get_json(relayer, "/account", accountId=ACCOUNT)
     assert (account["nonce"], account["keyNonce"]) == (6, 6)
     assert account["keySeed"] == protocol.key_seed(relayer.settings.exchange, 5)
 
@@ -203,7 +203,7 @@ def test_requests_at_the_same_time_have_one_effect(relayers, posters):
     taken = [body for status, body in answers if status == 200]
     assert [body["isIdempotent"] for body in taken].count(False) == 1
     assert (len(taken), len({body["hash"] for body in taken})) == (4, 1)
-    assert {code_of(answer) for answer in answers if answer[0] != 200} == {100204}
+    assert {error_code(answer) for answer in answers if answer[0] != 200} == {100204}
 
 
 def test_the_worker_does_it_by_itself(relayers, posters):
@@ -212,7 +212,7 @@ def test_the_worker_does_it_by_itself(relayers, posters):
     poster, deadline = posters(relayer), time.monotonic() + 10
     for nonce in range(1, 11):
         assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
-        while (account := ask(relayer, "/account", accountId=ACCOUNT))["frozen"]:
+        while (account := get_json(relayer, "/account", accountId=ACCOUNT))["frozen"]:
             assert time.monotonic() < deadline
         assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
     relayer.stop()
@@ -227,6 +227,6 @@ def test_a_stopped_relayer_keeps_what_it_had(relayers, posters):
     relayer.stop()
     relayer.step()
     relayer.start()
-    assert ask(relayer, "/account", accountId=ACCOUNT)["frozen"]
+    assert get_json(relayer, "/account", accountId=ACCOUNT)["frozen"]
     relayer.step()
-    assert ask(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2

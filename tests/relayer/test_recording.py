@@ -14,8 +14,8 @@ def block(block_folder):
     return block_folder
 
 
-def test_every_recorded_row_is_served_as_recorded(ask, block):
-    relayer = ask(recording=block)
+def test_every_recorded_row_is_served_as_recorded(serve, block):
+    relayer = serve(recording=block)
     assert relayer.relayer.source == f"recording {block.name}"
     rows = 0
     for path in (block / "trades").glob("*.json"):
@@ -33,8 +33,8 @@ def test_every_recorded_row_is_served_as_recorded(ask, block):
         assert relayer.get(path).json() == json.loads((block / f"{name}.json").read_bytes())
 
 
-def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(ask, block):
-    rows = ask(recording=block).pages(accountId=11375)
+def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(serve, block):
+    rows = serve(recording=block).pages(accountId=11375)
     files = [
         json.loads((block / "trades" / f"11375-{kind}.json").read_bytes())["trades"]
         for kind in ("amm", "dex")
@@ -43,9 +43,9 @@ def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(ask, block)
     assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
 
 
-def test_a_recorded_order_is_found_from_both_sides(ask, block):
+def test_a_recorded_order_is_found_from_both_sides(serve, block):
     settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
-    relayer = ask(recording=block)
+    relayer = serve(recording=block)
     for fill in settled[:40]:
         own = [
             r for r in relayer.relayer.rows(fill["account_id"]) if r[1] == fill["id"] and r[2] == fill["side"]
@@ -56,17 +56,17 @@ def test_a_recorded_order_is_found_from_both_sides(ask, block):
         assert {row[12] for row in rows} == {own[0][12]}
 
 
-def test_the_role_that_a_14th_member_adds_is_the_settled_one(ask, block):
+def test_the_role_that_a_14th_member_adds_is_the_settled_one(serve, block):
     settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
     roles = {(fill["id"], fill["side"], fill["account_id"]): fill["role"] for fill in settled}
-    relayer = ask(recording=block, row_length=14)
+    relayer = serve(recording=block, row_length=14)
     rows = [row for account in relayer.relayer.accounts for row in relayer.pages(accountId=account)]
     assert len(rows) == len(roles)
     assert all(roles[row[1], row[2], int(row[9])] == row[13] for row in rows)
 
 
-def test_odd_members_keep_their_own_json(ask, folder):
-    relayer = ask(recording=folder)
+def test_odd_members_keep_their_own_json(serve, folder):
+    relayer = serve(recording=folder)
     text = relayer.get("/user/trades", accountId=7).text
     assert '"SELL",5,null,"AMM-LRC-ETH",0.5,' in text
     assert relayer.trades(accountId=8) == (0, [])
@@ -74,11 +74,11 @@ def test_odd_members_keep_their_own_json(ask, folder):
     assert relayer.get("/user/trades", accountId=9).json()["resultInfo"]["code"] == 104003
 
 
-def test_a_short_row_is_not_filled_up(ask, folder):
+def test_a_short_row_is_not_filled_up(serve, folder):
     row = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1"]
     (folder / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 1, "trades": [row]}))
     for length in (None, 7, 10, 13, 15):
-        assert ask(recording=folder, row_length=length).trades(accountId=7)[1] == [row]
+        assert serve(recording=folder, row_length=length).trades(accountId=7)[1] == [row]
 
 
 GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]

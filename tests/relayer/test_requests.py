@@ -21,32 +21,32 @@ def refusal(answer):
     return body["resultInfo"]["code"], body["resultInfo"]["message"]
 
 
-def test_a_missing_or_empty_key_is_104001(ask):
-    relayer = ask()
+def test_a_missing_or_empty_key_is_104001(serve):
+    relayer = serve()
     url = f"{relayer.relayer.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
     assert refusal(requests.get(url, timeout=5))[0] == EMPTY
     assert refusal(requests.get(url, headers={"X-API-KEY": ""}, timeout=5))[0] == EMPTY
 
 
 @pytest.mark.parametrize("key", ["wrong", "w" * 43, "ключ".encode().decode("latin-1")])
-def test_a_wrong_key_is_104002(ask, key):
-    code, message = refusal(ask().get("/user/trades", key=key, accountId=ACCOUNT))
+def test_a_wrong_key_is_104002(serve, key):
+    code, message = refusal(serve().get("/user/trades", key=key, accountId=ACCOUNT))
     assert (code, message) == (WRONG, "invalid api key")
 
 
-def test_listings_need_no_key(ask):
-    relayer = ask()
+def test_listings_need_no_key(serve):
+    relayer = serve()
     for path in ("/exchange/tokens", "/mix/markets"):
         assert requests.get(f"{relayer.relayer.base_url}/api/v3{path}", timeout=5).status_code == 200
 
 
 @pytest.mark.parametrize("account", ["", "x", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"])
-def test_an_unknown_account_is_104003(ask, account):
-    assert refusal(ask().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
+def test_an_unknown_account_is_104003(serve, account):
+    assert refusal(serve().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
 
 
-def test_no_account_is_104003(ask):
-    relayer = ask()
+def test_no_account_is_104003(serve):
+    relayer = serve()
     assert refusal(relayer.get("/user/trades"))[0] == NO_ACCOUNT
     assert refusal(relayer.get("/user/trades", accountId=[ACCOUNT, 10083]))[0] == NO_ACCOUNT
 
@@ -62,37 +62,37 @@ def test_no_account_is_104003(ask):
         ("market", "\x00\n\x1b[31m" + "a" * 500),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_100001_and_named(ask, name, value):
-    code, message = refusal(ask().get("/user/trades", accountId=ACCOUNT, **{name: value}))
+def test_a_wrong_argument_is_100001_and_named(serve, name, value):
+    code, message = refusal(serve().get("/user/trades", accountId=ACCOUNT, **{name: value}))
     assert code == ARGUMENT
     assert re.match(f"{name}: (Input|String) should .*, got ", message)
     assert message.isprintable()
     assert len(message) < 160
 
 
-def test_limit_is_50_where_absent(ask):
-    relayer = ask()
+def test_limit_is_50_where_absent(serve):
+    relayer = serve()
     assert len(relayer.trades(accountId=ACCOUNT)[1]) == 50
     assert relayer.trades(accountId=ACCOUNT) == relayer.trades(accountId=ACCOUNT, limit=50, offset=0)
 
 
-def test_total_counts_the_whole_filter_whatever_the_page(ask):
-    relayer = ask()
+def test_total_counts_the_whole_filter_whatever_the_page(serve):
+    relayer = serve()
     total = len(relayer.relayer.rows(ACCOUNT))
     for query in ({"limit": 1}, {"offset": total - 1}, {"offset": total + 1000}):
         assert relayer.trades(accountId=ACCOUNT, **query)[0] == total
 
 
-def test_one_key_reads_every_account(ask):
-    relayer = ask()
+def test_one_key_reads_every_account(serve):
+    relayer = serve()
     for account in [*relayer.relayer.accounts, 1, 4]:
         rows = relayer.pages(accountId=account)
         assert {row[9] for row in rows} == {str(account)}
         assert rows == relayer.relayer.rows(account)
 
 
-def test_an_order_is_found_with_and_without_an_account(ask):
-    relayer = ask()
+def test_an_order_is_found_with_and_without_an_account(serve):
+    relayer = serve()
     rows = [row for account in relayer.relayer.accounts for row in relayer.relayer.rows(account)]
     orders = {}
     for row in rows:
@@ -109,8 +109,8 @@ def test_an_order_is_found_with_and_without_an_account(ask):
     assert relayer.trades(orderHash=order, market="GRID-ETH")[0] == 0
 
 
-def test_unknown_parameters_are_passed_over(ask):
-    relayer = ask()
+def test_unknown_parameters_are_passed_over(serve):
+    relayer = serve()
     assert relayer.trades(accountId=ACCOUNT, start="1") == relayer.trades(accountId=ACCOUNT)
 
 
@@ -122,8 +122,8 @@ def test_unknown_parameters_are_passed_over(ask):
         ("ok", 200, {"resultInfo": {"code": 104002, "message": "invalid api key"}}),
     ],
 )
-def test_error_shapes(ask, shape, status, body):
-    relayer = ask(error_shape=shape)
+def test_error_shapes(serve, shape, status, body):
+    relayer = serve(error_shape=shape)
     answer = relayer.get("/user/trades", key="wrong", accountId=ACCOUNT)
     assert (answer.status_code, answer.json()) == (status, body)
     for method, path, code in (
@@ -139,8 +139,8 @@ def test_error_shapes(ask, shape, status, body):
     )
 
 
-def test_a_defect_answers_500_in_shape_and_shows_nothing(ask, monkeypatch):
-    relayer = ask()
+def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
+    relayer = serve()
     monkeypatch.setattr(relayer.relayer._pager, "page", lambda query: 1 / 0)
     answer = relayer.get("/user/trades", accountId=ACCOUNT)
     assert (answer.status_code, answer.json()) == (
@@ -149,8 +149,8 @@ def test_a_defect_answers_500_in_shape_and_shows_nothing(ask, monkeypatch):
     )
 
 
-def test_tokens_and_markets_are_complete(ask, world):
-    relayer = ask()
+def test_tokens_and_markets_are_complete(serve, world):
+    relayer = serve()
     tokens, markets = relayer.get("/exchange/tokens").json(), relayer.get("/mix/markets").json()
     assert tokens == world.tokens()
     assert markets == {"markets": world.markets()}
@@ -169,8 +169,8 @@ def test_tokens_and_markets_are_complete(ask, world):
     assert len(markets["markets"]) >= 10
 
 
-def test_the_docs_page_needs_nothing_off_the_machine(ask):
-    relayer = ask()
+def test_the_docs_page_needs_nothing_off_the_machine(serve):
+    relayer = serve()
     text = requests.get(relayer.relayer.base_url + "/docs", timeout=5).text
     assert "GET /api/v3/user/trades" in text
     assert "fillTypes" in text
@@ -182,9 +182,9 @@ def test_the_docs_page_needs_nothing_off_the_machine(ask):
     )
 
 
-def test_the_key_is_shown_nowhere(ask, world, caplog):
+def test_the_key_is_shown_nowhere(serve, world, caplog):
     caplog.set_level(logging.DEBUG)
-    relayer = ask()
+    relayer = serve()
     key = relayer.relayer.api_key
     relayer.get("/user/trades", accountId=ACCOUNT)
     texts = [relayer.get("/user/trades", key=key + "x", accountId=ACCOUNT).text]

@@ -22,20 +22,20 @@ def expected(world):
     return [list(world.history.row(number)) for number, whose in sides if whose == ACCOUNT]
 
 
-def test_newest_first_by_default(ask, world):
-    relayer = ask()
+def test_newest_first_by_default(serve, world):
+    relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
     assert rows == expected(world)[::-1]
     assert [int(row[1]) for row in rows] == sorted((int(row[1]) for row in rows), reverse=True)
 
 
-def test_oldest_first(ask, world):
-    relayer = ask(order="oldest")
+def test_oldest_first(serve, world):
+    relayer = serve(order="oldest")
     assert relayer.pages(accountId=ACCOUNT) == expected(world)
 
 
-def test_shuffled_is_stable_complete_and_not_sorted(ask, world):
-    relayer = ask(order="shuffled")
+def test_shuffled_is_stable_complete_and_not_sorted(serve, world):
+    relayer = serve(order="shuffled")
     rows = relayer.pages(accountId=ACCOUNT)
     assert rows == relayer.pages(accountId=ACCOUNT) == relayer.relayer.rows(ACCOUNT)
     truth = expected(world)
@@ -45,8 +45,8 @@ def test_shuffled_is_stable_complete_and_not_sorted(ask, world):
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
 @pytest.mark.parametrize("limit", [1, 7, 50])
-def test_pages_join_to_the_whole_whatever_the_limit(ask, order, limit):
-    relayer = ask(order=order)
+def test_pages_join_to_the_whole_whatever_the_limit(serve, order, limit):
+    relayer = serve(order=order)
     total, _ = relayer.trades(accountId=94680, limit=1)
     rows = [
         row
@@ -58,8 +58,8 @@ def test_pages_join_to_the_whole_whatever_the_limit(ask, order, limit):
 
 
 @pytest.mark.parametrize("length", range(7, 16))
-def test_row_length(ask, world, length):
-    relayer = ask(order="oldest", row_length=length)
+def test_row_length(serve, world, length):
+    relayer = serve(order="oldest", row_length=length)
     rows = relayer.trades(accountId=ACCOUNT)[1]
     full = expected(world)[: len(rows)]
     if length == 10:
@@ -69,15 +69,15 @@ def test_row_length(ask, world, length):
     assert {len(row) for row in rows} == {length}
 
 
-def test_world_rows_have_14_members_ending_with_the_role(ask):
-    rows = ask().trades(accountId=10083)[1]
+def test_world_rows_have_14_members_ending_with_the_role(serve):
+    rows = serve().trades(accountId=10083)[1]
     assert {len(row) for row in rows} == {14}
     assert {row[13] for row in rows} <= {"maker", "taker"}
     assert all((row[6] == "0") or row[13] == "taker" for row in rows)
 
 
-def test_numbers_keep_every_digit(ask, world):
-    relayer = ask(numbers="number", order="oldest")
+def test_numbers_keep_every_digit(serve, world):
+    relayer = serve(numbers="number", order="oldest")
     text = relayer.get("/user/trades", accountId=ACCOUNT).text
     rows = json.loads(text, parse_int=str, parse_float=str)["trades"]
     assert rows == expected(world)[: len(rows)]
@@ -91,15 +91,15 @@ def test_numbers_are_rendered_in_their_own_digits():
     assert history.render([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
 
 
-def test_pool_prefix_can_be_left_out(ask):
-    with_prefix = ask().trades(accountId=ACCOUNT, fillTypes="amm")[1]
-    without = ask(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
+def test_pool_prefix_can_be_left_out(serve):
+    with_prefix = serve().trades(accountId=ACCOUNT, fillTypes="amm")[1]
+    without = serve(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
     assert all(row[5].startswith("AMM-") for row in with_prefix)
     assert [row[5] for row in without] == [row[5].removeprefix("AMM-") for row in with_prefix]
 
 
-def test_exact_market_leaves_pool_fills_out(ask):
-    relayer = ask()
+def test_exact_market_leaves_pool_fills_out(serve):
+    relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
     for market in ("LRC-ETH", "AMM-LRC-ETH"):
         assert (
@@ -108,8 +108,8 @@ def test_exact_market_leaves_pool_fills_out(ask):
     assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (0, [])
 
 
-def test_inclusive_market_has_both(ask):
-    relayer = ask(market_filter="inclusive")
+def test_inclusive_market_has_both(serve):
+    relayer = serve(market_filter="inclusive")
     rows = relayer.pages(accountId=ACCOUNT)
     both = [row for row in rows if row[5] in ("LRC-ETH", "AMM-LRC-ETH")]
     assert relayer.pages(accountId=ACCOUNT, market="LRC-ETH") == both
@@ -126,8 +126,8 @@ def test_rows_are_found_by_account_fill_type_and_order():
     assert len(found.order_rows("0xbb")) == 1
 
 
-def test_fill_types_split_the_history(ask):
-    relayer = ask()
+def test_fill_types_split_the_history(serve):
+    relayer = serve()
     amm, dex = (relayer.trades(accountId=ACCOUNT, fillTypes=kind)[0] for kind in ("amm", "dex"))
     for both in ("amm,dex", "dex,amm"):
         assert relayer.trades(accountId=ACCOUNT, fillTypes=both) == relayer.trades(accountId=ACCOUNT)
@@ -135,8 +135,8 @@ def test_fill_types_split_the_history(ask):
     assert min(amm, dex) > 0
 
 
-def test_growth_hits_what_is_read_and_ends_with_the_whole_history(ask):
-    relayer = ask(growth=3, growth_reserve=10)
+def test_growth_hits_what_is_read_and_ends_with_the_whole_history(serve):
+    relayer = serve(growth=3, growth_reserve=10)
     truth = relayer.relayer.rows(ACCOUNT, "dex", everything=True)
     totals = [relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)[0] for _ in range(6)]
     assert totals == [len(truth) - hidden for hidden in (10, 7, 4, 1, 0, 0)]
@@ -146,8 +146,8 @@ def test_growth_hits_what_is_read_and_ends_with_the_whole_history(ask):
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(ask, order):
-    relayer = ask(growth=1, growth_reserve=5, order=order)
+def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(serve, order):
+    relayer = serve(growth=1, growth_reserve=5, order=order)
     seen = [relayer.relayer.rows(ACCOUNT)]
     for _ in range(10):
         relayer.trades(accountId=ACCOUNT, limit=1)
@@ -160,16 +160,16 @@ def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(ask, order)
     assert added == sorted(added)
 
 
-def test_growth_hides_rows_from_orders_too(ask):
-    relayer = ask(growth=1, growth_reserve=1)
+def test_growth_hides_rows_from_orders_too(serve):
+    relayer = serve(growth=1, growth_reserve=1)
     hidden = next(iter(relayer.relayer.rows(ACCOUNT, "amm", everything=True)))
     assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12])[0] == 0
     relayer.trades(accountId=ACCOUNT, fillTypes="amm", limit=1)
     assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12]) == (1, [hidden])
 
 
-def test_latency_lets_requests_wait_together(ask):
-    relayer = ask(latency=0.15)
+def test_latency_lets_requests_wait_together(serve):
+    relayer = serve(latency=0.15)
     relayer.get("/mix/markets")
     began = time.perf_counter()
     with ThreadPoolExecutor(8) as pool:

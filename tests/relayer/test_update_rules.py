@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.key_update_requests import FEE, code_of, signature_of, signed_update
+from support.key_update_requests import FEE, error_code, signature_of, signed_update
 from support.protocol_vectors import every_vector
 
 from loopring_lab import protocol
@@ -86,9 +86,9 @@ def test_a_bad_signature_is_refused_with_the_code_of_the_settings(relayers, post
         relayer = relayer_of(relayers, base, bad_signature_code=code, bare_signatures=False)
         before = relayer._accounts.store.dump()
         body = {**base["request_body"], "ecdsaSignature": vector["signature"]}
-        assert code_of(posters(relayer).send(body)) == code
+        assert error_code(posters(relayer).send(body)) == code
         del body["ecdsaSignature"]
-        assert code_of(posters(relayer).send(body, vector["signature"])) == code
+        assert error_code(posters(relayer).send(body, vector["signature"])) == code
         assert relayer._accounts.store.dump() == before
 
 
@@ -107,7 +107,7 @@ def test_a_field_out_of_range_is_100001_by_name(relayers, posters, vector):
     inner = body[outer[0]] if outer else body
     inner[name] = vector["value"]
     answer = posters(relayer).send(body)
-    assert code_of(answer) == ARGUMENT
+    assert error_code(answer) == ARGUMENT
     assert ".".join((*outer, name)) in answer[1]["resultInfo"]["message"]
 
 
@@ -141,7 +141,7 @@ def test_the_documented_sample_is_taken(relayers, posters):
     late = relayers(exchange=SAMPLE["exchange"], chain_id=5, now=lambda: 1899273791.0)
     late.add_account(11329, SAMPLE["owner"])
     answer = posters(late).send(SAMPLE)
-    assert code_of(answer) == ARGUMENT
+    assert error_code(answer) == ARGUMENT
     assert "validUntil" in answer[1]["resultInfo"]["message"]
 
 
@@ -149,7 +149,7 @@ def test_the_documented_sample_is_taken(relayers, posters):
 def test_the_documented_sample_is_of_its_chain_only(relayers, posters, chain_id):
     relayer = relayers(exchange=SAMPLE["exchange"], chain_id=chain_id, now=lambda: 1.65e9)
     relayer.add_account(11329, SAMPLE["owner"])
-    assert code_of(posters(relayer).send(SAMPLE)) == BAD_SIGNATURE
+    assert error_code(posters(relayer).send(SAMPLE)) == BAD_SIGNATURE
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_signed_request_that_breaks_one_rule(relayers, posters, changes, code)
     relayer = relayers()
     before = relayer._accounts.store.dump()
     answer = posters(relayer).send(signed_update(relayer, ACCOUNT, **changes))
-    assert code_of(answer) == code
+    assert error_code(answer) == code
     message = answer[1]["resultInfo"]["message"]
     assert message.isprintable()
     assert relayer._accounts.store.dump() == before
@@ -208,11 +208,11 @@ def test_another_key_of_the_owner_and_another_owner_are_refused(relayers, poster
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
     wrong = signature_of(body, relayer.signer(OTHER))
-    assert code_of(posters(relayer).send({**body, "ecdsaSignature": wrong})) == BAD_SIGNATURE
-    assert code_of(posters(relayer).send(body, wrong)) == ARGUMENT  # header and body differ
+    assert error_code(posters(relayer).send({**body, "ecdsaSignature": wrong})) == BAD_SIGNATURE
+    assert error_code(posters(relayer).send(body, wrong)) == ARGUMENT  # header and body differ
     unsigned = {name: value for name, value in body.items() if name != "ecdsaSignature"}
-    assert code_of(posters(relayer).post(json.dumps(unsigned).encode(), [])) == 104004
-    assert code_of(posters(relayer).post(json.dumps(body).encode(), [])) == 104004
+    assert error_code(posters(relayer).post(json.dumps(unsigned).encode(), [])) == 104004
+    assert error_code(posters(relayer).post(json.dumps(body).encode(), [])) == 104004
     assert posters(relayer).send(unsigned, body["ecdsaSignature"].upper().replace("X", "x"))[0] == 200
 
 
@@ -255,12 +255,12 @@ def test_a_wallet_needs_its_factory_owner_and_salt(relayers, posters):
         ({"walletFactory": "0x" + 40 * "2"}, "factory unknown"),
     ):
         answer = posters(relayer).send({**body, "counterFactualInfo": {**info, **wrong}})
-        assert code_of(answer) == ARGUMENT
+        assert error_code(answer) == ARGUMENT
         assert message in answer[1]["resultInfo"]["message"]
     plain = {name: value for name, value in body.items() if name != "counterFactualInfo"}
-    assert code_of(posters(relayer).send(plain)) == BAD_SIGNATURE
+    assert error_code(posters(relayer).send(plain)) == BAD_SIGNATURE
     stranger = {**body, "ecdsaSignature": signature_of(body, relayer.signer(OTHER))}
-    assert code_of(posters(relayer).send(stranger)) == BAD_SIGNATURE
+    assert error_code(posters(relayer).send(stranger)) == BAD_SIGNATURE
     given = {
         **info,
         "walletFactory": info["walletFactory"].lower(),
@@ -275,7 +275,7 @@ def test_a_plain_owner_is_no_wallet(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
     body["counterFactualInfo"] = relayer.counterfactual(WALLET)
-    assert code_of(posters(relayer).send(body)) == ARGUMENT
+    assert error_code(posters(relayer).send(body)) == ARGUMENT
 
 
 def test_the_table_of_factories_can_be_extended(relayers, posters):

@@ -17,8 +17,8 @@ ACCOUNT = 94680
 
 
 @pytest.mark.parametrize("kind", ["429", "500", "503"])
-def test_status_faults(ask, kind):
-    relayer = ask(faults={kind: 1.0})
+def test_status_faults(serve, kind):
+    relayer = serve(faults={kind: 1.0})
     answer = relayer.get("/user/trades", accountId=ACCOUNT)
     assert answer.status_code == int(kind)
     assert answer.json()["resultInfo"]["code"] == 100000
@@ -26,13 +26,13 @@ def test_status_faults(ask, kind):
     assert relayer.relayer.counts.faults == {kind: 1}
 
 
-def test_retry_after_can_be_sent(ask):
-    answer = ask(faults={"429": 1.0}, retry_after=True).get("/mix/markets")
+def test_retry_after_can_be_sent(serve):
+    answer = serve(faults={"429": 1.0}, retry_after=True).get("/mix/markets")
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
 
 
-def test_reset_is_a_tcp_reset(ask):
-    relayer = ask(faults={"reset": 1.0})
+def test_reset_is_a_tcp_reset(serve):
+    relayer = serve(faults={"reset": 1.0})
     port = int(relayer.relayer.base_url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(b"GET /api/v3/mix/markets HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -42,17 +42,17 @@ def test_reset_is_a_tcp_reset(ask):
         relayer.get("/user/trades", accountId=ACCOUNT)
 
 
-def test_truncated_announces_more_than_it_sends(ask):
-    relayer = ask(faults={"truncated": 1.0})
+def test_truncated_announces_more_than_it_sends(serve):
+    relayer = serve(faults={"truncated": 1.0})
     with pytest.raises(requests.exceptions.ChunkedEncodingError) as caught:
         relayer.get("/user/trades", accountId=ACCOUNT)
     read, missing = map(int, re.search(r"(\d+) bytes read, (\d+) more expected", str(caught.value)).groups())
-    whole = len(ask().get("/user/trades", accountId=ACCOUNT).content)
+    whole = len(serve().get("/user/trades", accountId=ACCOUNT).content)
     assert (read, missing) == (whole // 2, whole - whole // 2)
 
 
-def test_slow_stalls_in_the_body_and_is_complete_in_the_end(ask):
-    relayer = ask(faults={"slow": 1.0}, slow_seconds=0.6)
+def test_slow_stalls_in_the_body_and_is_complete_in_the_end(serve):
+    relayer = serve(faults={"slow": 1.0}, slow_seconds=0.6)
     began = time.perf_counter()
     with relayer.session.get(
         relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=5
@@ -65,16 +65,16 @@ def test_slow_stalls_in_the_body_and_is_complete_in_the_end(ask):
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_whoever_tries_again_gets_through(ask, most):
-    relayer = ask(faults={"503": 1.0}, max_faults_in_a_row=most)
+def test_whoever_tries_again_gets_through(serve, most):
+    relayer = serve(faults={"503": 1.0}, max_faults_in_a_row=most)
     for path in ("/mix/markets", "/exchange/tokens"):
         statuses = [relayer.get(path).status_code for _ in range(2 * (most + 1))]
         assert statuses == 2 * ([503] * most + [200])
 
 
-def test_a_complete_history_through_every_fault(ask):
+def test_a_complete_history_through_every_fault(serve):
     shares = dict.fromkeys(("429", "500", "503", "reset", "truncated", "slow"), 0.08)
-    relayer = ask(faults=shares, slow_seconds=0.0)
+    relayer = serve(faults=shares, slow_seconds=0.0)
     truth, rows, failures = relayer.relayer.rows(10083), [], 0
     while len(rows) < len(truth):
         try:
@@ -103,8 +103,8 @@ def test_faults_depend_on_seed_and_number_only():
     assert abs(counted["reset"] - 200) < 60
 
 
-def test_no_faults_unless_asked_for(ask):
-    relayer = ask()
+def test_no_faults_unless_asked_for(serve):
+    relayer = serve()
     assert {relayer.get("/mix/markets").status_code for _ in range(30)} == {200}
     assert not relayer.relayer.counts.faults
 
@@ -125,9 +125,9 @@ def test_never_more_than_the_limit_in_any_second(limit, gaps):
             accepted.append(now[0])
 
 
-def test_rate_limit_over_http_per_endpoint(ask):
+def test_rate_limit_over_http_per_endpoint(serve):
     now = [100.0]
-    relayer = ask(rate_limit=2, clock=lambda: now[0])
+    relayer = serve(rate_limit=2, clock=lambda: now[0])
     assert [relayer.get("/mix/markets").status_code for _ in range(3)] == [200, 200, 429]
     assert relayer.get("/exchange/tokens").status_code == 200
     now[0] = 100.999

@@ -88,8 +88,8 @@ class Poster:
         self._connection.close()
 
 
-def code_of(answer: tuple[int, Any]) -> int:
-    """Return the code of a refusal."""
+def error_code(answer: tuple[int, Any]) -> int:
+    """Return the code of an error response."""
     status, body = answer
     assert status == 400, answer
     code = body["resultInfo"]["code"]

@@ -1,7 +1,7 @@
 """Kills a relayer at random moments during key updates, and counts the outcome of each request.
 
-A host process imports everything once and forks a relayer for each life, so that a life starts in milliseconds.
-A request whose answer was lost is sent again in the next life: that tells whether it had been taken.
+A host process imports everything once and forks a relayer for each run, so that a run starts in milliseconds.
+A request whose answer was lost is sent again in the next run: the response tells whether it had been accepted.
 """
 
 import os
@@ -26,7 +26,7 @@ from loopring_lab.relayer import Relayer, Settings, World
 ACCOUNTS = (10083, 11519, 58344, 94680)
 KEY = "operator"
 SETTINGS = Settings(update_seconds=0.01)
-LONGEST_LIFE = 0.1  # seconds after the first request is taken
+LONGEST_RUN = 0.1  # seconds after the first request is accepted
 PATIENCE = 20
 
 
@@ -39,7 +39,7 @@ def host(path: str) -> None:
     world = World(size=0.001)
     warm = Relayer(world, SETTINGS)
     warm.app.openapi()
-    warm.add_account(1000, "0x" + 40 * "1")  # makes the owners, which the lives then need not
+    warm.add_account(1000, "0x" + 40 * "1")  # derives the owners once for all runs
     for _ in sys.stdin:
         if os.fork() == 0:
             relayer = Relayer(world, SETTINGS, store=path, api_key=KEY).start()
@@ -63,14 +63,14 @@ def hosted(path: Path) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # the host and whatever life is left
+            os.killpg(process.pid, signal.SIGKILL)  # the host and any relayer left
 
 
 @dataclass
 class Tally:
-    """What became of the requests, over all lives."""
+    """What became of the requests, over all runs."""
 
-    taken: Counter[int] = field(default_factory=Counter)
+    accepted: Counter[int] = field(default_factory=Counter)
     hashes: list[str] = field(default_factory=list)
     lost: dict[int, dict[str, Any]] = field(default_factory=dict)
     resolved: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class Tally:
 
 
 class Client:
-    """Updates the keys of a few accounts, and remembers which requests were taken."""
+    """Updates the keys of a few accounts, and remembers which requests were accepted."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -87,8 +87,8 @@ class Client:
         self._session = requests.Session()
         self._started: Callable[[], None] = _nothing
 
-    def life(self, url: str, deadline: float, started: Callable[[], None]) -> None:
-        """Send updates until the relayer is gone; tell when the first was taken."""
+    def run_until_killed(self, url: str, deadline: float, started: Callable[[], None]) -> None:
+        """Send updates until the relayer is gone; call `started` when the first was accepted."""
         self._url, self._session, self._started = url + "/api/v3", requests.Session(), started
         try:
             self.tally.pending_at_start += sum(self.account(each)["frozen"] for each in ACCOUNTS)
@@ -127,58 +127,58 @@ class Client:
         self.tally.lost[account_id] = body
         answer = self._post(body)
         assert answer.status_code == 200, answer.text
-        self._taken(account_id, answer.json())
+        self._accepted(account_id, answer.json())
 
     def _settle(self, account_id: int, body: dict[str, Any]) -> None:
         """Send a request again whose answer was lost."""
         answer = self._post(body)
         if answer.status_code == 200:
-            self.tally.resolved["pending" if answer.json()["isIdempotent"] else "never taken"] += 1
-            self._taken(account_id, answer.json())
+            self.tally.resolved["pending" if answer.json()["isIdempotent"] else "never accepted"] += 1
+            self._accepted(account_id, answer.json())
         else:
             assert answer.json()["resultInfo"]["code"] == 102021, answer.text
             self.tally.resolved["processed"] += 1
-            self.tally.taken[account_id] += 1
+            self.tally.accepted[account_id] += 1
             del self.tally.lost[account_id]
 
     def _post(self, body: dict[str, Any]) -> requests.Response:
         headers = {"X-API-SIG": body["ecdsaSignature"]}
         return self._session.post(f"{self._url}/account", json=body, headers=headers, timeout=5)
 
-    def _taken(self, account_id: int, answer: dict[str, Any]) -> None:
-        self.tally.taken[account_id] += 1
+    def _accepted(self, account_id: int, answer: dict[str, Any]) -> None:
+        self.tally.accepted[account_id] += 1
         self.tally.hashes.append(answer["hash"])
         del self.tally.lost[account_id]
         self._started()
         self._started = _nothing
 
 
-def kill_again_and_again(path: Path, kills: int, seed: int = 1) -> Tally:
-    """Kill a relayer so many times during updates; every request that was taken must be processed once.
+def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
+    """Kill a relayer many times during updates; every accepted request must be processed exactly once.
 
     Parameters
     ----------
     path : Path
         The store's file.
     kills : int
-        How many lives end by SIGKILL.
+        How many relayers are killed by SIGKILL.
     seed : int
-        At which moments.
+        Seed of the moments.
 
     Returns
     -------
     Tally
         Checked: AssertionError where a request is lost or applied twice.
     """
-    client, dice = Client(), random.Random(seed)
+    client, rng = Client(), random.Random(seed)
     with hosted(path) as process:
         for _ in range(kills):
-            pid, url = new_life(process)
-            killer = threading.Timer(dice.uniform(0, LONGEST_LIFE), os.kill, (pid, signal.SIGKILL))
-            client.life(url, time.monotonic() + PATIENCE, killer.start)
+            pid, url = start_relayer(process)
+            killer = threading.Timer(rng.uniform(0, LONGEST_RUN), os.kill, (pid, signal.SIGKILL))
+            client.run_until_killed(url, time.monotonic() + PATIENCE, killer.start)
             killer.join()
-        pid, url = new_life(process)
-        client.life(url, time.monotonic(), _nothing)
+        pid, url = start_relayer(process)
+        client.run_until_killed(url, time.monotonic(), _nothing)
         check(client)
         os.kill(pid, signal.SIGKILL)
     return client.tally
@@ -188,7 +188,7 @@ def _nothing() -> None:
     pass
 
 
-def new_life(process: subprocess.Popen[str]) -> tuple[int, str]:
+def start_relayer(process: subprocess.Popen[str]) -> tuple[int, str]:
     process.stdin.write("go\n")
     process.stdin.flush()
     pid, url = process.stdout.readline().split()
@@ -202,13 +202,13 @@ def check(client: Client) -> None:
         time.sleep(0.01)
     seen: list[str] = []
     for account_id in ACCOUNTS:
-        account, taken = client.account(account_id), client.tally.taken[account_id]
-        assert account["nonce"] == account["keyNonce"] == 1 + taken, (account, taken)
-        if taken:
-            assert account["publicKey"] == client.expected_key(account_id, taken)
+        account, accepted = client.account(account_id), client.tally.accepted[account_id]
+        assert account["nonce"] == account["keyNonce"] == 1 + accepted, (account, accepted)
+        if accepted:
+            assert account["publicKey"] == client.expected_key(account_id, accepted)
         updates = client.updates(account_id)
-        assert [update["status"] for update in updates] == ["processed"] * taken
+        assert [update["status"] for update in updates] == ["processed"] * accepted
         seen += [update["hash"] for update in updates]
-    assert len(set(seen)) == len(seen) == client.tally.taken.total()
+    assert len(set(seen)) == len(seen) == client.tally.accepted.total()
     assert set(client.tally.hashes) <= set(seen)
     assert not client.tally.lost
