@@ -1,4 +1,4 @@
-"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
+"""Every engine at hand: pandas frames converted to it, and its results read back in one Arrow form."""
 
 import atexit
 import functools
@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import oracle
 
 from loopring_lab.engines import portable
 
@@ -46,7 +47,7 @@ def from_arrow(engine: str, table: pa.Table) -> Any:
     if engine == "duckdb":
         return duckdb_session().from_arrow(table)
     if engine == "spark":
-        return quietly(spark_session().createDataFrame, table)
+        return without_warnings(spark_session().createDataFrame, table)
     polars = pytest.importorskip("polars")
     made = polars.from_arrow(table)
     return made.lazy() if engine == "polars, lazy" else made
@@ -85,6 +86,11 @@ def collected(frame: Any) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
+def result_rows(frame: Any) -> oracle.Rows:
+    """Collect a result of any engine as rows, to compare with the oracle's."""
+    return oracle.to_rows(collected(frame))
+
+
 def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
@@ -93,14 +99,14 @@ def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         return pa.Table.from_pandas(frame, preserve_index=False)
     if hasattr(frame, "sparkSession"):
-        return quietly(frame.toArrow)
+        return without_warnings(frame.toArrow)
     if hasattr(frame, "to_arrow_table"):
         return frame.to_arrow_table()
     return frame.lazy().collect().to_arrow()
 
 
-def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what engines warn of that do not know pandas 3.1 yet."""
+def without_warnings(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)
@@ -119,7 +125,7 @@ def spark_session() -> Any:
     pytest.importorskip("pyspark")
     if not (shutil.which("java") or "JAVA_HOME" in os.environ):
         pytest.skip("Spark needs Java, which is not installed here")
-    return quietly(_spark_session)
+    return without_warnings(_spark_session)
 
 
 def _spark_session() -> Any:
