@@ -116,14 +116,15 @@ class GroupBy:
 
     def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
         """Add up a column, or the `rows` of it, in each group; null where nothing is known."""
+        return self.aggregate(name, "sum", rows)
+
+    def aggregate(self, name: str, how: str, rows: np.ndarray | None = None) -> pa.Array:
+        """Aggregate a column, or the `rows` of it, in each group with an Arrow function such as ``min``."""
         column = self.table[name]
         if rows is not None:
             column = pc.if_else(pa.array(rows), column, pa.scalar(None, column.type))
-        return self._aggregate(column, "sum")
-
-    def aggregate(self, name: str, how: str) -> pa.Array:
-        """Aggregate the known values of a column in each group with a function of Arrow, such as ``min``."""
-        return self._aggregate(self.table[name], how)
+        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
+        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
 
     def only_value(self, name: str) -> pa.Array:
         """Return the value that all known ones of a group share, else null."""
@@ -146,10 +147,6 @@ class GroupBy:
         medians = np.full(self.count, np.nan)
         medians[rated] = (lower + upper) / (2 * MILLI_BPS)
         return pa.array(medians, from_pandas=True)
-
-    def _aggregate(self, column: pa.ChunkedArray, how: str) -> pa.Array:
-        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
-        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
 
 
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:

@@ -63,7 +63,8 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
+    names = None if by is None else group_keys(by, caller)
+    limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     fills = convert.to_pandas(trades, caller, [*shown, *(names or [])])
     fills = fills[fills["fill_type"].isin(FILL_TYPES)].reset_index(drop=True)
@@ -138,7 +139,8 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
+    names = None if by is None else group_keys(by, caller)
+    limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in REFERENCES:
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
