@@ -24,24 +24,10 @@ Every message ends with what to do next.
 from __future__ import annotations
 
 __all__ = [
-    "AmountError",
-    "ArchiveError",
-    "DamagedArchive",
-    "DiskRefused",
-    "IncompleteHistory",
-    "KeyUpdateError",
-    "LabError",
-    "NewerArchive",
-    "NotAnArchive",
-    "NotAuthorized",
-    "ProtocolError",
-    "RateLimited",
-    "RelayerError",
-    "RelayerTimeout",
-    "RelayerUnreachable",
-    "TransportError",
-    "UnexpectedAnswer",
-]
+    "AmountError", "ArchiveError", "DamagedArchive", "DiskRefused", "IncompleteHistory", "KeyUpdateError",
+    "LabError", "NewerArchive", "NotAnArchive", "NotAuthorized", "ProtocolError", "RateLimited",
+    "RelayerError", "RelayerTimeout", "RelayerUnreachable", "TransportError", "UnexpectedAnswer",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from support.engines import collected, quietly
+from support.engines import collected, without_warnings
 from support.optional import package_or_skip
 from support.trade_histories import many
 
@@ -60,4 +60,4 @@ def test_two_workers_give_the_same_to_the_last_digit(cluster: Any, parquet: Path
         lambda f: lab.fees.over_time(f, "1w", by="side"),
         lambda f: lab.fills.breakdown(f, "1mo"),
     ):
-        assert collected(quietly(ask, trades)).equals(collected(ask(odd)))
+        assert collected(without_warnings(ask, trades)).equals(collected(ask(odd)))

@@ -23,9 +23,9 @@ from support.engines import (
     WIDE,
     collected,
     on,
-    quietly,
     read_from,
     spark_session,
+    without_warnings,
 )
 from support.trade_histories import Drawn, frame_of, histories, many
 from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
@@ -40,7 +40,7 @@ ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0")
 BY = ["market", "fill_type", "role"]
 
 Ask = Callable[[Any], Any]
-ByHand = Callable[[pd.DataFrame], oracle.Answer]
+ByHand = Callable[[pd.DataFrame], oracle.Rows]
 
 
 @functools.cache
@@ -154,7 +154,7 @@ ASKED = [(engine, name) for engine in ENGINES for name in SUMS if engine in FAST
 
 
 @functools.cache
-def counted_by_hand(question: str) -> oracle.Answer:
+def counted_by_hand(question: str) -> oracle.Rows:
     return (SUMS | IN_ORDER)[question][1](odd())
 
 
@@ -168,7 +168,7 @@ def odd_on(engine: str) -> Any:
 
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
-    found = oracle.plain(collected(quietly(SUMS[question][0], odd_on(engine))))
+    found = oracle.to_rows(collected(without_warnings(SUMS[question][0], odd_on(engine))))
     assert found == counted_by_hand(question)
     assert list(found[0]) == list(counted_by_hand(question)[0])
 
@@ -176,7 +176,7 @@ def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
 @pytest.mark.parametrize("question", IN_ORDER)
 @pytest.mark.parametrize("engine", IN_MEMORY)
 def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
-    found = oracle.plain(collected(IN_ORDER[question][0](odd_on(engine))))
+    found = oracle.to_rows(collected(IN_ORDER[question][0](odd_on(engine))))
     expected = counted_by_hand(question)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
@@ -186,7 +186,7 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
 def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
     frame = frame_of([ETH_IN_USDT, *history])
     for question, (ask, count) in (SUMS | IN_ORDER).items():
-        found, expected = oracle.plain(collected(ask(frame))), count(frame)
+        found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
         names = expected[0] if expected else []
         assert [{name: row[name] for name in names} for row in found] == expected, question
 
@@ -198,8 +198,8 @@ def test_other_engines_say_how_to_collect_single_fills(engine: str, question: st
         ROWS[question][0](odd_on(engine))
     hint = str(refused.value).rsplit(maxsplit=1)[1].rstrip(".")
     names = {"duckdb": "relation", "dask": "frame", "spark": "frame"}
-    followed = quietly(eval, hint, {names[engine]: odd_on(engine)})
-    found = oracle.plain(collected(ROWS[question][0](followed)))
+    followed = without_warnings(eval, hint, {names[engine]: odd_on(engine)})
+    found = oracle.to_rows(collected(ROWS[question][0](followed)))
     expected = counted_by_hand(question)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
@@ -208,7 +208,9 @@ def test_other_engines_say_how_to_collect_single_fills(engine: str, question: st
 def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
     for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
         asked = SUMS[question][0]
-        types = {field.name: field.type for field in collected(quietly(asked, odd_on(engine))).schema}
+        types = {
+            field.name: field.type for field in collected(without_warnings(asked, odd_on(engine))).schema
+        }
         assert types == {field.name: field.type for field in collected(asked(odd())).schema}
         exact = {"volume", "notional", "received", "fee", "average_price", "smallest", "largest", "allowed"}
         assert {types[name] for name in types.keys() & exact} <= {WIDE}
@@ -219,7 +221,7 @@ def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
 def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
     asked = odd_on(engine)
     for answer in (lab.fees.summary(asked), lab.fills.orders(asked), lab.fees.schedule_check(asked, 15)):
-        assert type(quietly(lambda answer=answer: answer)) is type(asked)
+        assert type(without_warnings(lambda answer=answer: answer)) is type(asked)
     if engine in IN_MEMORY:
         for question in IN_ORDER.values():
             assert type(question[0](asked)) is type(asked)
@@ -249,7 +251,7 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
     trades = read_from(engine, parquet)
     for question in ("summary by label", "over_time every 1w", "tiers", "size_profile by label"):
-        found = oracle.plain(collected(quietly(SUMS[question][0], trades)))
+        found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
         assert found == counted_by_hand(question)
 
 
@@ -259,7 +261,7 @@ def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine: str, zone: str
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
     trades = on(engine, moved)
     for question in ("over_time every 1mo", "breakdown every 1w by side"):
-        assert oracle.plain(collected(SUMS[question][0](trades))) == counted_by_hand(question)
+        assert oracle.to_rows(collected(SUMS[question][0](trades))) == counted_by_hand(question)
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
@@ -316,15 +318,15 @@ def huge(fees: list[int], engine: str) -> Any:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
-    found = collected(quietly(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine)))
-    assert oracle.plain(found)[0]["fee"] == (10**19 - 1) * 10**18
+    found = collected(without_warnings(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine)))
+    assert oracle.to_rows(found)[0]["fee"] == (10**19 - 1) * 10**18
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("times", [19, 38])  # 38 times nearly nothing is left where 128 bits wrap round
 def test_a_sum_that_does_not_fit_is_refused_not_wrapped(engine: str, times: int) -> None:
     with pytest.raises(AmountError, match="digits before the point"):
-        collected(quietly(lab.fees.summary, huge([2**128 // 38 // 10**18 + 1] * times, engine)))
+        collected(without_warnings(lab.fees.summary, huge([2**128 // 38 // 10**18 + 1] * times, engine)))
 
 
 def test_spark_s_silent_nulls_are_refused_too() -> None:
@@ -332,7 +334,7 @@ def test_spark_s_silent_nulls_are_refused_too() -> None:
     spark_session().conf.set("spark.sql.ansi.enabled", "false")
     try:
         with pytest.raises(AmountError, match="Group more finely, or use pandas or pyarrow"):
-            quietly(lab.fees.summary, trades)
+            without_warnings(lab.fees.summary, trades)
     finally:
         spark_session().conf.unset("spark.sql.ansi.enabled")
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import QUICK, collected, from_arrow, on
+from support.engines import QUICK, collected, from_arrow, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
-from support.trade_histories import Drawn, frame_of, histories
+from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
@@ -27,10 +27,6 @@ from loopring_lab.errors import AmountError, LabError
 from loopring_lab.relayer import World
 
 UNIT = 10**18
-
-
-def answer(frame: Any) -> oracle.Answer:
-    return oracle.plain(collected(frame))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +62,7 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
 def test_tiers_are_the_chain_s_basis_points(
     client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str, listed: bool
 ) -> None:
-    found = answer(lab.fees.with_tiers(on(engine, block), tokens=client.tokens() if listed else None))
+    found = result_rows(lab.fees.with_tiers(on(engine, block), tokens=client.tokens() if listed else None))
     assert [fill["tier_bps"] for fill in found] == [fact["fee_bips"] for fact in facts_of(block, settled)]
     assert {fill["certainty"] for fill in found} == {"exact"}
 
@@ -75,7 +71,7 @@ def test_tiers_are_the_chain_s_basis_points(
 def test_tiers_count_the_chain_s_fills(block: pd.DataFrame, settled: Settled, engine: str) -> None:
     counts = Counter((fact["market"], fact["fee_bips"]) for fact in settled.values())
     markets = Counter(fact["market"] for fact in settled.values())
-    found = answer(lab.fees.tiers(on(engine, block), by="market"))
+    found = result_rows(lab.fees.tiers(on(engine, block), by="market"))
     assert {(line["market"], line["tier_bps"]): line["fills"] for line in found} == counts
     assert all(line["share"] == line["fills"] / markets[line["market"]] for line in found)
 
@@ -88,7 +84,7 @@ def test_fee_totals_are_the_chain_s_integers(
     sums: dict[str, int] = defaultdict(int)
     for fact in settled.values():
         sums[fact["fee_token"]] += int(fact["fee"]) * 10 ** (18 - int(decimals[fact["fee_token"]]))
-    found = answer(lab.fees.summary(on(engine, block)))
+    found = result_rows(lab.fees.summary(on(engine, block)))
     assert {line["fee_token"]: line["fee"] for line in found} == sums
 
 
@@ -130,7 +126,7 @@ def one_fill(size: int, fee: int, **members: str) -> pd.DataFrame:
 
 
 def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
-    (line,) = answer(lab.fees.with_tiers(frame, tokens=tokens()))
+    (line,) = result_rows(lab.fees.with_tiers(frame, tokens=tokens()))
     return line["tier_bps"], line["certainty"]
 
 
@@ -164,7 +160,7 @@ def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
         drawn.append(("dex", row(size=str(size), price=f"{price}E-8", feeAmount=str(fee))))
     frame = frame_of(drawn)
     fits = [oracle.fitting(fill, 1) for fill in oracle.fills_of(frame)]
-    found = answer(lab.fees.with_tiers(frame, tokens=tokens()))
+    found = result_rows(lab.fees.with_tiers(frame, tokens=tokens()))
     for line, fill, tiers in zip(found, (sold[n % 1000] for n in frame["trade_id"]), fits, strict=True):
         assert fill[0] in (tiers or [])
         assert line["certainty"] not in ("none", "unknown")
@@ -175,10 +171,10 @@ def test_a_small_fee_is_ambiguous_until_one_of_its_tiers_is_seen_elsewhere() -> 
     small, large = one_fill(9_000, 9), one_fill(10**20, 10**17)
     assert certainty(small) == (None, "ambiguous")
     both = pd.concat([small, large], ignore_index=True)
-    found = answer(lab.fees.with_tiers(both, tokens=tokens()))
+    found = result_rows(lab.fees.with_tiers(both, tokens=tokens()))
     assert [(line["tier_bps"], line["certainty"]) for line in found] == [(10, "likely"), (10, "exact")]
     rival = pd.concat([both, one_fill(10**20, 11 * 10**16)], ignore_index=True)
-    assert answer(lab.fees.with_tiers(rival, tokens=tokens()))[0]["certainty"] == "ambiguous"
+    assert result_rows(lab.fees.with_tiers(rival, tokens=tokens()))[0]["certainty"] == "ambiguous"
 
 
 def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
@@ -196,7 +192,7 @@ def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
 def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
     even = one_fill(10**7, 10**4)
     assert certainty(even) == (10, "exact")
-    assert answer(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
+    assert result_rows(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
 
 
 def test_columns_of_the_same_name_are_replaced(history: pd.DataFrame) -> None:
@@ -243,16 +239,16 @@ def test_no_later_price_is_ever_used_in_any_history(history: list[Drawn], cut: i
     if len(known):
         valued = lab.fees.in_token(frame, "ETH")
         assert_frame_equal(lab.fees.in_token(known, "ETH")[VALUE], valued.loc[known.index, VALUE])
-        assert answer(lab.fees.in_token(known, "ETH", prices=frame)[VALUE]) == answer(
+        assert result_rows(lab.fees.in_token(known, "ETH", prices=frame)[VALUE]) == result_rows(
             valued.loc[known.index, VALUE]
         )
 
 
 def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) -> None:
-    fees = {line["fee_token"]: line["fee"] for line in answer(lab.fees.summary(history))}
+    fees = {line["fee_token"]: line["fee"] for line in result_rows(lab.fees.summary(history))}
     assert len(fees) > 2
     for token, fee in fees.items():
-        lines = answer(lab.fees.in_token(history, token, by=[]))
+        lines = result_rows(lab.fees.in_token(history, token, by=[]))
         (own,) = (line for line in lines if line["fee_token"] == token)
         assert (own["fee"], own["fee_value"], own["unpriced"]) == (fee, fee, 0)
         fills = lab.fees.in_token(history, token)
@@ -270,9 +266,11 @@ def test_unpriced_fills_are_counted_and_left_null() -> None:
     )
     again = ("amm", [*first[1][:0], "3000", *first[1][1:]])
     frame = frame_of([first, usdt, again])
-    values = [line["fee_value"] for line in answer(lab.fees.in_token(frame, "USDT"))]
+    values = [line["fee_value"] for line in result_rows(lab.fees.in_token(frame, "USDT"))]
     assert values == [None, 0, 1000 * UNIT]
-    (line,) = (line for line in answer(lab.fees.in_token(frame, "USDT", by=[])) if line["fee_token"] == "LRC")
+    (line,) = (
+        line for line in result_rows(lab.fees.in_token(frame, "USDT", by=[])) if line["fee_token"] == "LRC"
+    )
     assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (2, 1, 2 * UNIT, 1000 * UNIT)
     paths = lab.fees.in_token(frame, "USDT")["value_path"].tolist()
     assert paths[1:] == ["USDT", "LRC>ETH>USDT"]
@@ -325,7 +323,7 @@ def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFram
     odd = history.assign(fee=history["fee"].where(history.index != 5))
     found = lab.fees.schedule_check(odd, 10_000)
     assert found["trade_id"].tolist() == [history["trade_id"][5]]
-    assert answer(found[["verdict", "fee", "allowed", "excess"]]) == [
+    assert result_rows(found[["verdict", "fee", "allowed", "excess"]]) == [
         {"verdict": "unknown", "fee": None, "allowed": None, "excess": None}
     ]
 
@@ -354,10 +352,10 @@ def test_sums_of_parts_add_up_to_the_sum_of_the_whole(history: list[Drawn], cut:
     frame = frame_of(history)
     parts: Counter[tuple[str | None, str]] = Counter()
     for part in (frame.iloc[:cut], frame.iloc[cut:]):
-        for line in answer(lab.fees.summary(part, by="market")):
+        for line in result_rows(lab.fees.summary(part, by="market")):
             for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
                 parts[line["market"], line["fee_token"], name] += line[name] or 0
-    for line in answer(lab.fees.summary(frame, by="market")):
+    for line in result_rows(lab.fees.summary(frame, by="market")):
         for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
             assert parts[line["market"], line["fee_token"], name] == (line[name] or 0)
 
@@ -392,17 +390,17 @@ NULLS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
     frame = NULLS[edge](history.head(60))
-    expected = answer(FUNCTIONS[name](frame))
+    expected = result_rows(FUNCTIONS[name](frame))
     engines = ("polars", "duckdb") if name in EVERYWHERE else ("polars, lazy",)
     for engine in engines:
-        assert answer(FUNCTIONS[name](on(engine, frame))) == expected
+        assert result_rows(FUNCTIONS[name](on(engine, frame))) == expected
     if name in ("summary", "over_time", "tiers", "in_token by"):
         assert sum(line["fills"] for line in expected) == len(frame)
 
 
 def test_fills_of_unknown_time_stand_under_a_null_period_last(history: pd.DataFrame) -> None:
     odd = history.assign(created_at=history["created_at"].where(history.index % 5 != 0))
-    found = answer(lab.fees.over_time(odd, "1mo"))
+    found = result_rows(lab.fees.over_time(odd, "1mo"))
     unknown = [line for line in found if line["period"] is None]
     assert found[-len(unknown) :] == unknown
     assert sum(line["fills"] for line in unknown) == sum(history.index % 5 == 0)
@@ -458,11 +456,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
-    ask, words = REFUSED[case]
-    with pytest.raises(LabError, match=words) as refused:
-        ask(history.head(20))
-    assert refused.value.__cause__ is None
-    assert str(refused.value)[-1] in ".?"
+    assert_refused(*REFUSED[case], history.head(20))
 
 
 @pytest.mark.parametrize("engine", QUICK)

@@ -12,20 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support import oracle
-from support.engines import QUICK, collected, on
+from support.engines import QUICK, on, result_rows
 from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
-from support.trade_histories import Drawn, frame_of, histories
+from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError
 
 UNIT = 10**18
-
-
-def answer(frame: Any) -> oracle.Answer:
-    return oracle.plain(collected(frame))
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +49,12 @@ def test_shares_per_fill_type_are_the_chain_s_counts(
     rows, _, amm, dex, _ = COUNTS[block_folder.name]
     counts = Counter(fact["fill_type"] for fact in settled.values())
     assert counts == {"amm": amm, "dex": dex}
-    found = answer(lab.fills.breakdown(on(engine, block)))
+    found = result_rows(lab.fills.breakdown(on(engine, block)))
     assert {line["fill_type"]: (line["fills"], line["share"]) for line in found} == {
         name: (count, count / rows) for name, count in counts.items()
     }
     by_market = Counter((fact["market"], fact["fill_type"]) for fact in settled.values())
-    found = answer(lab.fills.breakdown(on(engine, block), by="market"))
+    found = result_rows(lab.fills.breakdown(on(engine, block), by="market"))
     assert {(line["market"], line["fill_type"]): line["fills"] for line in found} == by_market
 
 
@@ -74,7 +68,7 @@ def test_maker_and_taker_shares_are_the_chain_s(block: pd.DataFrame, settled: Se
         size = int(settled[line.trade_id, line.side]["size"])
         sizes[line.order_hash, line.role] += size
         sizes[line.order_hash, None] += size
-    found = answer(lab.fills.orders(on(engine, known)))
+    found = result_rows(lab.fills.orders(on(engine, known)))
     assert {line["order_hash"] for line in found} == set(block["order_hash"])
     for line in found:
         whole = sizes[line["order_hash"], None]
@@ -147,16 +141,17 @@ def test_the_next_trade_is_the_first_after_the_order_is_done() -> None:
         fill(3000, "99.0", "0xc"),
     ]
     frame = frame_of(drawn)
-    ahead = answer(lab.fills.all_in_cost(frame, "next"))
+    ahead = result_rows(lab.fills.all_in_cost(frame, "next"))
     assert [line["reference_price"] for line in ahead] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
-    behind = answer(lab.fills.all_in_cost(frame, "last"))
+    behind = result_rows(lab.fills.all_in_cost(frame, "last"))
     assert [line["reference_price"] for line in behind][:3] == [None, None, 100 * UNIT]
     assert behind[3]["reference_price"] in (101 * UNIT, 500 * UNIT)
     assert ahead[0]["all_in_bps"] == float(Fraction(1, 99) * 10_000) + 10.0
-    near = answer(lab.fills.all_in_cost(frame, "next", tolerance="1s"))
+    near = result_rows(lab.fills.all_in_cost(frame, "next", tolerance="1s"))
     assert [line["reference_price"] for line in near] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
     assert all(
-        line["price_bps"] is None for line in answer(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
+        line["price_bps"] is None
+        for line in result_rows(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
     )
 
 
@@ -212,12 +207,12 @@ def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> 
 @given(histories())
 def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
     frame = frame_of(history)
-    summed = Counter({line["market"]: 0 for line in answer(lab.fills.breakdown(frame, by="market"))})
-    for line in answer(lab.fills.breakdown(frame, by="market")):
+    summed = Counter({line["market"]: 0 for line in result_rows(lab.fills.breakdown(frame, by="market"))})
+    for line in result_rows(lab.fills.breakdown(frame, by="market")):
         summed[line["market"]] += line["share"]
     assert all(share == pytest.approx(1) for share in summed.values())
-    assert sum(line["fills"] for line in answer(lab.fills.orders(frame))) == len(frame)
-    profile = answer(lab.fills.size_profile(frame, 3))
+    assert sum(line["fills"] for line in result_rows(lab.fills.orders(frame))) == len(frame)
+    profile = result_rows(lab.fills.size_profile(frame, 3))
     assert sum(line["fills"] for line in profile) == len(frame)
     for line in profile:
         if line["quantile"]:
@@ -267,10 +262,10 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
     frame = EDGES[edge](history.head(80))
-    expected = answer(FUNCTIONS[name](frame))
+    expected = result_rows(FUNCTIONS[name](frame))
     engines = ("polars", "duckdb") if name in EVERYWHERE else ("polars, lazy",)
     for engine in engines:
-        assert answer(FUNCTIONS[name](on(engine, frame))) == expected
+        assert result_rows(FUNCTIONS[name](on(engine, frame))) == expected
     if not (name.startswith("price_gap") and edge == "unknown fill types"):
         assert sum(line.get("fills", 1) for line in expected) == len(frame)
 
@@ -298,8 +293,4 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
-    ask, words = REFUSED[case]
-    with pytest.raises(LabError, match=words) as refused:
-        ask(history.head(20))
-    assert refused.value.__cause__ is None
-    assert str(refused.value)[-1] in ".?"
+    assert_refused(*REFUSED[case], history.head(20))

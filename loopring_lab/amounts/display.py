@@ -47,9 +47,8 @@ class Shown:
         """Move the index's name into the header row."""
         if self.frame.index.nlevels > 1:
             return self.frame
-        titled = self.frame.copy()
-        titled.columns.name, titled.index.name = titled.index.name, None
-        return titled
+        name: Any = self.frame.index.name
+        return self.frame.rename_axis(index=None, columns=name)
 
     @property
     def _has_index(self) -> bool:

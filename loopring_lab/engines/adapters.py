@@ -10,6 +10,7 @@ import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.amounts.scaling import range_of
 from loopring_lab.errors import AmountError, LabError
 
 AMOUNTS = ("size", "price", "notional", "fee")
@@ -149,8 +150,7 @@ def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.Chun
         return column.cast(to)
     except pa.ArrowInvalid:
         raise AmountError(
-            f"{name}: an amount does not fit {to}: at most {to.precision - to.scale} digits before the point "
-            f"and {to.scale} after it. Leave it out, or use pandas with a wider dtype."
+            f"{name}: an amount does not fit {range_of(to)}. Leave it out, or use pandas with a wider dtype."
         ) from None
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -27,6 +26,7 @@ AMOUNTS = ("size", "notional", "fee")
 TOKENS = ("base", "quote", "fee_token")
 COLUMNS = ("created_at", *TOKENS, *AMOUNTS, "fee_bps")
 SUM = pa.decimal256(76, 18)
+KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 DIGITS_128 = 38
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
@@ -77,8 +77,12 @@ def aggregate(trades: Any, by: Sequence[str], caller: str, every: str | None = N
         return pa.concat_tables(_partition_sums(trades, by, caller, every), promote_options="permissive")
     table = adapters.open_frame(trades, list(dict.fromkeys([*COLUMNS, *by])), caller)
     keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", "milli_bps"]))
-    with _overflow_as_amount_error(engine, caller):
+    try:
         sums = _engine_sums(table, keys, period, engine)
+    except Exception as error:  # each engine has its own for an overflow
+        if isinstance(error, LabError) or "overflow" not in str(error).lower():
+            raise
+        raise _overflow(engine, caller) from None
     _check_overflow(sums, engine, caller)
     return _uniform(sums, keys, period)
 
@@ -112,23 +116,20 @@ class GroupBy:
 
     def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
         """Add up a column, or the `rows` of it, in each group; null where nothing is known."""
+        return self.aggregate(name, "sum", rows)
+
+    def aggregate(self, name: str, how: str, rows: np.ndarray | None = None) -> pa.Array:
+        """Aggregate a column, or the `rows` of it, in each group with an Arrow function such as ``min``."""
         column = self.table[name]
         if rows is not None:
             column = pc.if_else(pa.array(rows), column, pa.scalar(None, column.type))
-        return self._aggregate(column, "sum")
-
-    def min(self, name: str) -> pa.Array:
-        """Return the smallest known value of a column in each group."""
-        return self._aggregate(self.table[name], "min")
-
-    def max(self, name: str) -> pa.Array:
-        """Return the largest known value of a column in each group."""
-        return self._aggregate(self.table[name], "max")
+        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
+        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
 
     def only_value(self, name: str) -> pa.Array:
         """Return the value that all known ones of a group share, else null."""
-        single = pc.equal(self._aggregate(self.table[name], "count_distinct"), 1)
-        values = self.min(name)
+        single = pc.equal(self.aggregate(name, "count_distinct"), 1)
+        values = self.aggregate(name, "min")
         return pc.if_else(single, values, pa.scalar(None, values.type))
 
     def median_bps(self) -> pa.Array:
@@ -146,10 +147,6 @@ class GroupBy:
         medians = np.full(self.count, np.nan)
         medians[rated] = (lower + upper) / (2 * MILLI_BPS)
         return pa.array(medians, from_pandas=True)
-
-    def _aggregate(self, column: pa.ChunkedArray, how: str) -> pa.Array:
-        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
-        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
 
 
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
@@ -210,11 +207,8 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
     else:
         milli = milli.floor()
     zero = (nw.col("fee") == 0).fill_null(False)
-    added = [
-        unknown.cast(nw.Int64).alias("unknown"),
-        milli.alias("milli_bps"),
-        zero.cast(nw.Int64).alias("zero"),
-    ]
+    flags = {"unknown": unknown, "zero": zero}
+    added = [milli.alias("milli_bps"), *(flag.cast(nw.Int64).alias(name) for name, flag in flags.items())]
     if period:
         added.append(period.bins(nw.col("moment")).alias("period"))
     sums = [
@@ -246,16 +240,6 @@ def _partition_sums(trades: Any, by: Sequence[str], caller: str, every: str | No
     return [pa.ipc.open_stream(sums).read_all() for sums in results]
 
 
-@contextmanager
-def _overflow_as_amount_error(engine: str, caller: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, LabError) or "overflow" not in str(error).lower():
-            raise
-        raise _overflow(engine, caller) from None
-
-
 def _check_overflow(sums: pa.Table, engine: str, caller: str) -> None:
     """Compare sums with the same sums in floats, where the engine would wrap without an error."""
     if engine not in WRAPPING:
@@ -275,7 +259,11 @@ def _overflow(engine: str, caller: str) -> AmountError:
 
 def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.Table:
     """Give the partial sums of every engine the same types."""
-    columns: dict[str, Any] = {name: _uniform_key(sums[name], name) for name in keys}
+    columns: dict[str, Any] = {}
+    for name in keys:
+        column = sums[name]
+        column = column.cast(KEY_TYPES[name]) if name in KEY_TYPES else adapters.decode(column, name)
+        columns[name] = column.combine_chunks()
     if period:
         columns["period"] = period.starts(columns["period"])
     missing = pa.scalar(None, SUM)
@@ -289,16 +277,6 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     received_quote = pc.if_else(in_quote, columns["notional"], missing)
     columns["received"] = pc.if_else(in_base, columns["size"], received_quote)
     return pa.table(columns)
-
-
-def _uniform_key(column: pa.ChunkedArray, name: str) -> pa.Array:
-    if name == "milli_bps":
-        column = column.cast(pa.float64())
-    elif name in ("period", "unknown"):
-        column = column.cast(pa.int64())
-    else:
-        column = adapters.decode(column, name)
-    return column.combine_chunks()
 
 
 def _ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:

@@ -22,11 +22,7 @@ from loopring_lab.engines.adapters import (
 )
 from loopring_lab.errors import LabError
 
-COLLECT = {
-    "duckdb": "relation.to_arrow_table()",
-    "dask": "frame.compute()",
-    "spark": "frame.toArrow()",
-}
+COLLECT = {"duckdb": "relation.to_arrow_table()", "dask": "frame.compute()", "spark": "frame.toArrow()"}
 """How to bring a frame of these engines into memory."""
 BATCH_ROWS = 1 << 20
 

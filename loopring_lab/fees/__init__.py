@@ -82,10 +82,8 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
-    AmountError
-        An amount is not an exact decimal, or a sum does not fit.
+    LabError, AmountError
+        As for `summary`, or `every` is not a valid period.
 
     Examples
     --------

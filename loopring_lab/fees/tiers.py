@@ -41,8 +41,7 @@ def tiers(
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     every : str, optional
-        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
-        or ``y``, in UTC.
+        Length of a period, as for `over_time`.
     by : str or sequence of str, optional
         Columns to group by.
     tokens : pandas.DataFrame, optional
@@ -88,8 +87,8 @@ def tiers(
     counts = {
         "fills": fills,
         "share": shares(fills, GroupBy(table, outer).ids[groups.first_rows]),
-        "first": groups.min("first").cast(TIMESTAMP),
-        "last": groups.max("last").cast(TIMESTAMP),
+        "first": groups.aggregate("first", "min").cast(TIMESTAMP),
+        "last": groups.aggregate("last", "max").cast(TIMESTAMP),
     }
     return result_frame(trades, groups.key_columns() | counts)
 
@@ -186,11 +185,10 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
             amounts = to_integers(batch[amount].fill_null(0))
             for name in set(names):
                 divisors[name] = math.gcd(divisors.get(name, 0), np.gcd.reduce(amounts[names == name]))
-    return {name: _power_of_ten_in(divisor) for name, divisor in divisors.items()}
-
-
-def _power_of_ten_in(number: int) -> int:
-    return next((10**n for n in range(PLACES, 0, -1) if number % 10**n == 0), 1)
+    powers = [10**places for places in range(PLACES, -1, -1)]
+    return {
+        name: next(power for power in powers if divisor % power == 0) for name, divisor in divisors.items()
+    }
 
 
 def _count(

@@ -91,7 +91,7 @@ def fee_rates(
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not valid.
+        No trade has a known time and fee in that token, or an argument is not valid.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     Raises
     ------
     LabError
-        There is nothing to draw, or `every` is not a valid period.
+        No trade has a known time, or `every` is not a valid period.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def fees_by_token(
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not valid.
+        There are no trades, or none of their fees can be valued in `token`.
 
     Examples
     --------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -98,8 +97,7 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     if table["fills"].sum() < total:
         title += f", {trade_count(table['fills'].sum(), total)}"
     with drawing(trades, ax, title) as axes:
-        parts = [(FILL_TYPES[fill_type].bar, heights[fill_type]) for fill_type in ("amm", "dex")]
-        stacked_bars(axes, periods.left, periods.width, parts)
+        stacked_bars(axes, periods.left, periods.width, _bars(heights))
         time_axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
     return cast("Figure", axes.figure)
@@ -136,7 +134,7 @@ def fill_shares(
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not valid.
+        No trade has the values needed, or `of` or `every` is not valid.
 
     Examples
     --------
@@ -160,10 +158,15 @@ def fill_shares(
     periods = time_axis.timeline(table["period"], every, caller)
     heights = periods.pivot(table, "fill_type", of)
     shares = heights.div(heights.sum(axis=1), axis=0) * 100
-    note = f"{trade_count(table['fills'].sum(), total)}; over the whole time {_overall_shares(heights)}"
+    overall = heights.sum() / heights.sum().sum() * 100
+    parts = [
+        f"{FILL_TYPES[name].label} {format_number(overall[name], 3)} %"
+        for name in FILL_TYPES
+        if name in overall
+    ]
+    note = f"{trade_count(table['fills'].sum(), total)}; over the whole time {', '.join(parts)}"
     with drawing(trades, ax, f"Share of {of} by fill type, per {periods.name}{markets}", note) as axes:
-        parts = [(style.bar, shares[name]) for name, style in FILL_TYPES.items() if name in shares]
-        stacked_bars(axes, periods.left, periods.width, parts)
+        stacked_bars(axes, periods.left, periods.width, _bars(shares))
         time_axis.format_dates(axes, periods)
         percent_axis(axes, of)
     return cast("Figure", axes.figure)
@@ -256,7 +259,7 @@ def size_profile(
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not valid.
+        No trade is quoted in that token, or `quantiles` is out of range.
 
     Examples
     --------
@@ -272,9 +275,8 @@ def size_profile(
     if len(shares) > 1:
         note += f"; each bar about {table['fills'].sum() / len(shares):,.0f} fills"
     with drawing(trades, ax, title, note) as axes:
-        parts = [(style.bar, shares[name]) for name, style in FILL_TYPES.items() if name in shares]
         places = np.arange(len(shares), dtype=np.float64)
-        stacked_bars(axes, places - BAR_WIDTH / 2, np.ones(len(shares)), parts)
+        stacked_bars(axes, places - BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
         _size_axis(axes, _bounds(table), token)
         percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
@@ -317,7 +319,7 @@ def cost_curve(
     Raises
     ------
     LabError
-        There is nothing to draw, or an argument is not valid.
+        No fill has a reference price, or an argument is not valid.
 
     Examples
     --------
@@ -366,13 +368,9 @@ def _complete(trades: Any, columns: list[str], caller: str) -> tuple[Any, int]:
     return known.to_native(), count
 
 
-def _overall_shares(heights: pd.DataFrame) -> str:
-    parts = heights.sum() / heights.sum().sum() * 100
-    return ", ".join(
-        f"{style.label} {format_number(parts[name], 3)} %"
-        for name, style in FILL_TYPES.items()
-        if name in parts
-    )
+def _bars(heights: pd.DataFrame) -> list[tuple[dict[str, Any], pd.Series]]:
+    """Pair the heights of each fill type with its style."""
+    return [(style.bar, heights[name]) for name, style in FILL_TYPES.items() if name in heights]
 
 
 def _age_limit(tolerance: Any) -> str:
@@ -440,10 +438,9 @@ def _bounds(table: pd.DataFrame) -> pd.DataFrame:
 def _size_axis(axes: Axes, bounds: pd.DataFrame, quote: str) -> None:
     """Label the boundaries between columns with sizes; if all sizes are equal, the columns themselves."""
     sizes = [bounds["smallest"].iloc[0], *bounds["largest"]]
-    least = next(n for n in range(2, 18) if n == 17 or _distinct(sizes, n))
-    short, long = (
-        [truncate_digits(size, digits) for size in sizes] for digits in (least, max(least, ROOMY_DIGITS))
-    )
+    texts = {digits: [truncate_digits(size, digits) for size in sizes] for digits in range(2, 18)}
+    least = next(n for n in texts if n == 17 or len(set(texts[n])) == len(set(sizes)))
+    short, long = texts[least], texts[max(least, ROOMY_DIGITS)]
     room = max(0.1, (FEWEST_COLUMNS - len(bounds)) / 2)
     column = AXES_WIDTH * axes.bbox.width * POINTS / axes.figure.dpi / (len(bounds) + 2 * room)
     labels = long if _fit(long, column) else short
@@ -459,10 +456,6 @@ def _fit(labels: list[str], distance: float) -> bool:
     """Return whether labels this many points apart do not touch."""
     widths = [DIGIT * (len(label) - label.count(",") / 2 - label.count(".") / 2) for label in labels]
     return all((left + right) / 2 + DIGIT / 2 <= distance for left, right in pairwise(widths))
-
-
-def _distinct(sizes: list[Decimal], digits: int) -> bool:
-    return len({truncate_digits(size, digits) for size in sizes}) == len(set(sizes))
 
 
 def _draw_band(axes: Axes, quartiles: pd.DataFrame, style: GroupStyle) -> None:

@@ -191,21 +191,15 @@ def trade_count(drawn: float, total: float) -> str:
 
 
 def _title(axes: Axes, title: str, note: str) -> None:
-    if not note:
-        axes.set_title(title)
-        return
-    axes.set_title(title, pad=NOTE_PAD)
-    text = axes.annotate(
-        note,
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 7),
-        textcoords="offset points",
-        va="bottom",
-        fontsize=10,
-        color=NOTE_COLOUR,
-    )
-    text.set_in_layout(False)  # a long note must not make the axes narrow
+    axes.set_title(title, pad=NOTE_PAD if note else None)
+    if note:
+        _small_print(axes, note, (0, 1), "axes fraction", xytext=(0, 7), fontsize=10)
+
+
+def _small_print(axes: Axes, text: str, corner: tuple[int, int], coordinates: str, **style: Any) -> None:
+    """Write text that takes no room: a long note must not make the axes narrow."""
+    options = {"textcoords": "offset points", "va": "bottom", "color": NOTE_COLOUR} | style
+    axes.annotate(text, corner, xycoords=coordinates, **options).set_in_layout(False)
 
 
 def _legend(axes: Axes, options: Mapping[str, Any]) -> None:
@@ -222,15 +216,4 @@ def _mark_synthetic(axes: Axes, trades: Any) -> None:
     attrs = getattr(trades, "attrs", None)
     texts = {text.get_text() for other in axes.figure.axes for text in other.texts}
     if isinstance(attrs, Mapping) and attrs.get("synthetic") and SYNTHETIC not in texts:
-        label = axes.annotate(
-            SYNTHETIC,
-            (1, 0),
-            xycoords="figure fraction",
-            xytext=(-6, 4),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=9,
-            color=NOTE_COLOUR,
-        )
-        label.set_in_layout(False)  # it belongs to the figure: the axes need not make room for it
+        _small_print(axes, SYNTHETIC, (1, 0), "figure fraction", xytext=(-6, 4), ha="right", fontsize=9)

@@ -49,8 +49,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     every : str, optional
-        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
-        or ``y``, in UTC.
+        Length of a period, as for `fees.over_time`.
     by : str or sequence of str, optional
         Columns to group by.
 
@@ -109,10 +108,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
-    AmountError
-        An amount is not an exact decimal, or a sum does not fit.
+    LabError, AmountError
+        As for `breakdown`.
 
     Examples
     --------
@@ -158,10 +155,8 @@ def orders(trades: Any) -> Any:
 
     Raises
     ------
-    LabError
-        The frame does not hold trades.
-    AmountError
-        An amount is not an exact decimal, or a sum does not fit.
+    LabError, AmountError
+        As for `fees.summary`.
 
     Examples
     --------
@@ -178,8 +173,8 @@ def orders(trades: Any) -> Any:
     groups = GroupBy(table, [*keys, "fee_token"])
     sums, complete = summary_columns(groups), groups.complete()
     columns = groups.key_columns() | {
-        "first": groups.min("first").cast(TIMESTAMP),
-        "last": groups.max("last").cast(TIMESTAMP),
+        "first": groups.aggregate("first", "min").cast(TIMESTAMP),
+        "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", _equal(table["fill_type"], "amm")).fill_null(0),
         "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
@@ -249,8 +244,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
-        "smallest": parts.min("notional").take(pa.array(part)),
-        "largest": parts.max("notional").take(pa.array(part)),
+        "smallest": parts.aggregate("notional", "min").take(pa.array(part)),
+        "largest": parts.aggregate("notional", "max").take(pa.array(part)),
         "fill_type": keys["fill_type"],
         "fills": fills,
         "share": shares(fills, part),

@@ -63,7 +63,8 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
+    names = None if by is None else group_keys(by, caller)
+    limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     fills = convert.to_pandas(trades, caller, [*shown, *(names or [])])
     fills = fills[fills["fill_type"].isin(FILL_TYPES)].reset_index(drop=True)
@@ -75,15 +76,15 @@ def price_gap(
         others = np.flatnonzero(~own)
         other[own] = np.append(others, -1)[as_of(rows[own], rows[~own], tolerance=limit)]
     gap = _gap_bps(prices, _take(prices, other))
-    worse = gap * _cost_sign(fills["side"]) + 0.0
+    rates = {"gap_bps": gap, "worse_bps": gap * _cost_sign(fills["side"]) + 0.0}
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
-        return _medians(trades, fills, keys, "unmatched", {"gap_bps": gap, "worse_bps": worse})
+        return _medians(trades, fills, keys, "unmatched", rates)
     columns = {
         "other_price": from_integers(_take(prices, other), DECIMAL_256),
         "other_at": pa.array(_take(times, other).tolist(), TIMESTAMP),
     }
-    return _rows(trades, fills[shown], columns | _float_columns({"gap_bps": gap, "worse_bps": worse}))
+    return _rows(trades, fills[shown], columns, rates)
 
 
 def all_in_cost(
@@ -138,7 +139,8 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names, limit = None if by is None else group_keys(by, caller), parse_tolerance(tolerance, caller)
+    names = None if by is None else group_keys(by, caller)
+    limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in REFERENCES:
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
@@ -152,8 +154,7 @@ def all_in_cost(
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
         return _medians(trades, fills, names, "unpriced", rates)
-    column = {"reference_price": from_integers(references, DECIMAL_256)}
-    return _rows(trades, fills[shown], column | _float_columns(rates))
+    return _rows(trades, fills[shown], {"reference_price": from_integers(references, DECIMAL_256)}, rates)
 
 
 def _reference_prices(
@@ -200,13 +201,12 @@ def _cost_sign(side: pd.Series) -> np.ndarray:
     return np.select([side == "BUY", side == "SELL"], [1.0, -1.0], np.nan)
 
 
-def _float_columns(rates: dict[str, np.ndarray]) -> dict[str, pa.Array]:
-    return {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-
-
-def _rows(trades: Any, fills: pd.DataFrame, added: dict[str, pa.Array]) -> Any:
+def _rows(
+    trades: Any, fills: pd.DataFrame, columns: dict[str, pa.Array], rates: dict[str, np.ndarray]
+) -> Any:
     table = convert.normalize(pa.Table.from_pandas(fills, preserve_index=False))
-    return result_frame(trades, {name: table[name] for name in table.column_names} | added)
+    floats = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
+    return result_frame(trades, {name: table[name] for name in table.column_names} | columns | floats)
 
 
 def _medians(

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from support import oracle
 from support.optional import package_or_skip, skip_without_java
 
 from loopring_lab.engines import portable
@@ -44,7 +45,7 @@ def from_arrow(engine: str, table: pa.Table) -> Any:
     if engine == "duckdb":
         return duckdb_session().from_arrow(table)
     if engine == "spark":
-        return quietly(spark_session().createDataFrame, table)
+        return without_warnings(spark_session().createDataFrame, table)
     polars = package_or_skip("polars")
     made = polars.from_arrow(table)
     return made.lazy() if engine == "polars, lazy" else made
@@ -83,6 +84,11 @@ def collected(frame: Any) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
+def result_rows(frame: Any) -> oracle.Rows:
+    """Collect a result of any engine as rows, to compare with the oracle's."""
+    return oracle.to_rows(collected(frame))
+
+
 def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
@@ -91,14 +97,14 @@ def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         return pa.Table.from_pandas(frame, preserve_index=False)
     if hasattr(frame, "sparkSession"):
-        return quietly(frame.toArrow)
+        return without_warnings(frame.toArrow)
     if hasattr(frame, "to_arrow_table"):
         return frame.to_arrow_table()
     return frame.lazy().collect().to_arrow()
 
 
-def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call without the warnings of engines that do not know pandas 3.1 yet."""
+def without_warnings(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)
@@ -116,7 +122,7 @@ def duckdb_session() -> Any:
 def spark_session() -> Any:
     package_or_skip("pyspark")
     skip_without_java()
-    return quietly(_spark_session)
+    return without_warnings(_spark_session)
 
 
 def _spark_session() -> Any:

@@ -21,19 +21,19 @@ DAY = 86_400_000
 FIRST_DAY = EPOCH.date().toordinal()
 
 Fill = SimpleNamespace
-Answer = list[dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 
 # Reading and grouping
 
 
-def plain(table: pa.Table) -> Answer:
+def to_rows(table: pa.Table) -> Rows:
     """Read an Arrow table as rows: amounts as integers of 1e-18, times as milliseconds, NaN as None."""
-    columns = {name: [_plain(value) for value in table[name].to_pylist()] for name in table.column_names}
+    columns = {name: [_to_python(value) for value in table[name].to_pylist()] for name in table.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value - EPOCH) // MILLISECOND
     if isinstance(value, float):
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 
 def fills_of(frame: pd.DataFrame, every: str | None = None) -> list[Fill]:
     """Read a pandas frame as fills, with the period each stands in."""
-    rows = plain(pa.Table.from_pandas(frame, preserve_index=False))
+    rows = to_rows(pa.Table.from_pandas(frame, preserve_index=False))
     return [Fill(**row, **({"period": start(row["created_at"], every)} if every else {})) for row in rows]
 
 
@@ -75,7 +75,7 @@ def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any]
 
 def summed(
     fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]
-) -> Answer:
+) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
     return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
@@ -143,11 +143,11 @@ def amounts(fills: list[Fill]) -> dict[str, Any]:
 # Fees
 
 
-def summary(fills: list[Fill], by: Sequence[str]) -> Answer:
+def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
     return summed(fills, [*by, "fee_token"], lambda some, _: {"fills": len(some), **amounts(some)})
 
 
-def with_tiers(fills: list[Fill], units: dict[str, int]) -> Answer:
+def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
     bounds = [fitting(fill, units.get(fill.fee_token, 1)) for fill in fills]
     exact = {found[0] for found in bounds if found is not None and len(found) == 1}
     settled = [_tier(found, exact) for found in bounds]
@@ -157,7 +157,7 @@ def with_tiers(fills: list[Fill], units: dict[str, int]) -> Answer:
     ]
 
 
-def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Answer:
+def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Rows:
     told = [Fill(**row) for row in with_tiers(fills, units)]
     whole = {tuple(key.values()): len(some) for key, some in grouped(told, by)}
     return [
@@ -199,7 +199,7 @@ def _tier(found: list[int] | None, exact: set[int]) -> tuple[int | None, str]:
     return (seen[0], "likely") if len(seen) == 1 else (None, "ambiguous")
 
 
-def above(fills: list[Fill], bps: int) -> Answer:
+def above(fills: list[Fill], bps: int) -> Rows:
     """List the fills whose fee is more than the most that could have been received allows."""
     shown = [
         "created_at",
@@ -212,7 +212,7 @@ def above(fills: list[Fill], bps: int) -> Answer:
         "fee_token",
         "fee",
     ]
-    answer = []
+    rows = []
     for fill in fills:
         gross = received(fill)
         known = None not in (fill.fee, gross, fill.size)
@@ -220,22 +220,22 @@ def above(fills: list[Fill], bps: int) -> Answer:
         if known and fill.fee <= most * bps // 10_000:
             continue
         told = {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000} if known else {}
-        answer.append(
+        rows.append(
             {name: getattr(fill, name) for name in shown}
             | {"schedule_bps": float(bps), "allowed": None, "excess": None}
             | told
             | {"verdict": "above" if known else "unknown"}
         )
-    return answer
+    return rows
 
 
-def in_token(fills: list[Fill], token: str) -> Answer:
+def in_token(fills: list[Fill], token: str) -> Rows:
     """Value each fill's fee: every path of markets tried, the last price at or before each looked up."""
     priced = [f for f in fills if f.price and f.price > 0 and None not in (f.created_at, f.base, f.quote)]
     return [vars(fill) | {"value_token": token} | _valued(fill, token, priced) for fill in fills]
 
 
-def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Answer:
+def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
     rows = [Fill(**row) for row in in_token(fills, token)]
     return [
         key
@@ -283,7 +283,7 @@ def _shortest(here: str, there: str, pairs: set[tuple[str, str]]) -> list[str] |
 # Fills
 
 
-def breakdown(fills: list[Fill], around: Sequence[str]) -> Answer:
+def breakdown(fills: list[Fill], around: Sequence[str]) -> Rows:
     return summed(
         fills,
         [*around, "fill_type"],
@@ -291,7 +291,7 @@ def breakdown(fills: list[Fill], around: Sequence[str]) -> Answer:
     )
 
 
-def vwap(fills: list[Fill], by: Sequence[str]) -> Answer:
+def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
     def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
         sure = [fill for fill in some if clear(fill)]
         volume, notional = total(fill.size for fill in sure), total(fill.notional for fill in sure)
@@ -306,7 +306,7 @@ def vwap(fills: list[Fill], by: Sequence[str]) -> Answer:
     return summed(fills, [*by, "base", "quote"], columns)
 
 
-def orders(fills: list[Fill]) -> Answer:
+def orders(fills: list[Fill]) -> Rows:
     def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
         shared, (price,) = amounts(some), vwap([Fill(**vars(f) | {"base": 0, "quote": 0}) for f in some], [])
         by_role = {
@@ -326,7 +326,7 @@ def orders(fills: list[Fill]) -> Answer:
     return summed(fills, ["order_hash", "account_id", "market", "side", "fee_token"], columns)
 
 
-def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Answer:
+def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
     placed = []
     for _, some in grouped(fills, [*by, "quote"]):
         sizes = sorted(known(fill.notional for fill in some))
@@ -353,11 +353,11 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Answer
     return [{name: row[name] for name in [*(n for n in row if n not in last), *last]} for row in found]
 
 
-def price_gaps(fills: list[Fill], tolerance: int | None) -> Answer:
+def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
     """Compare each fill with every one of the other type, market and side alike, that was there by then."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     typed = [fill for fill in fills if fill.fill_type]
-    answer = []
+    rows = []
     for fill in typed:
         others = [
             other
@@ -366,15 +366,15 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Answer:
         ]
         other = _last(others, fill, tolerance) if fill.market and fill.side and _usable(fill) else None
         higher = _relative(fill, other)
-        answer.append(
+        rows.append(
             {name: getattr(fill, name) for name in shown}
             | {"other_price": other and other.price, "other_at": other and other.created_at}
             | {"gap_bps": higher, "worse_bps": _against(fill, higher)}
         )
-    return answer
+    return rows
 
 
-def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Answer:
+def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Rows:
     """Compare each fill with every trade in its market before its order began, or after it ended."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     ends: dict[str, list[Any]] = {}
@@ -382,7 +382,7 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Answer:
         ends.setdefault(fill.order_hash, []).append(fill.created_at)
     sign = -1 if reference == "next" else 1
     turned = [Fill(price=f.price, market=f.market, created_at=_times(sign, f.created_at)) for f in fills]
-    answer = []
+    rows = []
     for fill in fills:
         mine = [_times(sign, moment) for moment in ends[fill.order_hash]] if fill.order_hash else None
         moment = (None if None in mine else min(mine)) if mine else _times(sign, fill.created_at)
@@ -392,28 +392,26 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Answer:
         other = _last(others, before, far) if before else None
         worse = _against(fill, _relative(fill, other))
         both = None if None in (worse, fill.fee_bps) else worse + fill.fee_bps
-        answer.append(
+        rows.append(
             {name: getattr(fill, name) for name in shown}
             | {"reference_price": other and other.price, "price_bps": worse}
             | {"fee_bps": fill.fee_bps, "all_in_bps": both}
         )
-    return answer
+    return rows
 
 
-def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Answer:
+def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:
     typed = [fill for fill in fills if fill.fill_type]
     rows = price_gaps(typed, tolerance)
     return _medians(rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"])
 
 
-def costs_summed(fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]) -> Answer:
+def costs_summed(fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]) -> Rows:
     rows = costs(fills, reference, tolerance)
     return _medians(rows, fills, by, "unpriced", ["price_bps", "fee_bps", "all_in_bps"])
 
 
-def _medians(
-    rows: Answer, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]
-) -> Answer:
+def _medians(rows: Rows, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]) -> Rows:
     """Count rows and those without the first rate, and take medians; `fills` have what is grouped by."""
     both = [Fill(**vars(fill) | row) for row, fill in zip(rows, fills, strict=True)]
     return [

@@ -1,12 +1,16 @@
 """Generated histories for fees and fills: regular fills, irregular rows, ties, and the edges of periods."""
 
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
 import pandas as pd
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.wire_rows import DECIMALS, NAMES, page, read, row, smallest, wire_rows
+
+from loopring_lab.errors import LabError
 
 Drawn = tuple[str | None, list[Any]]  # a fill type as asked for, and the wire's row
 
@@ -21,6 +25,14 @@ ODD: list[dict[str, Any]] = [
     {"type": "nobody"}, {"feeAmount": None}, {"size": None}, {"size": "0"}, {"orderHash": None},
     {"accountId": None}, {"price": "0"}, {"size": None, "feeAmount": None},
 ]  # fmt: skip
+
+
+def assert_refused(call: Callable[[pd.DataFrame], Any], message: str, frame: pd.DataFrame) -> None:
+    """Check that a call raises an error that matches, shows no cause and ends with a next step."""
+    with pytest.raises(LabError, match=message) as refused:
+        call(frame)
+    assert refused.value.__cause__ is None
+    assert str(refused.value)[-1] in ".?"
 
 
 @st.composite
