@@ -40,8 +40,8 @@ def main(words: Sequence[str] | None = None) -> int:
             return open_lab(arguments.folder, extra, browser=arguments.browser)
         if arguments.command == "new":
             return new(arguments)
-        if arguments.command in NAMES:
-            return run(arguments)
+        if arguments.command in ARCHIVE_COMMANDS:
+            return run_archive_command(arguments)
         return serve(build_relayer(arguments), show_key=arguments.show_key)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
     _add_new(commands.add_parser("new", help="copy a notebook as a template, or list the templates"))
     _add_serve(commands.add_parser("serve", help="run the embedded relayer until Ctrl-C"))
-    add_commands(commands)
+    add_archive_commands(commands)
     return parser
 
 
@@ -222,89 +222,89 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
     )
 
 
-NAMES = ("sync", "report", "import")
+ARCHIVE_COMMANDS = ("sync", "report", "import")
 KEY = "LOOPRING_API_KEY"
-DONE, INCOMPLETE, STOPPED = 0, 1, 130
+COMPLETE, INCOMPLETE, INTERRUPTED = 0, 1, 130
 
 
-def add_commands(commands: Any) -> None:
-    """Describe the commands."""
-    sync = commands.add_parser("sync", help="fetch into an archive what it lacks")
+def add_archive_commands(commands: Any) -> None:
+    """Describe the commands for archives."""
+    sync = commands.add_parser("sync", help="download missing trades into an archive")
     sync.description = (
-        "Fetch into an archive what it lacks. After any stop, the same words go on from there. The API key "
-        f"is read from {KEY}, or asked for on a terminal."
+        "Download missing trades into an archive. Rerun the same command to resume. The API key is read from "
+        f"{KEY}, or asked for on a terminal."
     )
-    sync.add_argument("path", type=Path, help="folder of the archive; made if need be")
+    sync.add_argument("path", type=Path, help="folder of the archive; created if missing")
     sync.add_argument(
         "--account", type=account_id, action="append", default=[], help="account id (may be repeated)"
     )
     sync.add_argument(
-        "--accounts-file", type=Path, metavar="FILE", help="account ids, one a line; # begins a note"
+        "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
     )
-    sync.add_argument("--since", metavar="TIME", help="trades from then on, such as 2022-03-31 (UTC)")
+    sync.add_argument("--since", metavar="TIME", help="only trades from then on, such as 2022-03-31 (UTC)")
     source = sync.add_mutually_exclusive_group()
     source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
-    source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved answers")
-    report = commands.add_parser("report", help="say what an archive holds, and what is missing")
+    source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved responses")
+    report = commands.add_parser("report", help="show what an archive holds and what is missing")
     report.add_argument("path", type=Path, help="folder of the archive")
-    imports = commands.add_parser("import", help="add saved answers to an archive, without a relayer")
-    imports.add_argument("path", type=Path, help="folder of the archive; made if need be")
-    imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved answers")
-    imports.add_argument("--account", type=account_id, help="whose trades, where files and rows do not say")
+    imports = commands.add_parser("import", help="add saved responses to an archive, without a relayer")
+    imports.add_argument("path", type=Path, help="folder of the archive; created if missing")
+    imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved responses")
+    imports.add_argument("--account", type=account_id, help="account id, if neither files nor rows name it")
     imports.add_argument(
-        "--fill-type", choices=("amm", "dex"), help="what was asked for, where names do not say"
+        "--fill-type", choices=("amm", "dex"), help="fill type, if the file names do not show it"
     )
 
 
 def account_id(text: str) -> int:
     """Read an account id of the command line."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an account's number; repeat --account for several")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid account id; repeat --account for several")
     return int(text)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do what the words of a command say."""
-    opened = Archive(arguments.path)
+def run_archive_command(arguments: argparse.Namespace) -> int:
+    """Run a parsed command."""
+    archive = Archive(arguments.path)
     try:
         if arguments.command == "sync":
-            return _sync(opened, arguments)
+            return _sync(archive, arguments)
         if arguments.command == "import":
-            opened.import_pages(arguments.files, arguments.account, arguments.fill_type)
+            archive.import_pages(arguments.files, arguments.account, arguments.fill_type)
     except KeyboardInterrupt:
-        words = " ".join(map(shlex.quote, _again(arguments)))
-        print(f"\nStopped; what was read is safe. Go on with: loopring-lab {words}", file=sys.stderr)
-        return STOPPED
-    return _report(opened.report())
+        command = " ".join(map(shlex.quote, _command_to_resume(arguments)))
+        print(
+            f"\nInterrupted; all trades read are safe. Resume with: loopring-lab {command}", file=sys.stderr
+        )
+        return INTERRUPTED
+    return _print_report(archive.report())
 
 
-def shown(report: pd.DataFrame) -> str:
-    """Write a report for a terminal."""
+def format_report(report: pd.DataFrame) -> str:
+    """Format a report for a terminal."""
     frame = report.assign(**{name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIMES})
-    table = frame.astype(object).fillna("?").to_string(index=False) if len(frame) else "nothing yet"
-    lacking = report.loc[~report["complete"]]
-    if lacking.empty:
-        return f"{table}\n{report['rows'].sum():,} trades, nothing is missing of what their source counts"
-    missing, uncounted = int(lacking["missing"].fillna(0).sum()), int(lacking["missing"].isna().sum())
-    unknown = f"; {uncounted} histories were not read to their end yet" if uncounted else ""
-    return (
-        f"{table}\n{report['rows'].sum():,} trades, {missing:,} are missing{unknown}. Run sync to fetch them."
-    )
+    table = frame.astype(object).fillna("?").to_string(index=False) if len(frame) else "no trades yet"
+    held, incomplete = f"{report['rows'].sum():,} trades", report.loc[~report["complete"], "missing"]
+    if incomplete.empty:
+        return f"{table}\n{held}, complete per the source's count"
+    unknown = incomplete.isna().sum()
+    unfinished = f"; {unknown} histories have not been read to the end" if unknown else ""
+    return f"{table}\n{held}, {incomplete.sum():,} missing{unfinished}. Run sync to download them."
 
 
 _TIMES = ("first", "last", "synced_at")
 
 
-def _sync(opened: Archive, arguments: argparse.Namespace) -> int:
-    accounts = arguments.account + _listed(arguments.accounts_file)
+def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
+    accounts = arguments.account + _read_account_ids(arguments.accounts_file)
     if not accounts:
-        raise LabError("no account to ask for. Give --account NUMBER, again for each, or --accounts-file.")
+        raise LabError("No account given. Use --account ID, once for each account, or --accounts-file FILE.")
     client = _client(arguments)
     try:
-        return _report(opened.sync(client, accounts=accounts, since=arguments.since))
+        return _print_report(archive.sync(client, accounts=accounts, since=arguments.since))
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
-        return max(INCOMPLETE, _report(opened.report()))
+        return max(INCOMPLETE, _print_report(archive.report()))
     finally:
         client.close()
 
@@ -317,24 +317,24 @@ def _client(arguments: argparse.Namespace) -> Client:
     return connect(arguments.base_url, api_key=getpass.getpass("API key (not shown): "))
 
 
-def _listed(file: Path | None) -> list[int]:
-    """Read account ids, one a line."""
+def _read_account_ids(file: Path | None) -> list[int]:
     if file is None:
         return []
     lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
     for number, line in enumerate(lines, 1):
         if line and not (line.isascii() and line.isdigit()):
-            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one number a line.")
+            raise LabError(
+                f"{file}, line {number}: {line!r} is not a valid account id. Write one id per line."
+            )
     return [int(line) for line in lines if line]
 
 
-def _report(report: pd.DataFrame) -> int:
-    print(shown(report))
-    return DONE if report["complete"].all() else INCOMPLETE
+def _print_report(report: pd.DataFrame) -> int:
+    print(format_report(report))
+    return COMPLETE if report["complete"].all() else INCOMPLETE
 
 
-def _again(arguments: argparse.Namespace) -> list[str]:
-    """Give the words that do the same again."""
+def _command_to_resume(arguments: argparse.Namespace) -> list[str]:
     if arguments.command == "import":
         return ["import", str(arguments.path), *map(str, arguments.files)]
     options = {

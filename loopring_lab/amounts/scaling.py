@@ -43,7 +43,7 @@ def by_decimals(
 ) -> pa.Array:
     """Apply `change` to the values of each number of decimals; null where decimals are negative."""
     parts = []
-    for places in (int(places) for places in np.unique(decimals) if places >= 0):
+    for places in np.flatnonzero(np.bincount(decimals[decimals >= 0])).tolist():
         mine = decimals == places
         part = array if mine.all() else pc.if_else(pa.array(mine), array, pa.scalar(None, array.type))
         try:

@@ -14,7 +14,7 @@ from support.archive_kills import check
 from support.ledger import Ledger
 
 from loopring_lab.archive import Archive
-from loopring_lab.cli import main, shown
+from loopring_lab.cli import format_report, main
 from loopring_lab.relayer import Relayer, Settings
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]
@@ -33,7 +33,7 @@ def test_sync_report_and_report_again(
         assert main(words(tmp_path / "a", relayer, small)) == 0
         key = relayer.api_key[:]
     said = capsys.readouterr()
-    assert said.out.endswith("240 trades, nothing is missing of what their source counts\n")
+    assert said.out.endswith("240 trades, complete per the source's count\n")
     assert len(said.out.splitlines()) == 1 + 4 + 1
     assert key not in said.out + said.err
     assert main(["report", str(tmp_path / "a")]) == 0
@@ -52,7 +52,7 @@ def test_accounts_are_read_from_a_file(
         assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
         file.write_text("20000\nmine\n")
         assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
-    assert "line 2: 'mine' is not an account id. Write one number a line." in capsys.readouterr().err
+    assert "line 2: 'mine' is not a valid account id. Write one id per line." in capsys.readouterr().err
 
 
 def test_a_recording_is_synced_and_imported(
@@ -60,7 +60,7 @@ def test_a_recording_is_synced_and_imported(
 ) -> None:
     block = recordings / "mainnet_block_a"
     assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
-    assert "364 trades, nothing is missing" in capsys.readouterr().out
+    assert "364 trades, complete" in capsys.readouterr().out
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
     assert main(["sync", str(tmp_path / "a"), "--account", str(account), "--recording", str(block)]) == 0
 
@@ -77,7 +77,7 @@ def test_what_is_missing_is_exit_code_1(
         (saved / name).write_bytes((block / name).read_bytes())
     (saved / file.name).write_bytes(re.sub(rb'"totalNum": ?(\d+)', lambda m: b'"totalNum":9' + m[1], body))
     assert main(["import", str(tmp_path / "a"), str(saved)]) == 1
-    assert "are missing. Run sync to fetch them." in capsys.readouterr().out
+    assert "missing. Run sync to download them." in capsys.readouterr().out
     assert main(["report", str(tmp_path / "a")]) == 1
 
 
@@ -85,7 +85,7 @@ def test_what_is_missing_is_exit_code_1(
     ("line", "said"),
     [
         (["report", "{none}"], "no trades here yet"),
-        (["sync", "{none}"], "no account to ask for"),
+        (["sync", "{none}"], "No account given"),
         (["import", "{none}", "{none}/x.json"], "no such file or folder"),
         (
             ["sync", "{none}", "--account", "5", "--recording", "{none}"],
@@ -108,12 +108,12 @@ def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Led
     report = archive.report()
     report.loc[report["account_id"] == first, ["total", "missing", "synced_at"]] = None
     report.loc[report["account_id"] == first, "complete"] = False
-    lines = shown(report).splitlines()
+    lines = format_report(report).splitlines()
     assert lines[1].split()[3:6] == ["?", "?", "False"]
     assert lines[-1] == (
-        "240 trades, 0 are missing; 2 histories were not read to their end yet. Run sync to fetch them."
+        "240 trades, 0 missing; 2 histories have not been read to the end. Run sync to download them."
     )
-    assert shown(report.iloc[:0]) == "nothing yet\n0 trades, nothing is missing of what their source counts"
+    assert format_report(report.iloc[:0]) == "no trades yet\n0 trades, complete per the source's count"
 
 
 def test_there_is_no_word_for_the_key(
@@ -137,7 +137,7 @@ def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> 
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert f"Go on with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000" in err
+        assert f"Resume with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000" in err
         report = Archive(tmp_path / "my archive").report()
         assert 0 < report["rows"].sum() < 840
         assert not report["complete"].all()
@@ -170,4 +170,4 @@ def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small:
         assert process.wait(60) == 0
         assert relayer.api_key[:].encode() not in seen
     os.close(ours)
-    assert b"240 trades, nothing is missing of what their source counts" in seen
+    assert b"240 trades, complete per the source's count" in seen
