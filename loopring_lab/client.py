@@ -1,4 +1,4 @@
-"""A client for one relayer: a method per endpoint, whole histories, exact frames."""
+"""A client for one relayer: a method per endpoint, whole histories, exact DataFrames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from loopring_lab import completion, tables
+from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
@@ -26,30 +26,9 @@ from loopring_lab.models import (
     read_listed_update,
     read_submission,
 )
-from loopring_lab.paging import (
-    PAGE,
-    WORKERS,
-    FetchedPage,
-    History,
-    PageReader,
-    Window,
-    count_shared,
-    plan_histories,
-    read_total,
-    until_error,
-)
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
-from loopring_lab.query import (
-    Moment,
-    filter_trades,
-    parse_account_id,
-    parse_utc,
-    refuse_pool_name,
-    to_milliseconds,
-    validate_trade_query,
-    with_suggestion,
-)
+from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -63,7 +42,7 @@ UPDATE_REQUEST = 2
 
 
 class Client:
-    """One relayer's answers as DataFrames; made by `connect`.
+    """A relayer's tokens, markets and trades as DataFrames; made by `connect`.
 
     Parameters
     ----------
@@ -72,9 +51,9 @@ class Client:
     source : str, optional
         Where the data comes from, for labels; the address by default.
     synthetic : bool
-        Whether the data is made up.
+        Whether the data is synthetic.
     accounts : list of int, optional
-        Accounts known to have trades; the embedded relayer tells, a live one does not.
+        Accounts known to have trades; the embedded relayer lists them, a live one does not.
 
     Examples
     --------
@@ -121,7 +100,7 @@ class Client:
         self._transport.close()
 
     def tokens(self) -> pd.DataFrame:
-        """Read the tokens; asked once, then remembered.
+        """Read the tokens; they are requested once and then remembered.
 
         Returns
         -------
@@ -146,7 +125,7 @@ class Client:
         return self._labelled(self._tokens)
 
     def markets(self) -> pd.DataFrame:
-        """Read the markets; asked once, then remembered.
+        """Read the markets; they are requested once and then remembered.
 
         Returns
         -------
@@ -184,15 +163,15 @@ class Client:
         fee_token: str = "received",
         ten_members: str = "account",
     ) -> pd.DataFrame:
-        """Read a whole trade history, AMM and order book, exactly.
+        """Read a whole trade history, AMM pool and order book, exactly.
 
-        Every page is read, for each fill type by itself because a row does not say which it is, until as
-        many rows are held as the relayer counts.
+        Pages are read, for each fill type by itself because a row does not say which it is, until as many
+        rows are known as the relayer counts.
 
         Parameters
         ----------
         account_id : int, optional
-            Whose trades. May be left out with `order_hash`.
+            Whose trades; may be left out with `order_hash`.
         market : str, optional
             Such as ``LRC-ETH``.
         order_hash : str, optional
@@ -200,17 +179,17 @@ class Client:
         fill_type : {'amm', 'dex'}, optional
             Only pool fills or only order-book fills.
         since, until : str, datetime or Timestamp, optional
-            From `since` on, and before `until`; UTC where no zone is given. The relayer knows no dates, so
-            rows are chosen here; a row of unknown time is kept.
+            From `since` on, and before `until`; UTC where no zone is given. The relayer cannot filter by
+            time, so rows are chosen here; a row of unknown time is kept.
         limit : int, optional
-            The newest so many trades. Only as many pages are read as that takes while the relayer gives rows
-            newest first; such a partial history cannot be checked against the relayer's count.
+            Return at most this many of the newest trades. While the relayer sends the newest rows first, only
+            as many pages are read as that takes; such a part cannot be checked against the relayer's count.
         progress : bool or callable, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI. A
-            callable is told the trades held and expected, after every page; what it raises ends the read.
+            callable gets the trades read and expected after every page; what it raises ends the read.
         prefixes : tuple of str
-            A market's pool fills are also asked for under the market's name with these prefixes, because a
-            relayer may keep them apart; ``()`` asks for the plain name only.
+            A market's pool fills are also asked for under its name with these prefixes, because a relayer may
+            list them separately; ``()`` asks for the plain name only.
         fee_token, ten_members : str
             As for `tables.trades`.
 
@@ -223,15 +202,13 @@ class Client:
         Raises
         ------
         IncompleteHistory
-            The relayer counts other rows than it hands out.
+            The relayer sends fewer or more rows than it counts.
         UnexpectedAnswer
-            An answer is not what the contract says, or a fill is listed as pool and as order-book fill.
-        RelayerError
-            The relayer refuses; `NotAuthorized` where the API key is missing or not accepted.
-        TransportError
-            The relayer cannot be reached.
+            An answer is not what the contract says, or a fill is listed under both fill types.
+        RelayerError, TransportError
+            The relayer refuses (`NotAuthorized`: the API key is missing or wrong) or cannot be reached.
         LabError
-            An argument is not usable.
+            An argument is not valid.
 
         Examples
         --------
@@ -241,49 +218,47 @@ class Client:
         >>> len(trades), trades["fee"].dtype
         (100, decimal256(37, 18)[pyarrow])
         """
-        validate_trade_query(account_id, order_hash, fill_type, limit)
+        query.validate_trade_query(account_id, order_hash, fill_type, limit)
         tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
-        refuse_pool_name(market, prefixes, lambda: self._markets.index)
-        start, end = parse_utc("since", since), parse_utc("until", until)
-        window = Window(None if end else limit, to_milliseconds(start))
+        query.refuse_pool_name(market, prefixes, lambda: self._markets.index)
+        start, end = query.parse_utc("since", since), query.parse_utc("until", until)
+        window = paging.Window(None if end else limit, query.to_milliseconds(start))
         types = (fill_type,) if fill_type else FILL_TYPES
-        histories = plan_histories(account_id, types, market, prefixes, order_hash, window)
+        histories = paging.plan_histories(account_id, types, market, prefixes, order_hash, window)
         batches: dict[str, list[wire.Batch]] = {one: [] for one in types}
         try:
             with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
-                pages = self.pages(
-                    until_error(histories), at_once=1, ten_members=ten_members, progress=report
-                )
-                for page in pages:
+                wanted = paging.until_error(histories)
+                for page in self.pages(wanted, at_once=1, ten_members=ten_members, progress=report):
                     batches[page.history.fill_type].append(page.batch)
         except RelayerError as error:
-            raise with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
-        tables.refuse_shared_fills(count_shared(histories), "Read one of them, with fill_type=.")
+            known = self.accounts, lambda: self._markets.index
+            raise query.with_suggestion(error, market, *known) from None
+        tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
         frame = tables.join_batches(
             batches, self._tokens, self._markets, account_id=account_id, fee_token=fee_token
         )
         frame.attrs["fee_token"] = fee_token
-        return self._labelled(filter_trades(frame, start, end, limit))
+        return self._labelled(query.filter_trades(frame, start, end, limit))
 
     def pages(
         self,
-        histories: Iterable[History | tuple[int, str]],
+        histories: Iterable[paging.History | tuple[int, str]],
         *,
-        at_once: int = WORKERS,
+        at_once: int = paging.WORKERS,
         ten_members: str = "account",
         progress: Watching = None,
-    ) -> Generator[FetchedPage]:
+    ) -> Generator[paging.FetchedPage]:
         """Read the pages of trade histories as they arrive, to keep them as they were sent.
 
-        Each history is read until as many rows are known as the relayer counts. One that fails does not keep
-        the others from being read; its error is raised after them.
+        Each history is read until as many rows are known as the relayer counts. The error of one is
+        raised when the others are read.
 
         Parameters
         ----------
-        histories : iterable of (account_id, fill_type) or History
-            Such as ``[(10083, "amm"), (10083, "dex")]``. A `paging.History` can also name a market or an
-            order, a window, and rows that are held already.
+        histories : iterable of (account_id, fill_type) or paging.History
+            Such as ``[(10083, "amm"), (10083, "dex")]``.
         at_once : int
             Histories to read side by side, under the client's one rate limit.
         ten_members : str
@@ -293,13 +268,13 @@ class Client:
 
         Yields
         ------
-        FetchedPage
+        paging.FetchedPage
             ``history``, ``offset``, ``body`` (bytes, as sent), ``retrieved_at`` (milliseconds since 1970) and
-            ``batch`` (the rows as text columns); the pages of a history in order. A row may be on several.
+            ``batch`` (rows as text columns); the pages of a history in order. Pages may overlap.
 
         Raises
         ------
-        IncompleteHistory, UnexpectedAnswer, RelayerError, TransportError
+        IncompleteHistory, UnexpectedAnswer, RelayerError, TransportError, LabError
             As for `trades`.
 
         Examples
@@ -311,9 +286,9 @@ class Client:
         account 71468, dex trades 0 [50]
         account 71468, dex trades 50 [37]
         """
-        wanted = (one if isinstance(one, History) else _history(*one) for one in histories)
+        wanted = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
         with track("trades", progress) as report:
-            yield from PageReader(self._fetch_page, wanted, report, at_once, ten_members)
+            yield from paging.PageReader(self._fetch_page, wanted, report, at_once, ten_members)
 
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside saved pages.
@@ -334,7 +309,7 @@ class Client:
         return self._transport.get("/exchange/tokens"), self._transport.get("/mix/markets")
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
-        """Ask how many trades the relayer counts, without reading them.
+        """Return how many trades the relayer counts, without reading them.
 
         Parameters
         ----------
@@ -361,10 +336,10 @@ class Client:
         >>> client.count(10083), client.count(10083, "amm")
         (2495, 750)
         """
-        query: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
-        query |= {"fillTypes": fill_type} if fill_type else {}
-        body = self._transport.get("/user/trades", query, keyed=True)
-        return read_total(wire.read([body], ["count"]))
+        asked: Params = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
+        asked = {**asked, "fillTypes": fill_type} if fill_type else asked
+        body = self._transport.get("/user/trades", asked, keyed=True)
+        return paging.read_total(wire.read([body], ["count"]))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
         """Read an account; needs no API key.
@@ -610,9 +585,9 @@ class Client:
             raise UnexpectedAnswer("fees", expected="listed tokens", got=", ".join(unlisted), hint=hint)
         return fees
 
-    def _fetch_page(self, history: History, offset: int) -> bytes:
-        query = history.query | {"offset": offset, "limit": PAGE}
-        return self._transport.get("/user/trades", query, keyed=True)
+    def _fetch_page(self, history: paging.History, offset: int) -> bytes:
+        asked = {**history.query, "offset": offset, "limit": paging.PAGE}
+        return self._transport.get("/user/trades", asked, keyed=True)
 
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -637,9 +612,9 @@ class Client:
         return labelled
 
 
-def _history(account_id: int, fill_type: str) -> History:
-    validate_trade_query(account_id, None, fill_type, None)
-    return History(parse_account_id(account_id), fill_type)
+def _history(account_id: int, fill_type: str) -> paging.History:
+    query.validate_trade_query(account_id, None, fill_type, None)
+    return paging.History(parse_account_id(account_id), fill_type)
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

@@ -31,14 +31,14 @@ def connect(
     """Connect to a relayer: a live one, a folder of saved responses, or the embedded synthetic one.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
-    LOOPRING_RECORDING. With none of them the embedded relayer starts in this process, and says so.
+    LOOPRING_RECORDING. Without these the embedded relayer starts in this process, and prints a note.
 
     Parameters
     ----------
     base_url : str, optional
         Address of a live relayer, ``https://host``.
     api_key : str, optional
-        Its API key; better kept in LOOPRING_API_KEY than in a notebook.
+        Its API key; keep it in LOOPRING_API_KEY rather than in a notebook.
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``.
     rate : float or None
@@ -49,7 +49,7 @@ def connect(
     Returns
     -------
     Client
-        Ready to use; nothing has been asked yet.
+        Ready to use; no request has been sent yet.
 
     Raises
     ------
@@ -74,37 +74,40 @@ def connect(
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         return Client(Transport(base_url, api_key=key, rate=rate, timeout=timeout))
     folder = Path(recording).resolve() if recording else None
-    relayer = _embedded(folder, _contents(folder) if folder else ())
+    relayer = _embedded(folder, _fingerprint(folder) if folder else ())
     if folder is None:
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
-    elif halves := _missing_fill_types(folder):
-        print(f"{relayer.source}: {halves}")  # noqa: T201
+    elif warning := _missing_fill_types(folder):
+        print(f"{relayer.source}: {warning}")  # noqa: T201
     transport = Transport(
         relayer.base_url, api_key=relayer.api_key, rate=None, timeout=timeout, proxies=False
     )
     return Client(transport, relayer.source, synthetic=not recording, accounts=list(relayer.accounts))
 
 
-def _contents(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Tell files of a folder apart from those that stand there later under the same names."""
+def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Fingerprint the files of a folder, so that a changed folder is read again."""
     paths = sorted([*folder.glob("*.json"), *(folder / "trades").glob("*.json")])
-    seen = ((str(path), path.stat()) for path in paths)
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in seen)
+    stats = ((str(path), path.stat()) for path in paths)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _missing_fill_types(folder: Path) -> str:
-    """Say that accounts have a file for one fill type only: what is in no file counts as no trade."""
+    """Warn of accounts with a file for one fill type only; the other counts as no trades."""
     saved = {tuple(path.stem.split("-")) for path in (folder / "trades").glob("*.json")}
     accounts = {account for account, _ in saved}
-    lacking = sorted(
-        f"{one}-{kind}.json" for one in accounts for kind in FILL_TYPES if (one, kind) not in saved
+    missing = sorted(
+        f"{account}-{fill_type}.json"
+        for account in accounts
+        for fill_type in FILL_TYPES
+        if (account, fill_type) not in saved
     )
-    if not lacking:
+    if not missing:
         return ""
-    count = "1 account is" if len(lacking) == 1 else f"{len(lacking)} accounts are"
+    count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
     return (
-        f"{count} saved with one fill type only; no file counts as no trades. If there may be some, save "
-        f"them too: trades/{lacking[0]}."
+        f"{count} saved with one fill type only; a missing file counts as no trades. If there may be some, "
+        f"save them too: trades/{missing[0]}."
     )
 
 

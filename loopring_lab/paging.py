@@ -32,7 +32,7 @@ from loopring_lab.tables.identity import RowKeys, row_keys
 PAGE = 50
 WORKERS, FEW_WORKERS = 12, 2
 QUICK = 0.015  # seconds: more threads do not help with a relayer that answers within this
-PARSED_TOGETHER, PARSED_AFTER = 48, 0.05  # pages, seconds
+PARSED_TOGETHER, PARSED_AFTER = 48, 0.1  # pages, seconds
 LARGE_WAVE, LARGEST_WAVE = 48, 240
 MAX_READINGS = 4
 

@@ -333,8 +333,8 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     lab.connect(recording=folder)
     assert capsys.readouterr().out == (
-        "recording halves: 2 accounts are saved with one fill type only; no file counts as no trades. If "
-        "there may be some, save them too: trades/6-dex.json.\n"
+        "recording halves: 2 accounts are saved with one fill type only; a missing file counts as no "
+        "trades. If there may be some, save them too: trades/6-dex.json.\n"
     )
 
 

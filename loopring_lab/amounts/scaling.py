@@ -41,7 +41,7 @@ def convert_by_decimals(
 ) -> pa.Array:
     """Apply `convert` to the values of each number of decimals; null where decimals are negative."""
     parts = []
-    for places in (int(places) for places in np.unique(decimals) if places >= 0):
+    for places in np.flatnonzero(np.bincount(decimals[decimals >= 0])).tolist():
         rows = decimals == places
         part = array if rows.all() else pc.if_else(pa.array(rows), array, pa.scalar(None, array.type))
         try:

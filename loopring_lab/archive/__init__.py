@@ -1,7 +1,7 @@
-"""Trades on disk: complete, provably so, and readable by every engine.
+"""Trades stored locally: complete by the source's own count, and readable by every engine.
 
-An archive is a folder of Delta Lake tables. Rows are committed all or none, whatever others commit at the
-same time; each keeps its members verbatim beside the typed columns.
+An archive is a folder of Delta Lake tables. Rows are committed atomically, also while others commit; each
+keeps its members verbatim beside the typed columns.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Archive"]
 
 
 class Archive:
-    """Trades of any number of accounts, kept in a folder.
+    """Trades of any number of accounts, stored in a folder.
 
     Parameters
     ----------
     path : path
-        The folder. It is made when trades are first added.
+        The folder; created when trades are first added.
 
     Raises
     ------
@@ -45,7 +45,7 @@ class Archive:
     NewerArchive
         A later version of the toolkit wrote the archive.
     DamagedArchive
-        One of its tables is gone.
+        One of its tables is missing.
     LabError
         The package deltalake is not installed.
 
@@ -75,10 +75,10 @@ class Archive:
             return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
         report = self.report()
         missing = int(report["missing"].fillna(0).sum())
-        said = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
+        state = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
         return (
             f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
-            f"{said}.<br><small><code>archive.report()</code> tells more.</small></p>"
+            f"{state}.<br><small><code>archive.report()</code> shows details.</small></p>"
         )
 
     def sync(
@@ -89,11 +89,11 @@ class Archive:
         since: Moment = None,
         progress: Watching = None,
     ) -> pd.DataFrame:
-        """Fetch what is missing, and only that, at the newest and the oldest end.
+        """Download missing trades, and only those, at the newest and the oldest end.
 
-        What was read is committed every few seconds. After any stop the next sync goes on from there; two at
-        once double nothing. Nothing is ever deleted: a row that changed at the relayer is kept as a further
-        version beside the earlier ones.
+        Rows are committed every few seconds. After an interruption the next sync resumes from there;
+        concurrent syncs create no duplicates. Nothing is ever deleted: a row that changed at the relayer is
+        kept as a further version beside the earlier ones.
 
         Parameters
         ----------
@@ -102,13 +102,13 @@ class Archive:
         account_id : int, optional
             One account.
         accounts : iterable of int, optional
-            Several, read in turn under the client's one rate limit.
+            Several accounts, read side by side under the client's one rate limit.
         since : str, datetime or Timestamp, optional
-            Trades from then on; UTC where no zone is given. A relayer that does not give newest first is read
-            whole.
+            Trades from then on; UTC where no zone is given. A relayer that does not send the newest rows
+            first is read to the end.
         progress : bool or callable, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI. A
-            callable is told the trades held and expected.
+            callable gets the trades held and expected.
 
         Returns
         -------
@@ -118,13 +118,13 @@ class Archive:
         Raises
         ------
         IncompleteHistory
-            The relayer counts other rows than it hands out; the other accounts were read.
+            The relayer sends fewer or more rows than it counts; the other accounts were read.
         UnexpectedAnswer
             An answer is not what the contract says; as above.
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            The disk refuses, or the archive holds made-up trades and these are real.
+            The folder cannot be written to, or synthetic trades would be mixed with others.
 
         Examples
         --------
@@ -137,12 +137,12 @@ class Archive:
         0       amm    63        0
         1       dex    87        0
         """
-        chosen = _accounts(account_id, accounts)
+        ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
         retry_on_conflict(self._folder.begin)
-        histories = [(account, fill_type) for account in chosen for fill_type in FILL_TYPES]
+        histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
         Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
-        return self.report(chosen)
+        return self.report(ids)
 
     def import_pages(
         self,
@@ -151,11 +151,12 @@ class Archive:
         fill_type: str | None = None,
         progress: Watching = None,
     ) -> pd.DataFrame:
-        """Add saved answers of the trades endpoint, without any relayer.
+        """Add saved responses of the trades endpoint, without a relayer.
 
-        A file holds one page, or one a line, packed with gzip or not. Whose trades they are is taken from
-        the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows; tokens and markets from
-        ``tokens.json`` and ``markets.json`` beside the file or in the folder above, else from the archive.
+        A file holds one page, or one per line, compressed with gzip or not. The account and fill type come
+        from the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows. Tokens and markets
+        come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from
+        the archive.
 
         Parameters
         ----------
@@ -166,7 +167,7 @@ class Archive:
         fill_type : {'amm', 'dex'}, optional
             What was asked for.
         progress : bool or callable, optional
-            As for `sync`; a callable is told the trades read and expected, going by the size of the files.
+            As for `sync`; a callable gets the trades read and expected, estimated from the size of the files.
 
         Returns
         -------
@@ -176,13 +177,13 @@ class Archive:
         Raises
         ------
         UnexpectedAnswer
-            A file holds something else, or does not say whose trades; files before it are imported.
+            A file holds something else, or does not say whose trades it has; files before it are imported.
         AmountError
             An amount does not fit.
         LabError
-            A path is not there, or there are no tokens and markets.
+            A path does not exist, or there are no tokens and markets.
         ArchiveError
-            The disk refuses.
+            The folder cannot be written to.
 
         Examples
         --------
@@ -210,12 +211,12 @@ class Archive:
     def trades(
         self, account_id: int | None = None, since: Moment = None, until: Moment = None
     ) -> pd.DataFrame:
-        """Read trades into pandas: the frame that `Client.trades` gives.
+        """Read trades into pandas: the frame that `Client.trades` returns.
 
         Parameters
         ----------
         account_id : int, optional
-            One account; all of them where it is left out.
+            One account; all of them if left out.
         since, until : str, datetime or Timestamp, optional
             From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
 
@@ -228,7 +229,7 @@ class Archive:
         Raises
         ------
         NotAnArchive
-            There is nothing yet.
+            There are no trades yet.
         DamagedArchive
             A file is missing or cannot be read.
 
@@ -272,13 +273,13 @@ class Archive:
         Parameters
         ----------
         engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
-            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads at once.
+            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads immediately.
 
         Returns
         -------
         duckdb.DuckDBPyRelation, polars.LazyFrame, dask or Spark DataFrame, or pyarrow.Table
             The columns of `tables.trades`, the current version of each trade, in no order: amounts as
-            ``decimal128(38, 18)``, times in UTC. It stays as it is while others write to the archive.
+            ``decimal128(38, 18)``, times in UTC. It does not change while others write to the archive.
 
         Raises
         ------
@@ -301,7 +302,7 @@ class Archive:
         return queries.scan(self._folder, engine)
 
     def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
-        """Say what is held and whether anything is missing.
+        """Report what the archive holds and whether anything is missing.
 
         Parameters
         ----------
@@ -311,16 +312,16 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            A line for each ``account_id`` and ``fill_type``: ``rows`` held (trades, whatever their versions),
-            ``total`` that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last``
-            trade and ``synced_at`` (UTC), ``second_versions`` (further contents under a known identity) and
-            ``odd`` rows, which `lab.anomalies` explains. ``total`` and ``missing`` are null where no reading
-            came to an end yet. Trades that the relayer no longer lists stay and count as held.
+            One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
+            that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
+            ``synced_at`` (UTC), ``second_versions`` (changed contents of known trades) and ``odd`` rows,
+            which `lab.anomalies` explains. ``total`` and ``missing`` are null until a sync has finished.
+            Trades that the relayer no longer lists stay and count as held.
 
         Raises
         ------
         NotAnArchive
-            There is nothing yet.
+            There are no trades yet.
         DamagedArchive
             A file is missing or cannot be read.
 
@@ -339,19 +340,19 @@ class Archive:
         return queries.report(self._folder, None if accounts is None else list(accounts))
 
     def compact(self) -> Compacted:
-        """Write few large files for many small ones, which makes reading faster.
+        """Replace many small files by few large ones, which makes reading faster.
 
-        Files that were replaced stay for a week, for whoever reads them now; older ones are removed.
+        Replaced files stay for a week, for those who are reading them; older ones are removed.
 
         Returns
         -------
         Compacted
-            Numbers of files ``before`` and ``after``, and of old ones ``removed``.
+            The numbers of files ``before`` and ``after``, and of old ones ``removed``.
 
         Raises
         ------
         ArchiveError
-            The disk refuses; nothing is lost.
+            The folder cannot be written to; nothing is lost.
 
         Examples
         --------
@@ -396,14 +397,14 @@ class Archive:
         return maintenance.reread(self._folder)
 
 
-def _accounts(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
+def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
     if isinstance(accounts, int | str):
         raise LabError(f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}.")
-    chosen = [] if account_id is None else [account_id]
-    chosen += accounts if isinstance(accounts, Iterable) else []
-    if not chosen or not isinstance(accounts, Iterable | None):
+    ids = [] if account_id is None else [account_id]
+    ids += accounts if isinstance(accounts, Iterable) else []
+    if not ids or not isinstance(accounts, Iterable | None):
         raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
-    return list(dict.fromkeys(parse_account_id(one) for one in chosen))
+    return list(dict.fromkeys(map(parse_account_id, ids)))
 
 
 def _scalar(moment: pd.Timestamp) -> pa.Scalar:

@@ -25,7 +25,7 @@ MOMENT = "datetime64[ms, UTC]"
 
 
 def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
-    """Say per account and fill type what is held and what is missing."""
+    """Report per account and fill type what is held and what is missing."""
     sums = {(row.pop("account_id"), row.pop("fill_type")): row for row in _sums(folder, accounts)}
     records = {
         key: record
