@@ -53,11 +53,11 @@ ALONE = """def drawn_alone(name, changes):
         yield 1000 * (time.perf_counter() - begin)
 
 def tell(_):
-    told.value = json.dumps({name: [*drawn_alone(name, changes)] for name, changes in CHANGES.items()})
+    output.value = json.dumps({name: [*drawn_alone(name, changes)] for name, changes in CHANGES.items()})
 
-told, button = ipywidgets.HTML(), ipywidgets.Button(description="Draw alone")
+output, button = ipywidgets.HTML(), ipywidgets.Button(description="Draw alone")
 button.on_click(tell)
-ipywidgets.VBox([button, told])"""
+ipywidgets.VBox([button, output])"""
 CHANGE = """async (box, [label, option]) => {
     const picture = box.querySelector('img'), before = picture.src;
     const named = [...box.querySelectorAll('label')].find(one => one.innerText.trim() === label);
@@ -93,9 +93,9 @@ def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]
         for place, (name, changes) in enumerate(CHANGES.items())
     }
     page.get_by_role("button", name="Draw alone").click()
-    told = page.get_by_text('{"FeeExplorer"')
-    told.wait_for(timeout=60_000)
-    return shown, json.loads(told.inner_text())
+    output = page.get_by_text('{"FeeExplorer"')
+    output.wait_for(timeout=60_000)
+    return shown, json.loads(output.inner_text())
 
 
 def report(shown: dict[str, list[float]], alone: dict[str, list[float]]) -> None:
