@@ -23,7 +23,7 @@ def identities(numbers: Any) -> set[int]:
 
 
 def read(rows: Rows, held: set[int], gone: int = 0, wanted: Window | None = None) -> tuple[set[int], int]:
-    """Read fixed rows page by page; return the row numbers read and the number of requests."""
+    """Follow a course over rows that stay as they are; give the numbers read and the requests."""
     course = PageScheduler("trades", held, gone)
     steps, found, asked = course.steps(*[wanted] if wanted else []), set[int](), 0
     offsets = next(steps)

@@ -108,7 +108,7 @@ def test_an_order_is_found_with_and_without_an_account(ask):
     assert relayer.trades(orderHash=order, market="GRID-ETH")[0] == 0
 
 
-def test_unknown_parameters_are_ignored(ask):
+def test_unknown_parameters_are_passed_over(ask):
     relayer = ask()
     assert relayer.trades(accountId=ACCOUNT, start="1") == relayer.trades(accountId=ACCOUNT)
 

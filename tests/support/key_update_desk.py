@@ -1,4 +1,4 @@
-"""A relayer whose clock and steps the test controls, and a client that records what it sent."""
+"""A relayer whose clock and steps a test drives, and a client that keeps what it sent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -14,7 +14,7 @@ from loopring_lab.widgets.traits import Choice
 
 
 class Some(Working):
-    """One trait of each kind."""
+    """One choice of each kind."""
 
     account = Choice(traits.account_number)
     side = Choice(traits.one_of("BUY", "SELL", None))

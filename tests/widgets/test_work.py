@@ -14,7 +14,7 @@ SECONDS = 20
 
 
 class Keeping(Working):
-    """A state that records delivered results."""
+    """A state that keeps what work gave it."""
 
     def __init__(self) -> None:
         super().__init__()
