@@ -1,4 +1,4 @@
-"""The engines: convert a pandas frame for each, and collect any result as one form of Arrow table."""
+"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
 
 import atexit
 import functools
@@ -98,7 +98,7 @@ def _collected(frame: Any) -> pa.Table:
 
 
 def quietly(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call without the warnings of engines that do not know pandas 3.1 yet."""
+    """Do what engines warn of that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)

@@ -76,7 +76,7 @@ def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any]
 def summed(
     fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]
 ) -> Answer:
-    """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
+    """Give a row a group; `columns` gets its fills, and those of the same keys without the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
     return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
 
