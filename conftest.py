@@ -1,4 +1,4 @@
-"""For every test: nothing of the user's settings, and notebooks run as JupyterLab runs them."""
+"""For all tests: keep the user's settings out, and run notebooks as JupyterLab runs them."""
 
 import os
 import tempfile
@@ -10,11 +10,11 @@ import pytest
 pytest.register_assert_rewrite("support")
 
 ROOT = Path(__file__).parent
-NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell hides a hang
+NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a hang
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Shut out the user's settings; run notebook cells under our terms."""
+    """Keep the user's settings out; make nbval run cells as JupyterLab does."""
     _private_environment(config)
     hypothesis.settings.register_profile("the same every time", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("the same every time")
@@ -23,14 +23,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Build matplotlib's font cache before a notebook does: it warns, and then the output differs."""
+    """Build matplotlib's font cache before a notebook does: building it warns, which changes the output."""
     if any(type(item).__name__ == "IPyNbCell" for item in items):
         import matplotlib.font_manager  # noqa: F401
 
 
 def _private_environment(config: pytest.Config) -> None:
     for name in [n for n in os.environ if n.startswith("LOOPRING_") and not n.startswith("LOOPRING_LAB_")]:
-        del os.environ[name]  # a user's own address and key: tests stay on the embedded relayer
+        del os.environ[name]  # the user's own address and key: tests use the embedded relayer only
     folder = tempfile.TemporaryDirectory(prefix="loopring-lab-tests-")
     config.add_cleanup(folder.cleanup)
     home = Path(folder.name)

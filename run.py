@@ -31,7 +31,8 @@ TASKS = {
     "test": ["-m", "pytest"],
     "coverage": ["-m", "pytest", "--cov=loopring_lab", "--cov-config=pyproject.toml"],
 }
-WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]  # on two cores; with arguments pytest runs as called
+# On two cores; with arguments pytest runs as called. Coverage of notebooks is lost with -n.
+WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 # Annotations are quoted: an old Python must get far enough to be told that it is too old.
 
 
@@ -48,7 +49,7 @@ def main(words: "list[str]") -> int:
     set_up("lab" if task == "lab" else "test")
     if task != "lab":
         os.chdir(str(ROOT))
-    extra = words[1:] or (WHOLE_SUITE if task != "lab" else [])
+    extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
     return become([str(PYTHON), *TASKS[task], *extra], environment())
 
 

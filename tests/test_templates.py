@@ -174,9 +174,9 @@ def test_the_command_refuses_in_one_line(
     monkeypatch.chdir(tmp_path)
     Path("there.ipynb").write_text("mine")
     assert cli.main(["new", *words]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
 
 
 def texts(path: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check, kill_again_and_again
-from support.ledger import Ledger, client_of, served, told
+from support.ledger import Ledger, client_of, served_rows, tally_rows
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -72,7 +72,7 @@ def test_every_member_of_every_row_is_kept_verbatim(filled: tuple[Archive, Clien
     archive, _ = filled
     rows = table(archive._folder.path)
     each = zip(rows["account_id"], rows["asked"], map(json.loads, rows["verbatim"]), strict=True)
-    assert told(each) == ledger.truth()
+    assert tally_rows(each) == ledger.truth()
 
 
 def test_the_report_says_what_is_held(filled: tuple[Archive, Client], ledger: Ledger) -> None:
@@ -109,13 +109,13 @@ class Growing(Ledger):
 
     def __init__(self, trades: int, shown: int) -> None:
         super().__init__(1, trades)
-        self._keys = [key._replace(fill_type="dex", market="LRC-ETH") for key in self._keys]
+        self.keys = [key._replace(fill_type="dex", market="LRC-ETH") for key in self.keys]
         sold = {"SELL": "1", "BUY": "0"}
-        self._rows = [(*row[:5], "LRC-ETH", *row[6:10], sold[row[2]], *row[11:]) for row in self._rows]
-        self._all, self._keys = self._keys, self._keys[:shown]
+        self.rows = [(*row[:5], "LRC-ETH", *row[6:10], sold[row[2]], *row[11:]) for row in self.rows]
+        self.all_keys, self.keys = self.keys, self.keys[:shown]
 
     def show(self, shown: int) -> "Growing":
-        self._keys = self._all[:shown]
+        self.keys = self.all_keys[:shown]
         vars(self).pop("history", None)
         return self
 
@@ -131,7 +131,7 @@ def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
         with Relayer(ledger.show(shown), Settings(order=order)) as relayer:
             report = archive.sync(client_of(relayer), account_id=20_000)
             asked = relayer.counts.requests["/user/trades"]
-            truth = told(served(relayer, [20_000]))
+            truth = tally_rows(served_rows(relayer, [20_000]))
     assert report["rows"].sum() == 273 + fresh
     assert report["complete"].all()
     assert asked - 1 <= -(-fresh // PAGE) + 2  # one for the empty history of the other fill type
@@ -151,7 +151,7 @@ def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
     with Relayer(ledger.show(2_030)) as relayer:
         report = archive.sync(client_of(relayer), account_id=20_000)
         assert relayer.counts.requests["/user/trades"] <= 1 + (2_030 - held) // PAGE + 4
-        truth = told(served(relayer, [20_000]))
+        truth = tally_rows(served_rows(relayer, [20_000]))
     assert report["complete"].all()
     check(tmp_path / "a", *truth)
 
@@ -182,7 +182,7 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: 
         assert not report.loc["dex", "complete"]
         assert len(archive.trades(20_000, since=moment)) == 100
         assert archive.sync(client_of(relayer), account_id=20_000)["complete"].all()
-        check(tmp_path / "a", *told(served(relayer, [20_000])))
+        check(tmp_path / "a", *tally_rows(served_rows(relayer, [20_000])))
 
 
 # Changes, growth, two at once
@@ -194,8 +194,8 @@ def test_a_changed_row_is_kept_as_a_second_version(tmp_path: Path) -> None:
     with Relayer(ledger) as relayer:
         archive.sync(client_of(relayer), account_id=20_000)
         before = archive.trades(20_000)
-    old = ledger._rows[119]
-    ledger._rows[119] = (*old[:7], "777777", *old[8:])
+    old = ledger.rows[119]
+    ledger.rows[119] = (*old[:7], "777777", *old[8:])
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
         report = archive.sync(client, account_id=20_000).set_index("fill_type")
@@ -214,8 +214,8 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
     with Relayer(ledger) as relayer:
         archive.sync(client_of(relayer), account_id=20_000)
-    ledger._all = ledger._all[60:]  # the oldest are gone
-    ledger._rows = ledger._rows[60:]
+    ledger.all_keys = ledger.all_keys[60:]  # the oldest are gone
+    ledger.rows = ledger.rows[60:]
     with Relayer(ledger.show(240)) as relayer:
         client = client_of(relayer)
         report = archive.sync(client, account_id=20_000).set_index("fill_type")
@@ -244,7 +244,7 @@ def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -
     Archive(path).sync(client, accounts=accounts, progress=False)
 
 
-def test_two_processes_at_once_both_succeed_and_double_nothing(tmp_path: Path) -> None:
+def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) -> None:
     ledger = Ledger(accounts=3, trades=600)
     spawn = multiprocessing.get_context("spawn")
     with Relayer(ledger) as relayer:
@@ -258,7 +258,7 @@ def test_two_processes_at_once_both_succeed_and_double_nothing(tmp_path: Path) -
     check(tmp_path / "a", *ledger.truth())
 
 
-def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_nothing_and_create_no_duplicates(tmp_path: Path) -> None:
     tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
     assert tally.faults.total() > 0
 

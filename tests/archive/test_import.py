@@ -44,7 +44,7 @@ def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(block_folder: P
         assert archive.trades(account).attrs == client.trades(account).attrs
 
 
-def test_the_same_files_again_double_nothing_and_the_relayer_adds_nothing(
+def test_importing_the_same_files_again_creates_no_duplicates_and_a_sync_adds_nothing(
     block_folder: Path, tmp_path: Path
 ) -> None:
     block, archive = block_folder, Archive(tmp_path / "a")

@@ -235,9 +235,9 @@ def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("loopring_lab.archive.maintenance.MANY_FILES", 1)
     archive = Archive(tmp_path / "a")
     ledger = Ledger(1, 60)
-    every = ledger._keys
+    every = ledger.keys
     for shown in range(20, 61, 10):
-        ledger._keys = every[:shown]
+        ledger.keys = every[:shown]
         vars(ledger).pop("history", None)
         with Relayer(ledger) as relayer:
             archive.sync(client_of(relayer), account_id=20_000)

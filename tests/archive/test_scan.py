@@ -62,7 +62,7 @@ def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
 
 def truth(ledger: Ledger) -> dict[tuple[str, str], int]:
     found: Counter[tuple[str, str]] = Counter()
-    for row in ledger._rows:
+    for row in ledger.rows:
         market = row[5].removeprefix("AMM-")
         token = market.split("-")[row[2] == "SELL"]
         found[market, token] += int(row[6]) * 10 ** (18 - DECIMALS[token])
@@ -102,7 +102,7 @@ def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_only_current_versions_are_given(archive: Archive, small: Ledger, engine: str) -> None:
     changed = Ledger(2, 120, seed=3)
-    changed._rows[-1] = (*changed._rows[-1][:7], "777777", *changed._rows[-1][8:])
+    changed.rows[-1] = (*changed.rows[-1][:7], "777777", *changed.rows[-1][8:])
     with Relayer(changed) as relayer:
         report = archive.sync(client_of(relayer), accounts=small.accounts)
     assert report["second_versions"].sum() == 1

@@ -18,8 +18,8 @@ def main(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: flo
     with tempfile.TemporaryDirectory() as folder:
         tally = kill_again_and_again(Path(folder) / "archive", kills, accounts, trades, longest)
     seconds = time.perf_counter() - began
-    print(f"{kills} kills in {seconds:.0f} s; {tally.finished} syncs were done before theirs")
-    print(f"{tally.rows:,} trades of {accounts} accounts: 0 lost, 0 doubled, integer sums equal")
+    print(f"{kills} kills in {seconds:.0f} s; {tally.finished} syncs finished before theirs")
+    print(f"{tally.rows:,} trades of {accounts} accounts: none lost, no duplicates, integer sums equal")
     print(f"{tally.lives_with_commits} lives committed something; {tally.requests:,} requests")
     print(f"{tally.faults.total():,} faults: {dict(sorted(tally.faults.items()))}")
     return 0

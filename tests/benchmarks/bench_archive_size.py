@@ -146,7 +146,7 @@ def main(trades: int) -> None:
         live = sum(Path(file).stat().st_size for file in Archive(path)._disk.files())
         print(f"one account after it in {taken:.3f} s")
         print(
-            f"a trade on disk: {live / count:.0f} bytes; gzip of the JSON {packed / count:.0f}, JSON {plain / count:.0f}"
+            f"bytes per trade: {live / count:.0f} on disk; gzipped JSON {packed / count:.0f}, JSON {plain / count:.0f}"
         )
 
 

@@ -92,7 +92,7 @@ def faulty() -> None:
         check(Path(folder) / "a", *ledger.truth())
     print(
         f"{sum(faults.values()):,} faults in {asked:,} requests and {elapsed:.0f} s: {40 * 11_500:,} trades, "
-        f"0 wrong, lost or doubled; {dict(sorted(faults.items()))}"
+        f"none wrong, lost or duplicated; {dict(sorted(faults.items()))}"
     )
 
 

@@ -113,8 +113,8 @@ def floats_of(trades: pd.DataFrame) -> pd.DataFrame:
     return trades.assign(**{name: trades[name].astype("float64").to_numpy() for name in AMOUNTS})
 
 
-def show(what: str, mine: float, other: float, ratio: float, promised: str) -> None:
-    print(f"{what:<54} {mine:7.2f} s {other:7.2f} s   {ratio:5.2f}   {promised}", flush=True)
+def show(what: str, mine: float, other: float, ratio: float, target: str) -> None:
+    print(f"{what:<54} {mine:7.2f} s {other:7.2f} s   {ratio:5.2f}   {target}", flush=True)
 
 
 def in_memory(trades: pd.DataFrame, floats: pd.DataFrame) -> None:
@@ -129,7 +129,7 @@ def from_parquet(folder: Path, floats: pd.DataFrame) -> None:
     both = paired(lambda: on_duckdb(folder), lambda: on_floats(floats), ROUNDS)
     show("exact summary on DuckDB over Parquet, float group-by", *both, "at most 1.2")
     print(f"peak memory of the DuckDB path alone: {peak_memory(folder) / 2**30:.2f} GiB (under 2 GiB)")
-    print(f"two processes of pure Python against one, here and now: {machine_gain():.2f}")
+    print(f"speed-up of two pure Python processes over one on this machine: {machine_gain():.2f}")
     one, two = on_workers(folder, 1), on_workers(folder, 2)
     show("exact summary on Dask, one worker and two", one, two, one / two, "at least 1.5")
 

@@ -23,7 +23,7 @@ def main(kills: int) -> int:
     )
     print(f"updates pending when a relayer came back: {tally.pending_at_start}")
     resolved = ", ".join(f"{count} {name}" for name, count in sorted(tally.resolved.items()))
-    print(f"answers lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}")
+    print(f"responses lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Key derivation and request signature against plain affine coordinates.
 
-Run as ``python tests/benchmarks/bench_protocol.py``; it ends with status 1 where a promise is broken.
+Run as ``python tests/benchmarks/bench_protocol.py``; it exits with 1 if a target is missed.
 
 The baseline is double-and-add with two modular inversions per addition; hashes are the same code in both.
 Every round times all four in turn, so that a busy machine slows all of them, and medians are compared.
@@ -43,7 +43,7 @@ def affine_signature(secret: int) -> str:
 
 
 def main() -> int:
-    """Time, print, and return 1 where a promise is broken."""
+    """Time, print, and return 1 if a target is missed."""
     key = protocol.l2_key(SIGNATURE)
     secret = int(key.secret)
     assert affine_key() == (secret, key.x, key.y)
@@ -68,8 +68,8 @@ def main() -> int:
     check = median(
         1000 * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9)
     )
-    print(f"verification: {check:.2f} ms (nothing promised)")
-    print(f"promised for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")
+    print(f"verification: {check:.2f} ms (no target)")
+    print(f"target for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")
     return 0 if kept else 1
 
 

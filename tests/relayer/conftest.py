@@ -1,4 +1,4 @@
-"""Fixtures: a relayer with given settings, and plain requests to it."""
+"""A relayer with chosen settings, and a plain way to ask it."""
 
 import json
 from collections.abc import Callable, Iterator

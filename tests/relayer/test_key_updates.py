@@ -170,7 +170,7 @@ def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is
     assert len(relayer._accounts.store.updates(ACCOUNT)) == 1
 
 
-def test_what_clients_add_is_passed_over(relayers, posters):
+def test_extra_fields_of_clients_are_ignored(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
     more = {"eddsaSignature": "0x1", "hashApproved": "", "recommenderAccountId": 7}

@@ -86,11 +86,6 @@ def test_numbers_keep_every_digit(serve, world):
         assert [not isinstance(cell, str) for cell in row] == [bool(NUMERIC.fullmatch(cell)) for cell in kept]
 
 
-def test_numbers_are_rendered_in_their_own_digits():
-    row = ("1", "3.5669E-4", "LRC-ETH")
-    assert history.render([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
-
-
 def test_pool_prefix_can_be_left_out(serve):
     with_prefix = serve().trades(accountId=ACCOUNT, fillTypes="amm")[1]
     without = serve(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
@@ -116,14 +111,6 @@ def test_inclusive_market_has_both(serve):
     pool = [row for row in rows if row[5] == "AMM-LRC-ETH"]
     assert relayer.pages(accountId=ACCOUNT, market="AMM-LRC-ETH") == pool
     assert relayer.pages(accountId=ACCOUNT, market="LRC-ETH", fillTypes="amm") == pool
-
-
-def test_rows_are_found_by_account_fill_type_and_order():
-    keys = [history.RowKey(7, "LRC-ETH", "amm", "0xaa"), history.RowKey(7, "LRC-ETH", "dex", "0xbb")]
-    found = history.History(keys, row=lambda number: (str(number),))
-    assert list(found.numbers(7)) == [0, 1]
-    assert list(found.numbers(7, fill_type="dex")) == [1]
-    assert len(found.order_rows("0xbb")) == 1
 
 
 def test_fill_types_split_the_history(serve):
@@ -273,3 +260,16 @@ def test_from_text_says_what_is_wrong(pair, message):
 def test_from_text_refuses_a_name_twice():
     with pytest.raises(LabError, match="growth: given more than once"):
         Settings.from_text(["growth=1", "growth=2"])
+
+
+def test_numbers_are_rendered_in_their_own_digits():
+    row = ("1", "3.5669E-4", "LRC-ETH")
+    assert history.render([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
+
+
+def test_rows_are_found_by_account_fill_type_and_order():
+    keys = [history.RowKey(7, "LRC-ETH", "amm", "0xaa"), history.RowKey(7, "LRC-ETH", "dex", "0xbb")]
+    found = history.History(keys, row=lambda number: (str(number),))
+    assert list(found.numbers(7)) == [0, 1]
+    assert list(found.numbers(7, fill_type="dex")) == [1]
+    assert len(found.order_rows("0xbb")) == 1

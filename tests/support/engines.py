@@ -1,4 +1,4 @@
-"""The engines: convert a pandas frame for each, and collect any result as one form of Arrow table."""
+"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
 
 import atexit
 import functools

@@ -25,15 +25,15 @@ class Ledger:
 
     def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
         self.accounts = [20_000 + number for number in range(accounts)]
-        self._rows, self._keys = [], []
+        self.rows, self.keys = [], []
         dice = random.Random(seed)
         for number in range(accounts * trades):
             account, market = self.accounts[number % accounts], dice.choice(POOLS)
             kind, side = dice.choice(FILL_TYPES), dice.choice(["BUY", "SELL"])
             base, quote = TOKENS[market]
             order = f"0x{dice.getrandbits(256):064x}"
-            self._keys.append(RowKey(account, market, kind, order))
-            self._rows.append((
+            self.keys.append(RowKey(account, market, kind, order))
+            self.rows.append((
                 str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,
                 str(dice.randrange(1, 10**12) * 10**6), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
                 str(dice.randrange(10**9)), str(number // 300), str(number % 300), str(account),
@@ -42,7 +42,7 @@ class Ledger:
 
     @cached_property
     def history(self) -> History:
-        return History(self._keys, self._rows.__getitem__, self.accounts)
+        return History(self.keys, self.rows.__getitem__, self.accounts)
 
     def tokens(self) -> list[dict[str, Any]]:
         return World().tokens()
@@ -52,12 +52,12 @@ class Ledger:
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Return every identity, and the sums of size and fee per account, fill type, market and side."""
-        return told(
-            (key.account, key.fill_type, row) for key, row in zip(self._keys, self._rows, strict=True)
+        return tally_rows(
+            (key.account, key.fill_type, row) for key, row in zip(self.keys, self.rows, strict=True)
         )
 
 
-def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+def tally_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     """Count identities, and add up the integers of wire rows, in plain Python."""
     identities: Counter[Identity] = Counter()
     sums: Counter[tuple[Any, ...]] = Counter()
@@ -68,7 +68,7 @@ def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     return identities, sums
 
 
-def served(relayer: Any, accounts: Sequence[int]) -> Any:
+def served_rows(relayer: Any, accounts: Sequence[int]) -> Any:
     """Return what a relayer shows now."""
     return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
 

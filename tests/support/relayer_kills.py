@@ -1,4 +1,4 @@
-"""Kills a relayer at random moments during key updates, and counts the outcome of each request.
+"""Kills a relayer at random moments while keys are updated, and counts what became of each request.
 
 A host process imports everything once and forks a relayer for each run, so that a run starts in milliseconds.
 A request whose answer was lost is sent again in the next run: the response tells whether it had been accepted.

@@ -1,4 +1,4 @@
-"""A server on loopback that answers as the test scripts it, and records the requests."""
+"""A server on loopback that answers as a test tells it to, and remembers what it was asked."""
 
 import socket
 import threading

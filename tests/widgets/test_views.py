@@ -1,4 +1,4 @@
-"""Views: controls and traits stay in step, results follow, and errors are shown in place."""
+"""Views: every control leads its choice and follows it, results follow, and problems are said in place."""
 
 import datetime as dt
 import json
