@@ -85,13 +85,15 @@ async def get_backend(request: Request) -> Backend:
     return backend
 
 
-ApiKey = Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")]
 AnyBackend = Annotated[Backend, Depends(get_backend)]
 
 
-async def check_key(backend: AnyBackend, api_key: ApiKey) -> None:
+async def check_key(
+    request: Request,
+    api_key: Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")],
+) -> None:
     """Require a valid API key."""
-    backend.accounts.check_key(api_key)
+    request.app.state.backend.accounts.check_key(api_key)
 
 
 async def check_fee_key(

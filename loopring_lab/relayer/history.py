@@ -22,6 +22,7 @@ UNKNOWN_MEMBER = "0"
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 NEVER = 1 << 40
 GOLDEN = 0x9E3779B1
+ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 class RawJson(str):
@@ -277,7 +278,7 @@ def to_json(rows: Sequence[Row], numbers: bool) -> str:
     if numbers or RawJson in set(map(type, chain.from_iterable(rows))):
         lines = (",".join(_cell(cell, numbers) for cell in row) for row in rows)
         return "[" + ",".join(f"[{line}]" for line in lines) + "]"
-    return json.dumps(rows, separators=(",", ":"))
+    return ENCODER.encode(rows)
 
 
 def _cell(cell: str, numbers: bool) -> str:
