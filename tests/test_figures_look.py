@@ -17,8 +17,9 @@ from support.settled_block import client_of, trades_of
 
 import loopring_lab as lab
 from loopring_lab import figures
+from loopring_lab.amounts.display import truncate
 from loopring_lab.errors import LabError
-from loopring_lab.figures import formatting, time_axis
+from loopring_lab.figures import style, time_axis
 
 Draw = Callable[..., Any]
 FIGURES: dict[str, tuple[Draw, dict[str, Any], str, str]] = {
@@ -196,8 +197,8 @@ def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:
 
 
 def test_periods_are_named_in_full_and_follow_the_days_covered() -> None:
-    assert [time_axis.in_full(every) for every in ("1w", "6h")] == ["week", "6 hours"]
-    assert [time_axis.suiting(days) for days in (30, 365, 0)] == ["1d", "1w", "1d"]
+    assert [time_axis.period_name(every) for every in ("1w", "6h")] == ["week", "6 hours"]
+    assert [time_axis.period_for(days) for days in (30, 365, 0)] == ["1d", "1w", "1d"]
 
 
 @pytest.mark.parametrize(
@@ -205,21 +206,21 @@ def test_periods_are_named_in_full_and_follow_the_days_covered() -> None:
     [(1200, 50000, "1,200 of 50,000 trades"), (3, 3, "all 3 trades"), (1, 1, "one trade")],
 )
 def test_a_note_counts_the_trades_drawn(drawn: int, total: int, text: str) -> None:
-    assert formatting.of_all(drawn, total) == text
+    assert style.trade_count(drawn, total) == text
 
 
 def test_groups_are_labelled_by_value_and_long_hashes_shortened() -> None:
-    assert formatting.named(("LRC-ETH", None)) == "LRC-ETH, unknown"
-    assert formatting.named("0x" + "7" * 64) == "0x777777…7777"
+    assert style.group_label(("LRC-ETH", None)) == "LRC-ETH, unknown"
+    assert style.group_label("0x" + "7" * 64) == "0x777777…7777"
 
 
 def test_exact_amounts_in_figures_are_cut_and_never_rounded_up() -> None:
     amounts = {"1.66259": 4, "101.0046": 5, "10260.9": 2}
-    texts = [formatting.cut(Decimal(amount), digits) for amount, digits in amounts.items()]
+    texts = [style.truncate_digits(Decimal(amount), digits) for amount, digits in amounts.items()]
     assert texts == ["1.662", "101.00", "10,260"]
-    assert formatting.down(Decimal("2.7589648"), 3) == Decimal("2.758")
+    assert truncate(Decimal("2.7589648"), 3) == Decimal("2.758")
 
 
 def test_numbers_in_figures_have_no_exponent() -> None:
-    texts = [formatting.number(0.00001), formatting.number(3e9), formatting.number(1234.5678, 3)]
+    texts = [style.format_number(0.00001), style.format_number(3e9), style.format_number(1234.5678, 3)]
     assert texts == ["0.00001", "3,000,000,000", "1,235"]

@@ -248,4 +248,4 @@ def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: 
 
 def test_rows_are_kept_as_sent_without_white_space() -> None:
     body = b'{"totalNum": 1, "trades": [["1657638459610", 8919527, "SELL"]]}'
-    assert verbatim(body) == ['["1657638459610",8919527,"SELL"]']
+    assert row_texts(body) == ['["1657638459610",8919527,"SELL"]']
