@@ -155,6 +155,16 @@ def test_the_next_trade_is_the_first_after_the_order_is_done() -> None:
     )
 
 
+def test_an_order_with_a_fill_of_unknown_time_has_no_end_to_look_from() -> None:
+    def fill(moment: str, order: str) -> Drawn:
+        return "amm", row(createdAt=moment, orderHash=order)
+
+    frame = frame_of([fill("1000", "0xa"), fill("2000", "0xb"), fill("0", "0xb"), fill("3000", "0xc")])
+    for reference, expected in (("next", {0}), ("last", {3})):
+        costs = lab.fills.all_in_cost(frame, reference)
+        assert set(costs.loc[costs["reference_price"].notna(), "trade_id"]) == expected
+
+
 def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
     trades = history[history["market"] == "LRC-ETH"].head(40)
     prices = trades[["created_at", "market", "price"]].iloc[::4]

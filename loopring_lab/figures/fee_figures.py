@@ -251,13 +251,12 @@ def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dic
     first = table.drop_duplicates("line").set_index("line")[names]
     by_type = names == ["fill_type"]
     styles = {}
-    for group, colour, marker, dash in zip(
-        sorted(top) if by_type else top, COLOURS, MARKERS, DASHES, strict=False
-    ):
-        label = group_label(tuple(first.loc[group]) or "all fills")
-        styles[group] = GroupStyle(label, colour, None, marker, dash)
+    order = sorted(top) if by_type else top
+    for line, colour, marker, dash in zip(order, COLOURS, MARKERS, DASHES, strict=False):
+        label = group_label(tuple(first.loc[line]) or "all fills")
+        styles[line] = GroupStyle(label, colour, None, marker, dash)
         if by_type:
-            styles[group] = FILL_TYPES.get(label, styles[group])
+            styles[line] = FILL_TYPES.get(label, styles[line])
     return table[table["line"].isin(top)], styles, table["line"].nunique()
 
 
@@ -359,8 +358,7 @@ def _text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     for heading, column in texts.items():
         right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
         style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
-        axes.annotate(
-            str(heading), (1, 1), (right, 4), "axes fraction", va="bottom", color=NOTE_COLOUR, **style
-        )
+        top = {"va": "bottom", "color": NOTE_COLOUR} | style
+        axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
         for place, text in enumerate(column):
             axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **style)
