@@ -16,6 +16,7 @@ from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, 
 
 from loopring_lab import tables
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.relayer import World
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.transport import relayer_error
@@ -408,9 +409,7 @@ def test_raw_answers_in_place_of_frames_are_named(name: str, wrong: Any) -> None
 # Tokens and markets
 
 
-def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
-    answer = json.loads((recordings / "samples" / "uat_exchange_tokens_8.json").read_text())
-    frame = tables.tokens(answer)
+def assert_every_field(answer: list[dict[str, Any]], frame: pd.DataFrame) -> None:
     for record in answer:
         got = frame[frame["token_id"] == record["tokenId"]].iloc[0]
         for group, column in (
@@ -426,6 +425,17 @@ def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
         same = ["type", "name", "address", "decimals", "precision", "enabled"]
         assert [got[name] for name in same] == [record[name] for name in same]
         assert got["precision_for_order"] == record["precisionForOrder"]
+
+
+def test_every_token_field_of_the_synthetic_world_is_there_and_exact() -> None:
+    answer = World().tokens()
+    assert_every_field(answer, tables.tokens(answer))
+
+
+def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
+    answer = json.loads((recordings / "samples" / "uat_exchange_tokens_8.json").read_text())
+    frame = tables.tokens(answer)
+    assert_every_field(answer, frame)
     assert frame.loc["LP-USDC-ETH", "order_amounts_maximum"] == Decimal(10) ** 31
     assert str(frame["order_amounts_dust"].dtype) == "decimal256(76, 18)[pyarrow]"
 

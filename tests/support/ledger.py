@@ -51,13 +51,13 @@ class Ledger:
         return World().markets()
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
-        """Return every identity, and the sums of size and fee per account, fill type, market and side."""
-        return tally_rows(
+        """Every identity, and the sums of size and fee of each account, fill type, market and side."""
+        return count_rows(
             (key.account, key.fill_type, row) for key, row in zip(self.keys, self.rows, strict=True)
         )
 
 
-def tally_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     """Count identities, and add up the integers of wire rows, in plain Python."""
     identities: Counter[Identity] = Counter()
     sums: Counter[tuple[Any, ...]] = Counter()
@@ -68,8 +68,8 @@ def tally_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     return identities, sums
 
 
-def served_rows(relayer: Any, accounts: Sequence[int]) -> Any:
-    """Return what a relayer shows now."""
+def served(relayer: Any, accounts: Sequence[int]) -> Any:
+    """Give what a relayer shows now, as `count_rows` takes it."""
     return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
 
 
