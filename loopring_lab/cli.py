@@ -125,7 +125,7 @@ def build_relayer(arguments: argparse.Namespace) -> Relayer:
 
     settings, folder = Settings.from_text(arguments.settings), arguments.recording
     if folder is not None and not folder.is_dir():
-        raise LabError(f"{folder} is not a folder. Name the folder that holds the recording's tokens.json.")
+        raise LabError(f"{folder} is not a folder. Give the folder that holds the recording's tokens.json.")
     world = None if folder else World(seed=1 if arguments.seed is None else arguments.seed)
     return Relayer(world, settings, recording=folder, port=arguments.port, store=arguments.store)
 

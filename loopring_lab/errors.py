@@ -44,7 +44,7 @@ class LabError(Exception):
     ...     lab.connect(recording="no-such-folder")
     ... except lab.LabError as error:
     ...     print(error)
-    recording ...no-such-folder: expected a folder of saved responses, got no such folder. Name the folder...
+    recording ...no-such-folder: expected a folder of saved responses, got no such folder. Give the folder...
     """
 
 

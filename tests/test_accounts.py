@@ -227,7 +227,7 @@ def test_bodies_of_the_account_routes_are_read_into_models() -> None:
     exchange = models.read_exchange(b'{"exchangeAddress": "0x0B", "chainId": 1}')
     assert exchange == models.Exchange(address="0x0B", chain_id=1)
     body = b'{"transactions": [{"hash": "0x1f", "status": "failed", "reason": "no funds"}]}'
-    failed = models.read_progress(body, "0x1f")
+    failed = models.read_listed_update(body, "0x1f")
     assert failed is not None
     assert failed.reason == "no funds"
     sent = models.read_submission(b'{"hash": "0x1f", "status": "received", "isIdempotent": false}')

@@ -358,4 +358,4 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
 
 
 def test_a_period_is_read_as_milliseconds() -> None:
-    assert aggregate.Period.of("6h").fine == 21_600_000
+    assert aggregate.Period.parse("6h").step == 21_600_000

@@ -78,7 +78,7 @@ def test_names_complete_with_tab(page: Any, text: str, offered: str) -> None:
     [
         ('client.trades(10083, market="LRC-ETHH")', "Did you mean 'LRC-ETH'?"),
         ('client.trades(10083, fill_type="pool")', "give 'amm', 'dex', or nothing for both."),
-        ('lab.connect(recording="nowhere")', "Name the folder that holds tokens.json"),
+        ('lab.connect(recording="nowhere")', "Give the folder that holds tokens.json"),
         ('lab.Archive("nothing").trades()', "Fill it first: archive.sync(client"),
     ],
 )

@@ -273,5 +273,5 @@ def test_an_invalid_head_is_refused_as_anything_else(relayers):
 
 def test_an_owner_shows_its_address_only():
     exchange = "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4"
-    owner = accounts.owner_of("synthetic world, seed 1", 10083, exchange, has_wallet=False)
+    owner = accounts.demo_owner("synthetic world, seed 1", 10083, exchange, has_wallet=False)
     assert repr(owner) == f"Owner({owner.address})"

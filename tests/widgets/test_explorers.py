@@ -220,5 +220,5 @@ def test_the_states_load_no_widgets_and_no_figures() -> None:
 
 
 def test_code_leaves_out_arguments_that_are_none() -> None:
-    call = explorers.Call("fees.summary", {"by": ["market"], "every": None})
-    assert call.written("trades") == "lab.fees.summary(trades, by=['market'])"
+    call = explorers.LibraryCall("fees.summary", {"by": ["market"], "every": None})
+    assert call.code("trades") == "lab.fees.summary(trades, by=['market'])"

@@ -304,4 +304,4 @@ def test_a_wizard_needs_a_client() -> None:
 
 
 def test_the_time_an_update_may_take_stays_as_written() -> None:
-    assert key_update.lifetime("valid_for", "12h") == "12h"
+    assert key_update.parse_lifetime("valid_for", "12h") == "12h"
