@@ -1,5 +1,7 @@
 """For all tests: keep the user's settings out, and run notebooks as JupyterLab runs them."""
 
+import contextlib
+import io
 import os
 import tempfile
 from pathlib import Path
@@ -96,3 +98,14 @@ def any_block_folder(request: pytest.FixtureRequest) -> Path:
     """Saved responses for tests that need any recording: the recorded block where there is one."""
     found: Path = request.getfixturevalue("recordings" if RECORDINGS in os.environ else "made_block")
     return found / "mainnet_block_a" if RECORDINGS in os.environ else found
+
+
+@pytest.fixture(autouse=True)
+def _names_of_examples(request: pytest.FixtureRequest) -> None:
+    """Let the examples of docstrings start from ``lab`` and ``client``, as the package's docstring says."""
+    if isinstance(request.node, pytest.DoctestItem):
+        import loopring_lab as lab
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            names = {"lab": lab, "client": lab.connect()}
+        request.getfixturevalue("doctest_namespace").update(names)

@@ -1,4 +1,7 @@
-"""Exact DataFrames from a layer-2 exchange relayer, for notebooks."""
+"""Exact DataFrames from a layer-2 exchange relayer, for notebooks.
+
+Examples in docstrings start from ``import loopring_lab as lab`` and ``client = lab.connect()``.
+"""
 
 from importlib import import_module
 from importlib.metadata import version

@@ -50,9 +50,7 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
        side fee_token  fills                   fee
     0   BUY       LRC     48  4.593454480000000000
@@ -87,9 +85,7 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=20)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
     >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]]
                          period fee_token                   fee
     0 2022-12-19 00:00:00+00:00       ETH  0.000572635400000000

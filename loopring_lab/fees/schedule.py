@@ -60,9 +60,7 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> len(lab.fees.schedule_check(trades, 30))
     0
     """

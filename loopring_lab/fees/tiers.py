@@ -66,9 +66,7 @@ def tiers(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=71468)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=71468)
     >>> lab.fees.tiers(trades, by="fill_type")[["fill_type", "tier_bps", "certainty"]]
       fill_type  tier_bps certainty
     0       amm        10     exact
@@ -117,9 +115,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
          fee_bps  tier_bps certainty
     40  7.962602         8     exact

@@ -59,9 +59,7 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].head(2)
       fee_token                   fee             fee_value
     0       DAI  1.579216000000000000  1.569800138645561512

@@ -95,9 +95,7 @@ def fee_rates(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.fee_rates(trades).axes[0].get_ylabel()
     'fee rate (basis points)'
     """
@@ -157,9 +155,7 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> [text.get_text() for text in lab.figures.fee_tiers(trades).axes[0].get_legend().get_texts()]
     ['20 bps', '8 bps', '0 bps']
     """
@@ -217,9 +213,7 @@ def fees_by_token(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.fees_by_token(trades).axes[0].get_xlabel()
     'number of fills'
     """

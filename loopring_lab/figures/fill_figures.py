@@ -79,9 +79,7 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.volume(trades).axes[0].get_ylabel()
     'notional (ETH)'
     """
@@ -138,9 +136,7 @@ def fill_shares(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.fill_shares(trades).axes[0].get_ylabel()
     'share of fills (%)'
     """
@@ -198,9 +194,7 @@ def price_gaps(trades: Any, *, tolerance: Any = "60s", ax: Axes | None = None) -
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH")
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH")
     >>> lab.figures.price_gaps(trades, tolerance="12h").axes[0].get_ylabel()
     'share of matched fills (%)'
     """
@@ -263,9 +257,7 @@ def size_profile(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.size_profile(trades).axes[0].get_xlabel()
     'size of the fill (ETH)'
     """
@@ -323,9 +315,7 @@ def cost_curve(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.figures.cost_curve(trades).axes[0].get_ylabel()
     'all-in cost (basis points)'
     """

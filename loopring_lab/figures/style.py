@@ -81,9 +81,7 @@ class Figure(_Figure):
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> figure = lab.figures.volume(lab.connect().trades(account_id=10083, limit=100))
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> figure = lab.figures.volume(client.trades(account_id=10083, limit=100))
     >>> figure.axes[0].get_ylabel()
     'notional (ETH)'
     """

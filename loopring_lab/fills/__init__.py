@@ -69,9 +69,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.breakdown(trades)[["fill_type", "fills", "share"]]
       fill_type  fills  share
     0       amm     26   0.26
@@ -113,9 +111,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
        side  fills                  vwap
     0   BUY     48  0.000566517496144499
@@ -160,9 +156,7 @@ def orders(trades: Any) -> Any:
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.orders(trades).nlargest(2, "fills")[["market", "fills", "average_price"]]
            market  fills             average_price
     25  WBTC-USDC      5  44414.519999996301040000
@@ -216,9 +210,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> halves = lab.fills.size_profile(trades, quantiles=2)
     >>> halves.loc[halves["fill_type"] == "amm", ["quantile", "fill_type", "share"]]
        quantile fill_type  share

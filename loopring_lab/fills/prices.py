@@ -53,9 +53,7 @@ def price_gap(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=71468)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=71468)
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
          side                 price           other_price  worse_bps
@@ -129,9 +127,7 @@ def all_in_cost(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
     >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
       fill_type  median_fee_bps  median_all_in_bps

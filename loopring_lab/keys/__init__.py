@@ -69,7 +69,6 @@ class KeyUpdate:
 
     Examples
     --------
-    >>> import loopring_lab as lab
     >>> from loopring_lab.relayer import Relayer, World
     >>> with Relayer(World(size=0.01)) as relayer:
     ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
@@ -148,9 +147,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.KeyUpdate.prepare(lab.connect(), account_id=10083, valid_for="12h")
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> lab.KeyUpdate.prepare(client, account_id=10083, valid_for="12h")
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
         signer_given, signer = signer is not None, as_signer(signer)
@@ -201,9 +198,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> update.key_seed_message()[-32:]
         'a129Bf948f1eA4 with key nonce: 1'
         """
@@ -224,9 +219,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> update.typed_data()
         Traceback (most recent call last):
             ...
@@ -255,9 +248,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> update.attach("0x1234")
         Traceback (most recent call last):
             ...
@@ -288,9 +279,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> update.body()
         Traceback (most recent call last):
             ...
@@ -308,9 +297,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> print(str(update.preview())[-72:])
         Next: Sign key_seed_message() with personal_sign, and attach(signature).
         """
@@ -344,9 +331,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> update = lab.KeyUpdate.prepare(lab.connect(), account_id=10083)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
         >>> update.submit()
         Traceback (most recent call last):
             ...

@@ -55,7 +55,6 @@ class Receipt:
 
     Examples
     --------
-    >>> import loopring_lab as lab
     >>> from loopring_lab.relayer import Relayer, World
     >>> with Relayer(World(size=0.01)) as relayer:
     ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
@@ -109,7 +108,6 @@ class Receipt:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
@@ -145,7 +143,6 @@ class Receipt:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)

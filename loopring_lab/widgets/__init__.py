@@ -66,9 +66,7 @@ class MarketExplorer(NotebookWidget, MarketsState):
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> explorer = lab.widgets.MarketExplorer(lab.connect(), market="LRC-ETH", amount="0.5")
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> explorer = lab.widgets.MarketExplorer(client, market="LRC-ETH", amount="0.5")
     >>> explorer.read()
     >>> explorer.wait()
     >>> print(explorer.findings[0].words)
@@ -93,9 +91,7 @@ class FeeExplorer(NotebookWidget, FeesState):
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> explorer = lab.widgets.FeeExplorer(trades, figure="fee_tiers", every="1d")
     >>> print(explorer.export())
     chosen = trades
@@ -122,9 +118,7 @@ class FillExplorer(NotebookWidget, FillsState):
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> trades = lab.connect().trades(account_id=10083, limit=100)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> trades = client.trades(account_id=10083, limit=100)
     >>> explorer = lab.widgets.FillExplorer(trades)
     >>> explorer.market = "lrc-eth"
     Traceback (most recent call last):
@@ -154,9 +148,7 @@ class KeyUpdateWizard(NotebookWidget, KeyUpdateFlow):
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> wizard = lab.widgets.KeyUpdateWizard(lab.connect(), account=10083)
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> wizard = lab.widgets.KeyUpdateWizard(client, account=10083)
     >>> wizard.next()
     >>> wizard.wait()
     >>> wizard.step

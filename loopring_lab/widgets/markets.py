@@ -84,9 +84,6 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> client = lab.connect()
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> print(lab.widgets.check_amount(client, "LRC-ETH", "0.5")[0].words)
     0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
