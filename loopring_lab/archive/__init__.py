@@ -139,7 +139,7 @@ class Archive:
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
-        retry_on_conflict(self._folder.begin)
+        retry_on_conflict(self._folder.create)
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
         Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
         return self.report(ids)
@@ -203,7 +203,7 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        retry_on_conflict(self._folder.begin)
+        retry_on_conflict(self._folder.create)
         with track("trades", progress) as report:
             Import(self._folder, account, fill_type, report).run(paths)
         return self.report()
@@ -257,7 +257,7 @@ class Archive:
         used = set(pc.unique(rows["listing"]).to_pylist())
         listed = [one for name, one in known.items() if name in used] or list(known.values())
         if not listed:
-            raise self._folder.nothing_yet()
+            raise self._folder.no_trades_yet()
         frame = to_frame(rows, listed[-1])
         sources = dict.fromkeys(one.source for one in listed)
         frame.attrs |= {

@@ -175,7 +175,7 @@ def _records(answer: Answer, key: str) -> Records:
 
 
 def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series]:
-    """Take the wanted fields out of the records; what stays behind becomes ``extra``."""
+    """Take the wanted fields out of the records; the others become ``extra``."""
     data = {}
     for path, kind in wanted.items():
         read, dtype = _KINDS[kind]
@@ -320,7 +320,8 @@ class MarketLookup:
         if not isinstance(found, int):
             with self._lock:
                 code = self._exact.setdefault(raw, len(self._exact))
-                self.markets += [raw] * (code == len(self.markets))
+                if code == len(self.markets):
+                    self.markets.append(raw)
             return Pair(code, -1, -1, pool, found)
         base, quote = map(self.code, self._ids[found])
         missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check, kill_again_and_again
-from support.ledger import Ledger, client_of, served, told
+from support.ledger import Ledger, client_of, count_rows, served
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -72,7 +72,7 @@ def test_every_member_of_every_row_is_kept_verbatim(filled: tuple[Archive, Clien
     archive, _ = filled
     rows = table(archive._folder.path)
     each = zip(rows["account_id"], rows["asked"], map(json.loads, rows["verbatim"]), strict=True)
-    assert told(each) == ledger.truth()
+    assert count_rows(each) == ledger.truth()
 
 
 def test_the_report_says_what_is_held(filled: tuple[Archive, Client], ledger: Ledger) -> None:
@@ -131,7 +131,7 @@ def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
         with Relayer(ledger.show(shown), Settings(order=order)) as relayer:
             report = archive.sync(client_of(relayer), account_id=20_000)
             asked = relayer.counts.requests["/user/trades"]
-            truth = told(served(relayer, [20_000]))
+            truth = count_rows(served(relayer, [20_000]))
     assert report["rows"].sum() == 273 + fresh
     assert report["complete"].all()
     assert asked - 1 <= -(-fresh // PAGE) + 2  # one for the empty history of the other fill type
@@ -151,7 +151,7 @@ def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
     with Relayer(ledger.show(2_030)) as relayer:
         report = archive.sync(client_of(relayer), account_id=20_000)
         assert relayer.counts.requests["/user/trades"] <= 1 + (2_030 - held) // PAGE + 4
-        truth = told(served(relayer, [20_000]))
+        truth = count_rows(served(relayer, [20_000]))
     assert report["complete"].all()
     check(tmp_path / "a", *truth)
 
@@ -182,7 +182,7 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: 
         assert not report.loc["dex", "complete"]
         assert len(archive.trades(20_000, since=moment)) == 100
         assert archive.sync(client_of(relayer), account_id=20_000)["complete"].all()
-        check(tmp_path / "a", *told(served(relayer, [20_000])))
+        check(tmp_path / "a", *count_rows(served(relayer, [20_000])))
 
 
 # Changes, growth, two at once

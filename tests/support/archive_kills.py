@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from support.ledger import Ledger, told
+from support.ledger import Ledger, count_rows
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -157,7 +157,7 @@ def check(path: Path, truth: Counter[Any], sums: Counter[Any]) -> None:
     table = rows(path, ["account_id", "asked", "verbatim", "version", "current"])
     assert pc.all(table["current"]).as_py()
     every = zip(*(table[name].to_pylist() for name in ("account_id", "asked", "verbatim")), strict=True)
-    identities, totals = told((account, kind, json.loads(text)) for account, kind, text in every)
+    identities, totals = count_rows((account, kind, json.loads(text)) for account, kind, text in every)
     assert identities == truth
     assert totals == sums
     report = Archive(path).report()

@@ -52,12 +52,12 @@ class Ledger:
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Every identity, and the sums of size and fee of each account, fill type, market and side."""
-        return told(
+        return count_rows(
             (key.account, key.fill_type, row) for key, row in zip(self._keys, self._rows, strict=True)
         )
 
 
-def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     """Count identities, and add up the integers of wire rows, in plain Python."""
     identities: Counter[Identity] = Counter()
     sums: Counter[tuple[Any, ...]] = Counter()
@@ -69,7 +69,7 @@ def told(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
 
 
 def served(relayer: Any, accounts: Sequence[int]) -> Any:
-    """Give what a relayer shows now, as `told` takes it."""
+    """Give what a relayer shows now, as `count_rows` takes it."""
     return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
 
 
