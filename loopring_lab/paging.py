@@ -231,8 +231,8 @@ class PageReader:
             self._error = self._error or history.error
 
     def _report(self) -> None:
-        known = sum(history.scheduler.known for history in self._open)
-        total = sum(history.scheduler.total for history in self._open)
+        read = [history.scheduler for history in self._open]
+        known, total = sum(one.known for one in read), sum(one.total for one in read)
         self._progress(self._closed_known + known, self._closed_total + total)
 
 

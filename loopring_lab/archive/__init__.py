@@ -329,9 +329,10 @@ class Archive:
         --------
         >>> import tempfile
         >>> import loopring_lab as lab
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
+        >>> client, archive = lab.connect(), lab.Archive(tempfile.mkdtemp())
         Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> archive.sync(client, account_id=71468).equals(archive.report())
+        True
         >>> archive.report()[["fill_type", "rows", "total", "complete"]]
           fill_type  rows  total  complete
         0       amm    63     63      True
