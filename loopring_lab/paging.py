@@ -36,6 +36,7 @@ PARSED_TOGETHER, PARSED_AFTER = 48, 0.1  # pages, seconds
 LARGE_WAVE, LARGEST_WAVE = 48, 240
 MAX_READINGS = 4
 
+Fetch = Callable[["History", int], bytes]
 Wave = list[RowKeys]
 Steps = Generator[range, Wave, None]
 
@@ -437,9 +438,6 @@ class PageScheduler:
             hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
             "try again when it is quieter, or read its newest rows with limit=.",
         )
-
-
-Fetch = Callable[[History, int], bytes]
 
 
 def plan_histories(

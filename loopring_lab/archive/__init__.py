@@ -228,10 +228,8 @@ class Archive:
 
         Raises
         ------
-        NotAnArchive
-            There are no trades yet.
-        DamagedArchive
-            A file is missing or cannot be read.
+        NotAnArchive, DamagedArchive
+            There are no trades yet; or a file is missing or cannot be read.
 
         Examples
         --------
@@ -249,21 +247,23 @@ class Archive:
         where = pc.field("current")
         moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
         start, end = parse_utc("since", since), parse_utc("until", until)
-        where = where if start is None else where & (unknown | (moment >= _scalar(start)))
-        where = where if end is None else where & (unknown | (moment < _scalar(end)))
+        if start is not None:
+            where = where & (unknown | (moment >= _scalar(start)))
+        if end is not None:
+            where = where & (unknown | (moment < _scalar(end)))
         accounts = None if account_id is None else [parse_account_id(account_id)]
         rows = self._folder.read(TRADES, [*TYPED, "listing"], where, accounts)
         known = listings(self._folder)
         used = set(pc.unique(rows["listing"]).to_pylist())
-        listed = [one for name, one in known.items() if name in used] or list(known.values())
-        if not listed:
+        snapshots = [one for digest, one in known.items() if digest in used] or list(known.values())
+        if not snapshots:
             raise self._folder.no_trades_yet()
-        frame = to_frame(rows, listed[-1])
-        sources = dict.fromkeys(one.source for one in listed)
+        frame = to_frame(rows, snapshots[-1])
+        sources = dict.fromkeys(one.source for one in snapshots)
         frame.attrs |= {
             "fee_token": "received",
             "source": "; ".join(sources),
-            "synthetic": any(one.synthetic for one in listed),
+            "synthetic": any(one.synthetic for one in snapshots),
         }
         return frame
 
@@ -320,10 +320,8 @@ class Archive:
 
         Raises
         ------
-        NotAnArchive
-            There are no trades yet.
-        DamagedArchive
-            A file is missing or cannot be read.
+        NotAnArchive, DamagedArchive
+            There are no trades yet; or a file is missing or cannot be read.
 
         Examples
         --------
