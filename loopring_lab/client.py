@@ -83,11 +83,9 @@ class Client:
     def _repr_html_(self) -> str:
         known = self.accounts or []
         some = f"{len(known)} accounts, such as {known[0]}" if known else "accounts not listed"
-        made_up = "Made-up data. " if self.synthetic else ""
+        note = "Synthetic data. " if self.synthetic else ""
         next_step = "<code>client.trades(account_id)</code> reads a history."
-        return (
-            f"<p><b>Client</b> of {escape(self.source)}: {some}.<br><small>{made_up}{next_step}</small></p>"
-        )
+        return f"<p><b>Client</b> of {escape(self.source)}: {some}.<br><small>{note}{next_step}</small></p>"
 
     def close(self) -> None:
         """Close the connections that are kept open.
@@ -233,8 +231,7 @@ class Client:
                 for page in self.pages(wanted, at_once=1, ten_members=ten_members, progress=report):
                     batches[page.history.fill_type].append(page.batch)
         except RelayerError as error:
-            known = self.accounts, lambda: self._markets.index
-            raise query.with_suggestion(error, market, *known) from None
+            raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
         tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
         frame = tables.join_batches(
             batches, self._tokens, self._markets, account_id=account_id, fee_token=fee_token

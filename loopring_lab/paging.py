@@ -36,6 +36,7 @@ PARSED_TOGETHER, PARSED_AFTER = 48, 0.1  # pages, seconds
 LARGE_WAVE, LARGEST_WAVE = 48, 240
 MAX_READINGS = 4
 
+Fetch = Callable[["History", int], bytes]
 Wave = list[RowKeys]
 Steps = Generator[range, Wave, None]
 
@@ -231,8 +232,8 @@ class PageReader:
             self._error = self._error or history.error
 
     def _report(self) -> None:
-        known = sum(history.scheduler.known for history in self._open)
-        total = sum(history.scheduler.total for history in self._open)
+        read = [history.scheduler for history in self._open]
+        known, total = sum(one.known for one in read), sum(one.total for one in read)
         self._progress(self._closed_known + known, self._closed_total + total)
 
 
@@ -437,9 +438,6 @@ class PageScheduler:
             hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
             "try again when it is quieter, or read its newest rows with limit=.",
         )
-
-
-Fetch = Callable[[History, int], bytes]
 
 
 def plan_histories(

@@ -466,7 +466,7 @@ def test_a_notebook_shows_a_client_in_two_lines() -> None:
     shown = lab.connect()._repr_html_()
     assert "synthetic world, seed 1" in shown
     assert "25 accounts, such as 11375" in shown
-    assert "Made-up data." in shown
+    assert "Synthetic data." in shown
     odd = lab.Client(Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>")
     assert "&lt;b&gt;odd" in odd._repr_html_()
     assert "KEY-abc" not in odd._repr_html_()

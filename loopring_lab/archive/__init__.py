@@ -139,7 +139,7 @@ class Archive:
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
-        retry_on_conflict(self._folder.begin)
+        retry_on_conflict(self._folder.create)
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
         Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
         return self.report(ids)
@@ -203,7 +203,7 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        retry_on_conflict(self._folder.begin)
+        retry_on_conflict(self._folder.create)
         with track("trades", progress) as report:
             Import(self._folder, account, fill_type, report).run(paths)
         return self.report()
@@ -228,10 +228,8 @@ class Archive:
 
         Raises
         ------
-        NotAnArchive
-            There are no trades yet.
-        DamagedArchive
-            A file is missing or cannot be read.
+        NotAnArchive, DamagedArchive
+            There are no trades yet; or a file is missing or cannot be read.
 
         Examples
         --------
@@ -249,21 +247,23 @@ class Archive:
         where = pc.field("current")
         moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
         start, end = parse_utc("since", since), parse_utc("until", until)
-        where = where if start is None else where & (unknown | (moment >= _scalar(start)))
-        where = where if end is None else where & (unknown | (moment < _scalar(end)))
+        if start is not None:
+            where = where & (unknown | (moment >= _scalar(start)))
+        if end is not None:
+            where = where & (unknown | (moment < _scalar(end)))
         accounts = None if account_id is None else [parse_account_id(account_id)]
         rows = self._folder.read(TRADES, [*TYPED, "listing"], where, accounts)
         known = listings(self._folder)
         used = set(pc.unique(rows["listing"]).to_pylist())
-        listed = [one for name, one in known.items() if name in used] or list(known.values())
-        if not listed:
-            raise self._folder.nothing_yet()
-        frame = to_frame(rows, listed[-1])
-        sources = dict.fromkeys(one.source for one in listed)
+        snapshots = [one for digest, one in known.items() if digest in used] or list(known.values())
+        if not snapshots:
+            raise self._folder.no_trades_yet()
+        frame = to_frame(rows, snapshots[-1])
+        sources = dict.fromkeys(one.source for one in snapshots)
         frame.attrs |= {
             "fee_token": "received",
             "source": "; ".join(sources),
-            "synthetic": any(one.synthetic for one in listed),
+            "synthetic": any(one.synthetic for one in snapshots),
         }
         return frame
 
@@ -320,18 +320,17 @@ class Archive:
 
         Raises
         ------
-        NotAnArchive
-            There are no trades yet.
-        DamagedArchive
-            A file is missing or cannot be read.
+        NotAnArchive, DamagedArchive
+            There are no trades yet; or a file is missing or cannot be read.
 
         Examples
         --------
         >>> import tempfile
         >>> import loopring_lab as lab
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
+        >>> client, archive = lab.connect(), lab.Archive(tempfile.mkdtemp())
         Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> archive.sync(client, account_id=71468).equals(archive.report())
+        True
         >>> archive.report()[["fill_type", "rows", "total", "complete"]]
           fill_type  rows  total  complete
         0       amm    63     63      True

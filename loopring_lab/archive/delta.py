@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+MANIFEST, FORMAT, SCHEMA = "archive.json", "loopring_lab archive", 1
 TRADES, LISTINGS, SYNCS = "trades", "listings", "syncs"
 MOMENT = pa.timestamp("us", "UTC")
 AMOUNT = pa.decimal128(38, 18)
@@ -72,18 +73,14 @@ SCHEMAS = {
 }
 """The tables of an archive, in the order in which they are made."""
 STATISTICS = {"delta.dataSkippingStatsColumns": "created_at,trade_id,asked,version,current,extra"}
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-ROWS_SAFE = "What was committed before is safe"
+MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+ATTEMPTS = 50
 
 
 class Conflict(Exception):
     """Another writer committed rows of the same accounts first: look again and try again."""
-
-
-ATTEMPTS = 50
 
 
 def _give_up(state: tenacity.RetryCallState) -> NoReturn:
@@ -102,108 +99,8 @@ retry_on_conflict = tenacity.Retrying(
 """Calls a function again while other writers come first."""
 
 
-@contextmanager
-def translate_errors(path: Path, doing: str) -> Iterator[None]:
-    """Raise what goes wrong with the folder of an archive as an `ArchiveError`."""
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
-    try:
-        yield
-    except CommitFailedError as error:
-        raise _refusal(path, doing, error) or Conflict(str(error)) from None
-    except (OSError, pa.ArrowInvalid, DeltaError) as error:
-        raise storage_error(path, doing, error) from None
-
-
-def storage_error(path: Path, doing: str, error: Exception) -> ArchiveError:
-    """Say in words what went wrong with the folder of an archive."""
-    return _refusal(path, doing, error) or _damage(path, doing, error)
-
-
-def _refusal(path: Path, doing: str, error: Exception) -> ArchiveError | None:
-    """Recognize a full disk and a closed folder, also where another library reports them as text."""
-    numbers = {int(number) for number in re.findall(r"\(os error (\d+)\)", str(error))}
-    numbers |= {error.errno} if isinstance(error, OSError) and error.errno else set()
-    if numbers & set(_FULL):
-        return DiskRefused(
-            f"{path}: the disk is full ({doing}). {ROWS_SAFE}, and what was not is not read. "
-            "Make room, then run the same again: it goes on from there."
-        )
-    if numbers & set(_CLOSED):
-        return DiskRefused(
-            f"{path}: no permission ({doing}). {ROWS_SAFE}. Reading needs no writing: report, trades and "
-            "scan work on a folder that can be read. To add to it, allow writing or copy it elsewhere."
-        )
-    return None
-
-
-def _damage(path: Path, doing: str, error: Exception) -> ArchiveError:
-    file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
-    what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
-    return DamagedArchive(
-        f"{path}: {what} ({doing}). Nothing was changed, and the rows in other files are safe. Put the file "
-        "back from a backup; or, for a missing file of trades, let go of it with "
-        f"deltalake.DeltaTable({str(path / 'trades')!r}).repair() and sync or import again."
-    )
-
-
-MARK, FORMAT, SCHEMA = "archive.json", "loopring_lab archive", 1
-MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
-
-
-def write_manifest(path: Path) -> None:
-    """Mark a folder as an archive."""
-    fresh = path / f".{MARK}.{os.getpid()}"
-    fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
-    fresh.replace(path / MARK)
-
-
-def has_manifest(path: Path) -> bool:
-    """Tell whether a folder is marked as an archive."""
-    odd = MISREAD.search(path.resolve().as_posix())
-    if odd:
-        raise LabError(f"{path}: {odd[0]!r} in a path is misread by deltalake. Name another folder.")
-    try:
-        found = json.loads((path / MARK).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        _may_begin(path)
-        return False
-    except ValueError:
-        found = None
-    except OSError as error:
-        raise storage_error(path, "opening it", error) from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise NotAnArchive(f"{path}: {MARK} is not an archive's. Nothing was changed. Name another folder.")
-    schema = found.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise NewerArchive(
-            f"{path}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
-            "Nothing was changed, all of it is safe. Upgrade loopring-lab to use it."
-        )
-    return True
-
-
-def _may_begin(path: Path) -> None:
-    """Refuse a path where something else than a new archive is."""
-    if path.exists() and not path.is_dir():
-        raise NotAnArchive(f"{path} is a file. An archive is a folder: name another one.")
-    there = (
-        [entry.name for entry in path.iterdir() if not entry.name.startswith(f".{MARK}.")]
-        if path.exists()
-        else []
-    )
-    if "_delta_log" in there:
-        hint = "Give the archive's own folder" if (path.parent / MARK).exists() else "Name another folder"
-        raise NotAnArchive(f"{path}: a Delta table, but not an archive. Nothing was changed. {hint}.")
-    if there:
-        raise NotAnArchive(
-            f"{path}: holds {sorted(there)[0]!r} and is not an archive. Nothing was changed. "
-            "Name an empty folder, or one that does not exist yet."
-        )
-
-
 class DeltaFolder:
-    """Opens, makes and appends to the tables of one archive."""
+    """The folder of one archive: opens, creates, reads and writes its tables."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -211,25 +108,23 @@ class DeltaFolder:
         self.check()
 
     def check(self) -> bool:
-        """Tell whether the archive has been begun, or raise where the folder is something else."""
-        begun = has_manifest(self.path)
-        there = [self._has_log(name) for name in SCHEMAS]
-        if not begun:
-            return False
-        if sorted(there, reverse=True) != there:
-            gone = list(SCHEMAS)[there.index(False)]
+        """Tell whether the archive has been created; raise an error if the folder is something else."""
+        created = has_manifest(self.path)
+        logs = [self._has_log(name) for name in SCHEMAS]
+        if created and sorted(logs, reverse=True) != logs:
+            missing = list(SCHEMAS)[logs.index(False)]
             raise DamagedArchive(
-                f"{self.path}: the log of {gone}/ is gone, while other tables are there. The files in "
-                f"{gone}/ are not touched. Put the folder back from a backup, or import and sync into a new "
-                "archive."
+                f"{self.path}: the log of {missing}/ is missing, while other tables have theirs. The files "
+                f"in {missing}/ are not touched. Restore the folder from a backup, or import and sync into a "
+                "new archive."
             )
-        return all(there)
+        return created and all(logs)
 
-    def begin(self) -> None:
-        """Make the folder and its tables where they are not there yet."""
+    def create(self) -> None:
+        """Create the folder and those tables that do not exist yet."""
         if self.check():
             return
-        with self.translate_errors("making the archive"):
+        with self.translate_errors("creating the archive"):
             self.path.mkdir(parents=True, exist_ok=True)
             write_manifest(self.path)
             for name, schema in SCHEMAS.items():
@@ -244,15 +139,15 @@ class DeltaFolder:
     def table(self, name: str) -> DeltaTable:
         """Open the latest state of a table."""
         if not self.check():
-            raise self.nothing_yet()
+            raise self.no_trades_yet()
         with self.translate_errors(f"reading the log of {name}/"):
             table: DeltaTable = self._delta.DeltaTable(str(self.path / name))
-            found = {field.name for field in table.schema().fields}
-        if not found >= set(SCHEMAS[name].names):
-            lost = ", ".join(sorted(set(SCHEMAS[name].names) - found))
+            columns = {field.name for field in table.schema().fields}
+        lacking = sorted(set(SCHEMAS[name].names) - columns)
+        if lacking:
             raise DamagedArchive(
-                f"{self.path / name}: this Delta table has no {lost}, so it is not the archive's. Nothing "
-                "was changed. Put the archive's own table back, or name another folder."
+                f"{self.path / name}: this Delta table has no {', '.join(lacking)}, so it is not the "
+                "archive's. Nothing was changed. Restore the archive's own table, or name another folder."
             )
         return table
 
@@ -274,11 +169,11 @@ class DeltaFolder:
         self, name: str, accounts: Sequence[int] | None = None, table: DeltaTable | None = None
     ) -> Any:
         """Open a table for reading in parts."""
-        chosen = None if accounts is None else f"account_id IN ({', '.join(map(str, accounts)) or 'NULL'})"
+        pruning = None if accounts is None else f"account_id IN ({', '.join(map(str, accounts)) or 'NULL'})"
         opened = table or self.table(name)
         with self.translate_errors(f"reading the log of {name}/"):
             here = SubTreeFileSystem(str((self.path / name).resolve()), LocalFileSystem())
-            return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=chosen)
+            return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning)
 
     def files(self) -> list[str]:
         """List the Parquet files that the trades consist of now, each seen to be there."""
@@ -317,7 +212,7 @@ class DeltaFolder:
             ).when_matched_update({"current": "s.current"}).when_not_matched_insert_all().execute()
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
-        """Put other rows in the place of all rows of an account, all or none."""
+        """Replace all rows of an account, all or none."""
         with self.translate_errors("writing trades/"):
             self._delta.write_deltalake(
                 table,
@@ -328,12 +223,20 @@ class DeltaFolder:
                 commit_properties=self._commit_properties(table, claims),
             )
 
-    def translate_errors(self, doing: str) -> AbstractContextManager[None]:
-        """Turn what disk, log and files report into errors that say what is safe and what to do."""
-        return translate_errors(self.path, doing)
+    @contextmanager
+    def translate_errors(self, doing: str) -> Iterator[None]:
+        """Turn errors of disk, log and files into an `ArchiveError` that says what is safe and what to do."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
-    def nothing_yet(self) -> NotAnArchive:
-        """Say that there is nothing to read yet."""
+        try:
+            yield
+        except CommitFailedError as error:
+            raise _write_error(self.path, doing, error) or Conflict(str(error)) from None
+        except (OSError, pa.ArrowInvalid, DeltaError) as error:
+            raise storage_error(self.path, doing, error) from None
+
+    def no_trades_yet(self) -> NotAnArchive:
+        """Return the error for an archive that has not been created."""
         return NotAnArchive(
             f"{self.path}: no trades here yet. Fill it first: archive.sync(client, account_id=...), "
             "or loopring-lab sync."
@@ -353,6 +256,88 @@ class DeltaFolder:
         with suppress(OSError):
             return any(re.match(r"\d{20}\.(json|checkpoint)", file.name) for file in log.iterdir())
         return False
+
+
+def write_manifest(path: Path) -> None:
+    """Write the file that marks a folder as an archive."""
+    fresh = path / f".{MANIFEST}.{os.getpid()}"
+    fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
+    fresh.replace(path / MANIFEST)
+
+
+def has_manifest(path: Path) -> bool:
+    """Tell whether a folder is marked as an archive."""
+    odd = MISREAD.search(path.resolve().as_posix())
+    if odd:
+        raise LabError(f"{path}: {odd[0]!r} in a path is misread by deltalake. Name another folder.")
+    try:
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        _refuse_other_content(path)
+        return False
+    except ValueError:
+        found = None
+    except OSError as error:
+        raise storage_error(path, "opening it", error) from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise NotAnArchive(
+            f"{path}: {MANIFEST} does not belong to an archive. Nothing was changed. Name another folder."
+        )
+    schema = found.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise NewerArchive(
+            f"{path}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
+            "Nothing was changed and all of it is safe. Upgrade loopring-lab to use it."
+        )
+    return True
+
+
+def _refuse_other_content(path: Path) -> None:
+    """Refuse a path that is neither empty nor missing."""
+    if path.exists() and not path.is_dir():
+        raise NotAnArchive(f"{path} is a file. An archive is a folder: name another one.")
+    entries = path.iterdir() if path.exists() else ()
+    names = sorted(entry.name for entry in entries if not entry.name.startswith(f".{MANIFEST}."))
+    if "_delta_log" in names:
+        hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Name another folder"
+        raise NotAnArchive(f"{path}: a Delta table, but not an archive. Nothing was changed. {hint}.")
+    if names:
+        raise NotAnArchive(
+            f"{path}: contains {names[0]!r} and is not an archive. Nothing was changed. "
+            "Name an empty folder, or one that does not exist yet."
+        )
+
+
+def storage_error(path: Path, doing: str, error: Exception) -> ArchiveError:
+    """Say in words what went wrong with the folder of an archive."""
+    return _write_error(path, doing, error) or _damage(path, doing, error)
+
+
+def _write_error(path: Path, doing: str, error: Exception) -> ArchiveError | None:
+    """Recognise a full disk and a read-only folder, also where another library reports them as text."""
+    numbers = {int(number) for number in re.findall(r"\(os error (\d+)\)", str(error))}
+    numbers |= {error.errno} if isinstance(error, OSError) and error.errno else set()
+    if numbers & set(DISK_FULL):
+        return DiskRefused(
+            f"{path}: the disk is full ({doing}). What was committed before is safe. "
+            "Make room, then run the same again: it resumes from there."
+        )
+    if numbers & set(NOT_WRITABLE):
+        return DiskRefused(
+            f"{path}: no permission ({doing}). What was committed before is safe: report, trades and scan "
+            "work on a read-only folder. To add to it, allow writing or copy it elsewhere."
+        )
+    return None
+
+
+def _damage(path: Path, doing: str, error: Exception) -> ArchiveError:
+    file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
+    what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
+    return DamagedArchive(
+        f"{path}: {what} ({doing}). Nothing was changed, and the rows in other files are safe. Restore the "
+        "file from a backup; or, if a file of trades is missing, drop it with "
+        f"deltalake.DeltaTable({str(path / 'trades')!r}).repair() and sync or import again."
+    )
 
 
 def _deltalake() -> Any:

@@ -78,7 +78,7 @@ def trades(
     Raises
     ------
     UnexpectedAnswer
-        A page or row is not what the contract says; names its place, what was expected and what stood there.
+        A page or row is not what the contract says; names its place, what was expected and what was received.
     AmountError
         An amount does not fit; it is never rounded.
 
@@ -209,11 +209,13 @@ def _read_groups(
 def _ordered(parts: list[pa.Table]) -> pa.Table:
     """Put parts into one order that depends on the rows alone, each row once."""
     parts = (
-        sorted((part for part in parts if len(part)), key=lambda part: [key[0] for key in rows.keys(part)])
+        sorted(
+            (part for part in parts if len(part)), key=lambda part: [key[0] for key in rows.sort_keys(part)]
+        )
         or parts
     )
     table = pa.concat_tables(parts)
-    moment, number = rows.keys(table)
+    moment, number = rows.sort_keys(table)
     later = (np.diff(moment) > 0) | ((np.diff(moment) == 0) & (np.diff(number) > 0))
     if later.all():
         return table
@@ -224,10 +226,10 @@ def _ordered(parts: list[pa.Table]) -> pa.Table:
     table = table.combine_chunks().take(pa.array(order))
     if not tied.any():
         return table
-    return _settle(table, np.cumsum(np.concatenate([[0], ~same])), tied)
+    return _drop_repetitions(table, np.cumsum(np.concatenate([[0], ~same])), tied)
 
 
-def _settle(table: pa.Table, group: np.ndarray, tied: np.ndarray) -> pa.Table:
+def _drop_repetitions(table: pa.Table, group: np.ndarray, tied: np.ndarray) -> pa.Table:
     """Within groups of one moment, id and side: order by the whole content, drop exact repetitions."""
     content = [column.cast(pa.string()) for column in table.filter(pa.array(tied)).columns]
     text = pc.binary_join_element_wise(*content, "\x1f", null_handling="replace", null_replacement="\x00")

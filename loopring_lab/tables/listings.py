@@ -23,14 +23,11 @@ INTEGER = pd.ArrowDtype(pa.int64())
 Answer = bytes | str | list[Any] | Mapping[str, Any]
 Records = list[tuple[str, dict[str, Any]]]
 
-_TOKEN_AMOUNTS = [
-    *(
-        f"{group}.{bound}"
-        for group in ("orderAmounts", "luckyTokenAmounts")
-        for bound in ("minimum", "maximum", "dust")
-    ),
-    "fastWithdrawLimit",
-]
+PREFIXES = ("AMM-", "LP-", "COMBINE-")
+
+_GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
+_TOKEN_AMOUNTS = [f"{group}.{bound}" for group in _GROUPS[:2] for bound in ("minimum", "maximum", "dust")]
+_TOKEN_AMOUNTS.append("fastWithdrawLimit")
 _TOKEN_COLUMNS = {
     "tokenId": "int",
     "type": "text",
@@ -88,18 +85,14 @@ def tokens(answer: Answer) -> pd.DataFrame:
     records = _records(answer, "tokens")
     names = [_text(record, "symbol", where) for where, record in records]
     data = _columns(records, _TOKEN_COLUMNS)
-    _need(data, ("token_id", "decimals"), records)
+    _require(data, ("token_id", "decimals"), records)
     if not data["token_id"].is_unique:
         repeated = data["token_id"][data["token_id"].duplicated()].iloc[0]
         raise UnexpectedAnswer("tokenId", expected="each id once", got=f"{repeated} twice", hint=_HINT)
     for name in _TOKEN_AMOUNTS:
         column = _snake(name)
-        data[column] = to_units(
-            data[column],
-            data["decimals"].to_list(),
-            token=_named(names, name),
-            dtype=LIMIT,
-        )
+        decimals = data["decimals"].to_list()
+        data[column] = to_units(data[column], decimals, token=_field_label(names, name), dtype=LIMIT)
     labels = _unique(names, [str(token_id) for token_id in data["token_id"]])
     return pd.DataFrame(data).set_axis(pd.Index(labels, dtype=TEXT, name="symbol"))
 
@@ -137,7 +130,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     records = _records(answer, "markets")
     names = [_text(record, "market", where) for where, record in records]
     data = _columns(records, _MARKET_COLUMNS)
-    _need(data, ("base_token_id", "quote_token_id"), records)
+    _require(data, ("base_token_id", "quote_token_id"), records)
     status, moment = data["status"], data.pop("created_at")
     data |= {
         "amm_open": status.map(lambda mask: mask & 1 > 0, na_action="ignore").astype("boolean"),
@@ -149,7 +142,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     names_once = _unique(names, [f"{base}-{quote}" for base, quote in ids])
     frame = pd.DataFrame(data).set_axis(pd.Index(names_once, dtype=TEXT, name="market"))
     for place, side in enumerate(("base", "quote")):
-        labels = _sides(names, [pair[place] for pair in ids], place, tokens)
+        labels = _pair_symbols(names, [pair[place] for pair in ids], place, tokens)
         frame.insert(place, side, pd.Series(labels, frame.index, TEXT))
     return frame
 
@@ -175,10 +168,10 @@ def _records(answer: Answer, key: str) -> Records:
 
 
 def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series]:
-    """Take the wanted fields out of the records; what stays behind becomes ``extra``."""
+    """Take the wanted fields out of the records; the others become ``extra``."""
     data = {}
-    for path, kind in wanted.items():
-        read, dtype = _KINDS[kind]
+    for path, type_name in wanted.items():
+        read, dtype = _TYPES[type_name]
         values = [read(_pop(record, path, where), f"{where}.{path}") for where, record in records]
         data[_snake(path)] = pd.Series(values, dtype=dtype)
     rest = [_rest(record) for _, record in records]
@@ -216,16 +209,15 @@ def _text(record: dict[str, Any], name: str, where: str) -> str:
     return text
 
 
-def _named(names: list[str], field: str) -> Callable[[int], str]:
-    return lambda place: f"{names[place]}.{field}"
+def _field_label(names: list[str], field: str) -> Callable[[int], str]:
+    return lambda row: f"{names[row]}.{field}"
 
 
-def _need(data: Mapping[str, pd.Series], names: Sequence[str], records: Records) -> None:
+def _require(data: Mapping[str, pd.Series], names: Sequence[str], records: Records) -> None:
     for name in names:
-        for place in np.flatnonzero(data[name].isna()):
-            raise UnexpectedAnswer(
-                f"{records[place][0]}.{name}", expected="a number", got="nothing", hint=_HINT
-            )
+        for row in np.flatnonzero(data[name].isna()):
+            where = f"{records[row][0]}.{name}"
+            raise UnexpectedAnswer(where, expected="a number", got="nothing", hint=_HINT)
 
 
 def _unique(names: list[str], ids: list[str]) -> list[str]:
@@ -233,7 +225,9 @@ def _unique(names: list[str], ids: list[str]) -> list[str]:
     return [name if count[name] == 1 else f"{name}#{key}" for name, key in zip(names, ids, strict=True)]
 
 
-def _sides(names: list[str], ids: list[int], place: int, tokens: pd.DataFrame | None) -> list[str | None]:
+def _pair_symbols(
+    names: list[str], ids: list[int], place: int, tokens: pd.DataFrame | None
+) -> list[str | None]:
     if tokens is None:
         return [name.split("-")[place] if name.count("-") == 1 else None for name in names]
     label = dict(zip(tokens["token_id"], tokens.index, strict=True))
@@ -260,22 +254,18 @@ def _flag(value: Any, where: str) -> bool | None:
     return value
 
 
-def _words(value: Any, where: str) -> str | None:
+def _optional_text(value: Any, where: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise UnexpectedAnswer(where, expected="text", got=short(value), hint=_HINT)
     return value
 
 
-_GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
-_KINDS: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
+_TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
     "int": (_integer, INTEGER),
-    "text": (_words, TEXT),
+    "text": (_optional_text, TEXT),
     "bool": (_flag, "boolean"),
     "amount": (_amount, object),
 }
-
-
-PREFIXES = ("AMM-", "LP-", "COMBINE-")
 
 
 class Pair(NamedTuple):
@@ -289,14 +279,14 @@ class Pair(NamedTuple):
 
 
 class MarketLookup:
-    """Names, ids and decimals of tokens and markets, as the frames of `tables` hold them."""
+    """Looks up tokens and markets of listings by name or id; unknown markets get codes of their own."""
 
     def __init__(self, tokens: pd.DataFrame, markets: pd.DataFrame) -> None:
         _check("tokens", tokens, {"token_id", "decimals"})
         _check("markets", markets, {"base_token_id", "quote_token_id"})
         self.tokens: list[str] = tokens.index.tolist()
-        self.token_ids = _sentinel(tokens["token_id"])
-        self.decimals = _sentinel(tokens["decimals"])
+        self.token_ids = _with_sentinel(tokens["token_id"])
+        self.decimals = _with_sentinel(tokens["decimals"])
         self._code = {int(token_id): code for code, token_id in enumerate(self.token_ids[:-1])}
         self.markets: list[str] = markets.index.tolist()
         self._ids = list(zip(markets["base_token_id"], markets["quote_token_id"], strict=True))
@@ -308,11 +298,11 @@ class MarketLookup:
         self._lock = threading.Lock()
 
     def code(self, token_id: int | None) -> int:
-        """Find a token."""
+        """Return the code of a token, -1 where it is unknown."""
         return -1 if token_id is None else self._code.get(token_id, -1)
 
     def pair(self, raw: str | None) -> Pair:
-        """Find a market: as written, without a pool's prefix, or in another case."""
+        """Look a market up: as written, without a pool's prefix, or in another case."""
         if raw is None:
             return Pair(-1, -1, -1, False, None)
         pool = raw[:4].upper() == "AMM-"
@@ -320,7 +310,8 @@ class MarketLookup:
         if not isinstance(found, int):
             with self._lock:
                 code = self._exact.setdefault(raw, len(self._exact))
-                self.markets += [raw] * (code == len(self.markets))
+                if code == len(self.markets):
+                    self.markets.append(raw)
             return Pair(code, -1, -1, pool, found)
         base, quote = map(self.code, self._ids[found])
         missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
@@ -350,6 +341,6 @@ def _check(name: str, frame: object, needed: set[str]) -> None:
         )
 
 
-def _sentinel(numbers: pd.Series) -> np.ndarray:
-    """Put -1 behind the numbers, so that the code -1 finds it."""
+def _with_sentinel(numbers: pd.Series) -> np.ndarray:
+    """Append -1, which the code -1 then looks up."""
     return np.append(numbers.fillna(-1).to_numpy(np.int64), -1)

@@ -34,8 +34,8 @@ def typed(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_to
     return _Typing(batch, listing).table(each[::-1] if batch.reversed else each, fee_token)
 
 
-def keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Sort keys of typed rows: milliseconds and id, unknown ones last."""
+def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sort keys of typed rows: milliseconds and id, unknown ones last."""
     moment, number = (
         pc.fill_null(table[name], pa.scalar(MAX_INT64)).to_numpy() for name in ("created_at", "trade_id")
     )
@@ -220,17 +220,17 @@ class _Typing:
         if rule == "row":
             coded = token_id.dictionary_encode()
             codes = [self.listing.code(number) for number in coded.dictionary.to_pylist()]
-            told: Codes = np.array([*codes, -1], np.int32)[coded.indices.fill_null(len(codes)).to_numpy()]
-            return told
+            found: Codes = np.array([*codes, -1], np.int32)[coded.indices.fill_null(len(codes)).to_numpy()]
+            return found
         if rule != "received":
             return base if rule == "base" else quote
         return np.select([side == 0, side == 1], [base, quote], -1).astype(np.int32)
 
     def check_sold(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         sold = np.select([side == 0, side == 1], [quote, base], -1)
-        due = self.listing.token_ids[sold]
-        told = token_id.fill_null(-1).to_numpy()
-        self.mark((due >= 0) & (told >= 0) & (told != due), "tokenId is not the token sold")
+        expected = self.listing.token_ids[sold]
+        sent = token_id.fill_null(-1).to_numpy()
+        self.mark((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")
 
     def extra(self) -> pa.Array:
         self.tails()

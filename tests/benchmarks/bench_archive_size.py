@@ -143,7 +143,7 @@ def main(trades: int) -> None:
         (read, taken), seconds, peak = alone(one_account, path)
         again, _, _ = alone(summary, path)
         assert again == sums
-        live = sum(Path(file).stat().st_size for file in Archive(path)._disk.files())
+        live = sum(Path(file).stat().st_size for file in Archive(path)._folder.files())
         print(f"one account after it in {taken:.3f} s")
         print(
             f"bytes per trade: {live / count:.0f} on disk; gzipped JSON {packed / count:.0f}, JSON {plain / count:.0f}"

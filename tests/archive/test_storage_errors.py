@@ -105,9 +105,9 @@ def another_mark(path: Path) -> None:
     ("make", "said"),
     [
         (a_file, "is a file. An archive is a folder"),
-        (a_folder_with_files, "holds 'thesis.tex' and is not an archive. Nothing was changed"),
+        (a_folder_with_files, "contains 'thesis.tex' and is not an archive. Nothing was changed"),
         (a_delta_table, "a Delta table, but not an archive. Nothing was changed. Name another folder"),
-        (another_mark, "archive.json is not an archive's. Nothing was changed"),
+        (another_mark, "archive.json does not belong to an archive. Nothing was changed"),
     ],
 )
 def test_what_is_not_an_archive_is_left_alone(
@@ -175,7 +175,7 @@ def test_a_damaged_file_of_trades_is_named(
     with pytest.raises(DamagedArchive) as caught:
         archive.trades()
     assert "Nothing was changed" in str(caught.value)
-    assert "Put the file back from a backup" in str(caught.value)
+    assert "Restore the file from a backup" in str(caught.value)
     assert ".repair()" in str(caught.value)
 
 
@@ -196,7 +196,7 @@ def test_a_lost_file_is_let_go_of_and_fetched_again(archive: Archive, small: Led
 @pytest.mark.parametrize("name", ["trades", "listings"])
 def test_a_lost_log_is_named(archive: Archive, name: str) -> None:
     shutil.rmtree(archive._folder.path / name / "_delta_log")
-    with pytest.raises(DamagedArchive, match=f"the log of {name}/ is gone"):
+    with pytest.raises(DamagedArchive, match=f"the log of {name}/ is missing"):
         archive.report()
 
 
