@@ -4,6 +4,7 @@ It writes tests/public_api.txt, which tests/test_public_api.py compares with the
 interface is made by running this script, and shows in the diff.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,7 @@ def signature(member: object) -> str:
     fields = getattr(member, "_fields", None) or sorted(getattr(member, "__required_keys__", ()))
     if fields:
         return f"({', '.join(fields)})"
-    if not any(map(is_ours, made)):
+    if not (any(map(is_ours, made)) or dataclasses.is_dataclass(member)):
         return ""
     found = inspect.signature(member)  # type: ignore[arg-type]
     kept = [
