@@ -57,7 +57,6 @@ class Client:
 
     Examples
     --------
-    >>> import loopring_lab as lab
     >>> lab.connect()
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     Client(synthetic world, seed 1, 25 accounts)
@@ -92,7 +91,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> lab.connect("https://relayer.example").close()
         """
         self._transport.close()
@@ -112,9 +110,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().tokens().loc[["ETH", "USDC"], ["token_id", "decimals"]]
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.tokens().loc[["ETH", "USDC"], ["token_id", "decimals"]]
                 token_id  decimals
         symbol
         ETH            0        18
@@ -137,9 +133,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().markets().loc[["LRC-ETH"], ["base", "quote", "amm_open", "orderbook_open"]]
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.markets().loc[["LRC-ETH"], ["base", "quote", "amm_open", "orderbook_open"]]
                 base quote  amm_open  orderbook_open
         market
         LRC-ETH  LRC   ETH      True            True
@@ -210,9 +204,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> trades = lab.connect().trades(account_id=10083, market="LRC-ETH", limit=100)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
         >>> len(trades), trades["fee"].dtype
         (100, decimal256(37, 18)[pyarrow])
         """
@@ -276,10 +268,8 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> for page in lab.connect().pages([(71468, "dex")]):
+        >>> for page in client.pages([(71468, "dex")]):
         ...     print(page.history.name, page.offset, page.batch.counts)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
         account 71468, dex trades 0 [50]
         account 71468, dex trades 50 [37]
         """
@@ -297,9 +287,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> tokens, markets = lab.connect().listings()
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> tokens, markets = client.listings()
         >>> lab.tables.tokens(tokens).index[0]
         'ETH'
         """
@@ -327,9 +315,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> client = lab.connect()
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
         >>> client.count(10083), client.count(10083, "amm")
         (2495, 750)
         """
@@ -362,9 +347,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().account(10083).frozen
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.account(10083).frozen
         False
         """
         if (account_id is None) == (owner is None):
@@ -389,9 +372,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().exchange().chain_id
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.exchange().chain_id
         1
         """
         return read_exchange(self._transport.get("/exchange/info"))
@@ -417,9 +398,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.show(lab.connect().update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> lab.show(client.update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
         fee_token           fee
         ETH        0.000019 ETH
         USDC          0.07 USDC
@@ -462,7 +441,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     lab.connect(relayer.base_url).api_key(relayer.l2_key(10083), 10083)
@@ -496,7 +474,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> lab.connect("https://relayer.example").with_api_key("not shown again")
         Client(https://relayer.example)
         """
@@ -526,7 +503,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
@@ -564,9 +540,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> print(lab.connect().update_status(10083, "0x" + 64 * "0"))
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> print(client.update_status(10083, "0x" + 64 * "0"))
         None
         """
         query: Params = {"accountId": parse_account_id(account_id)}

@@ -52,9 +52,6 @@ class Archive:
     Examples
     --------
     >>> import tempfile
-    >>> import loopring_lab as lab
-    >>> client = lab.connect()
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     archive = lab.Archive(folder)
     ...     report = archive.sync(client, account_id=10083)
@@ -129,10 +126,8 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> archive.sync(lab.connect(), account_id=71468)[["fill_type", "rows", "missing"]]
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> archive.sync(client, account_id=71468)[["fill_type", "rows", "missing"]]
           fill_type  rows  missing
         0       amm    63        0
         1       dex    87        0
@@ -189,10 +184,8 @@ class Archive:
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> report = archive.sync(client, account_id=71468)
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
         >>> size = file.write_text(f'{{"totalNum": 2, "trades": [{row}]}}')
@@ -234,10 +227,8 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> report = archive.sync(client, account_id=71468)
         >>> trades = archive.trades(since="2022-12-24")
         >>> trades[["created_at", "market", "side", "fill_type"]].head(2)
                              created_at   market  side fill_type
@@ -291,10 +282,8 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> report = archive.sync(client, account_id=71468)
         >>> fills = archive.scan("duckdb").aggregate("fill_type, count(*)").order("fill_type")
         >>> fills.fetchall()
         [('amm', 63), ('dex', 87)]
@@ -326,9 +315,7 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
-        >>> client, archive = lab.connect(), lab.Archive(tempfile.mkdtemp())
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client, archive = client, lab.Archive(tempfile.mkdtemp())
         >>> archive.sync(client, account_id=71468).equals(archive.report())
         True
         >>> archive.report()[["fill_type", "rows", "total", "complete"]]
@@ -356,10 +343,7 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> client = lab.connect()
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
         >>> for account in (71468, 79927):
         ...     report = archive.sync(client, account)
         >>> archive.compact().removed
@@ -386,10 +370,8 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import loopring_lab as lab
         >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(lab.connect(), account_id=71468)
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> report = archive.sync(client, account_id=71468)
         >>> archive.reread().empty
         True
         """

@@ -88,9 +88,6 @@ def trades(
 
     Examples
     --------
-    >>> import loopring_lab as lab
-    >>> client = lab.connect()
-    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> row = ["1648752226000", "7", "SELL", "12" + 20 * "0", "0.00042", "LRC-ETH", "504" + 12 * "0"]
     >>> page = {"totalNum": 1, "trades": [row]}
     >>> trades = lab.tables.trades(page, client.tokens(), client.markets(), fill_type="dex")
