@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Set up the project and run it. Needs only Python 3.11 to 3.14 (standard library).
 
-    python3 run.py lab         set up .venv and open the notebooks in JupyterLab
-    python3 run.py test        set up .venv and run the tests and every notebook
-    python3 run.py coverage    the same, and print which lines the tests did not run
+    python3 run.py lab     set up .venv and open the notebooks in JupyterLab
+    python3 run.py test    set up .venv and run the tests and every notebook
 
 Further arguments go to `loopring-lab lab` or to pytest:  python3 run.py test -k amounts
 uv installs the packages if it is available, otherwise pip; both use the versions in uv.lock, and
@@ -29,9 +28,8 @@ OLDEST, TOO_NEW = (3, 11), (3, 15)
 TASKS = {
     "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: files in the current folder must not shadow modules
     "test": ["-m", "pytest"],
-    "coverage": ["-m", "pytest", "--cov=loopring_lab", "--cov-config=pyproject.toml"],
 }
-# On two cores; with arguments pytest runs as called. Coverage of notebooks is lost with -n.
+# On two cores; with arguments pytest runs as called.
 WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 # Annotations are quoted: an old Python must get far enough to be told that it is too old.
 
@@ -46,8 +44,8 @@ def main(words: "list[str]") -> int:
     if not OLDEST <= sys.version_info < TOO_NEW:
         stop(wrong_python(words))
     task = words[0]
-    set_up("lab" if task == "lab" else "test")
-    if task != "lab":
+    set_up(task)
+    if task == "test":
         os.chdir(str(ROOT))
     extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
     return become([str(PYTHON), *TASKS[task], *extra], environment())

@@ -181,16 +181,6 @@ def test_without_a_task_it_says_what_it_can_do(words: list[str], code: int) -> N
     assert "python3 run.py lab" in done.stderr
 
 
-def test_coverage_runs_all_tests_in_one_process_and_in_the_project(
-    run: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "become", lambda words, variables: words)
-    monkeypatch.chdir(run.ROOT)
-    words = run.main(["coverage"])
-    assert words[1:] == ["-m", "pytest", "--cov=loopring_lab", "--cov-config=pyproject.toml"]
-    assert run.installed == ["test"]
-
-
 def test_the_users_python_settings_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     variables = load().environment()
