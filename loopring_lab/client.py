@@ -362,9 +362,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().account(10083).frozen
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.account(10083).frozen
         False
         """
         if (account_id is None) == (owner is None):
@@ -389,9 +387,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.connect().exchange().chain_id
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> client.exchange().chain_id
         1
         """
         return read_exchange(self._transport.get("/exchange/info"))
@@ -417,9 +413,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> lab.show(lab.connect().update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> lab.show(client.update_fee(10083).loc[["ETH", "USDC"], ["fee"]])
         fee_token           fee
         ETH        0.000019 ETH
         USDC          0.07 USDC
@@ -462,7 +456,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     lab.connect(relayer.base_url).api_key(relayer.l2_key(10083), 10083)
@@ -526,7 +519,6 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
         >>> from loopring_lab.relayer import Relayer, World
         >>> with Relayer(World(size=0.01)) as relayer:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
@@ -564,9 +556,7 @@ class Client:
 
         Examples
         --------
-        >>> import loopring_lab as lab
-        >>> print(lab.connect().update_status(10083, "0x" + 64 * "0"))
-        Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+        >>> print(client.update_status(10083, "0x" + 64 * "0"))
         None
         """
         query: Params = {"accountId": parse_account_id(account_id)}

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
-from loopring_lab.protocol.fields import coordinate
+from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables.wire import nests_too_deep
 
-UPDATE_STATES = ("received", "processing", "processed", "failed")
-"""The states of a key update; the last two are final."""
+UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
+FINAL_STATES = (PROCESSED, FAILED)
 _HINT = "Check base_url: this may be another kind of relayer."
 
 
@@ -35,7 +35,7 @@ class Account:
     def has_key(self, key: L2Key) -> bool:
         """Return whether a key is this account's current one."""
         try:
-            return (coordinate("x", self.x), coordinate("y", self.y)) == (key.x, key.y)
+            return (parse_coordinate("x", self.x), parse_coordinate("y", self.y)) == (key.x, key.y)
         except ProtocolError:
             return False
 
@@ -151,7 +151,7 @@ def _submission(answer: dict[str, Any]) -> Submission:
 def _padded_hex(text: str | None) -> str:
     """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
-        return f"{coordinate('publicKey', text or ''):#066x}"
+        return f"{parse_coordinate('publicKey', text or ''):#066x}"
     except ProtocolError:
         return ""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ from loopring_lab.protocol import (
     account_update_typed_data,
     wallet_address,
 )
-from loopring_lab.protocol.fields import uint
+from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.redaction import SecretText
 
 Lifetime = str | timedelta | datetime
@@ -208,18 +208,10 @@ class UpdateRequest:
         )
 
 
-class FeeOffer(NamedTuple):
-    """The most that an update may cost: a token, and an amount in its smallest units."""
-
-    token_id: int
-    max_fee: int
-    description: str
-
-
 def fee_offer(
     fees: Sequence[UpdateFee], tokens: pd.DataFrame, symbol: str, max_fee: MaxFee | None
-) -> FeeOffer:
-    """Offer `max_fee`, or else the relayer's quote, in one of the tokens that pay fees."""
+) -> tuple[int, int, str]:
+    """Return token id, amount in smallest units and description of `max_fee`, or else of the quote."""
     quotes = {fee.token: fee.amount for fee in fees}
     if symbol not in quotes:
         raise KeyUpdateError(
@@ -233,7 +225,7 @@ def fee_offer(
         f"the relayer asks for {_format_fee(quote, decimals)} {symbol}"
     )
     token_id = int(tokens["token_id"].astype(int)[symbol])
-    return FeeOffer(token_id, uint("maxFee", offered, 96), description)
+    return token_id, parse_uint("maxFee", offered, 96), description
 
 
 def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
@@ -247,21 +239,21 @@ def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
             f"max_fee={max_fee!r}: has digits below the smallest unit of {symbol}, 1e-{decimals}. Give fewer "
             "decimals; the fee is not rounded."
         )
-    return uint("maxFee", int(smallest), 96)
+    return parse_uint("maxFee", int(smallest), 96)
 
 
 def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:
     """Convert a lifetime or a deadline to seconds since the epoch."""
     if isinstance(valid_for, datetime):
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
-        return uint("validUntil", int(deadline.timestamp() // 1), 32)
+        return parse_uint("validUntil", int(deadline.timestamp() // 1), 32)
     duration = _duration(valid_for)
     if not duration or duration < timedelta(0):
         raise KeyUpdateError(
             f"valid_for={valid_for!r}: expected a duration above zero or a deadline. Give text such as '30d' "
             f"(units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
         )
-    return uint("validUntil", int(clock() + duration.total_seconds()), 32)
+    return parse_uint("validUntil", int(clock() + duration.total_seconds()), 32)
 
 
 def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:

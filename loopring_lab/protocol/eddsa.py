@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
-from loopring_lab.protocol.fields import coordinate, octets, scalar
+from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret
 from loopring_lab.redaction import Secret, hide
 
 
@@ -73,7 +73,7 @@ def l2_key(signature: bytes | str) -> L2Key:
     L2Key(secret=<hidden>, x=0x..., y=0x...)
     """
     signature = hide(signature)
-    data = octets("signature", signature)
+    data = parse_bytes("signature", signature)
     if len(data) < 65:
         raise ProtocolError(
             "signature",
@@ -109,7 +109,7 @@ def public_key(secret: int | str) -> tuple[int, int]:
     '0x2491ab'
     """
     secret = hide(secret)
-    return curve.to_affine(curve.multiply_base(scalar(secret)))
+    return curve.to_affine(curve.multiply_base(parse_l2_secret(secret)))
 
 
 def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
@@ -136,7 +136,7 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
     Traceback (most recent call last):
     loopring_lab.errors.ProtocolError: publicKey: not on the curve, or of low order. ...
     """
-    point = coordinate("publicKey.x", x), coordinate("publicKey.y", y)
+    point = parse_coordinate("publicKey.x", x), parse_coordinate("publicKey.y", y)
     if not curve.is_valid_point(*point):
         raise ProtocolError(
             "publicKey", "not on the curve, or of low order", hint="Derive it with public_key()."
@@ -167,8 +167,8 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
     (5, True)
     """
-    sign = coordinate("publicKey.x", x) > (curve.P - 1) // 2
-    return coordinate("publicKey.y", y) | sign << 255
+    sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
+    return parse_coordinate("publicKey.y", y) | sign << 255
 
 
 def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
@@ -233,7 +233,9 @@ def sign_request(secret: int | str, message: str) -> str:
     True
     """
     secret = hide(secret)
-    return "0x" + "".join(f"{number:064x}" for number in curve.sign(scalar(secret), _message_hash(message)))
+    return "0x" + "".join(
+        f"{number:064x}" for number in curve.sign(parse_l2_secret(secret), _message_hash(message))
+    )
 
 
 def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:
@@ -260,7 +262,7 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     """
     try:
         key = check_public_key(x, y)
-        data = octets("X-API-SIG", hide(signature), 96)
+        data = parse_bytes("X-API-SIG", hide(signature), 96)
     except ProtocolError:
         return False
     rx, ry, s = (int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64))

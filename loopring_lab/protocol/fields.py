@@ -18,7 +18,7 @@ _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
 
-def uint(field: str, value: Any, bits: int) -> int:
+def parse_uint(field: str, value: Any, bits: int) -> int:
     """Parse an unsigned integer."""
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
@@ -30,7 +30,7 @@ def uint(field: str, value: Any, bits: int) -> int:
     return number
 
 
-def octets(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
+def parse_bytes(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
     try:
         data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
@@ -49,14 +49,14 @@ def octets(field: str, value: bytes | str | None, length: int | None = None) -> 
     return data
 
 
-def address(field: str, value: str) -> str:
+def parse_address(field: str, value: str) -> str:
     """Parse an address, and return it with its checksum."""
     from eth_utils.address import to_checksum_address
 
-    return to_checksum_address(bytes(octets(field, value, 20)))
+    return to_checksum_address(bytes(parse_bytes(field, value, 20)))
 
 
-def coordinate(field: str, value: int | str) -> int:
+def parse_coordinate(field: str, value: int | str) -> int:
     """Parse a coordinate of a public key."""
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
@@ -68,7 +68,7 @@ def coordinate(field: str, value: int | str) -> int:
     return number
 
 
-def scalar(value: int | str | None) -> Secret:
+def parse_l2_secret(value: int | str | None) -> Secret:
     """Parse an L2 secret."""
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:

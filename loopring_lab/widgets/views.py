@@ -9,10 +9,10 @@ import ipywidgets as w  # type: ignore[import-untyped]
 
 from loopring_lab.amounts.display import Shown
 from loopring_lab.errors import LabError
-from loopring_lab.models import UPDATE_STATES
+from loopring_lab.models import FAILED, PROCESSED, PROCESSING, RECEIVED
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.widgets.explorers import Explorer
-from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
+from loopring_lab.widgets.key_update import STEPS, KeyUpdateWizard
 from loopring_lab.widgets.layout import (
     Panel,
     SecretField,
@@ -22,7 +22,7 @@ from loopring_lab.widgets.layout import (
     set_visible,
     table_html,
 )
-from loopring_lab.widgets.markets import Finding, MarketsState
+from loopring_lab.widgets.markets import Finding, MarketExplorer
 
 LABELS = {"amm": "AMM pool", "dex": "order book", "fill_type": "fill type"}
 PERIODS = {"1h": "hour", "6h": "6 hours", "1d": "day", "1w": "week", "1mo": "month", "1q": "quarter"}
@@ -158,9 +158,9 @@ class TradesView(Panel):
 class MarketView(Panel):
     """The view of a market explorer."""
 
-    state: MarketsState
+    state: MarketExplorer
 
-    def __init__(self, state: MarketsState) -> None:
+    def __init__(self, state: MarketExplorer) -> None:
         super().__init__(state)
         self.list, self.limits, self.findings = w.HTML(), w.HTML(), w.HTML()
         self.market = labelled(w.Dropdown, "Market", options=[("none", "")])
@@ -221,9 +221,9 @@ class MarketView(Panel):
 class WizardView(Panel):
     """The view of a key-update wizard."""
 
-    state: KeyUpdateFlow
+    state: KeyUpdateWizard
 
-    def __init__(self, state: KeyUpdateFlow) -> None:
+    def __init__(self, state: KeyUpdateWizard) -> None:
         super().__init__(state)
         self.steps, self.body = w.HTML(), w.VBox()
         self._shown: list[Any] = []
@@ -286,11 +286,10 @@ class WizardView(Panel):
         return [f"<p>{SUBMIT}</p>"]
 
     def _at_follow(self) -> list[Any]:
-        received, processing, processed, failed = UPDATE_STATES
         receipt = self.state.receipt
-        status = receipt.status if receipt else received
-        end = failed if status == failed else processed
-        html = _ordered_list((received, processing, end), status, "States")
+        status = receipt.status if receipt else RECEIVED
+        end = FAILED if status == FAILED else PROCESSED
+        html = _ordered_list((RECEIVED, PROCESSING, end), status, "States")
         if self.state.held.finished:
             html += f"<p>{DONE}</p>{self._account_facts()}"
         return [html]
