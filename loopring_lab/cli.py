@@ -60,7 +60,6 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
     parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
     version = f"loopring-lab {metadata.version('loopring-lab')}"
     parser.add_argument("--version", action="version", version=version)
@@ -174,7 +173,6 @@ def run_archive_command(arguments: argparse.Namespace) -> int:
 
 
 def format_report(report: pd.DataFrame) -> str:
-    """Format an archive's report for a terminal."""
     times = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIME_COLUMNS}
     frame = report.assign(**times).astype(object).fillna("?")
     table = frame.to_string(index=False) if len(frame) else "nothing yet"
@@ -188,7 +186,6 @@ def format_report(report: pd.DataFrame) -> str:
 
 
 def account_id(text: str) -> int:
-    """Parse an account id of the command line."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not an account id; repeat --account for several")
     return int(text)
@@ -334,7 +331,6 @@ def _print_report(report: pd.DataFrame) -> int:
 
 
 def _resume_command(arguments: argparse.Namespace) -> list[str]:
-    """Return the arguments that resume an interrupted command."""
     if arguments.command == "import":
         return ["import", str(arguments.path), *map(str, arguments.files)]
     options = {

@@ -79,7 +79,6 @@ class Submission:
 
 
 def read_submission(body: bytes) -> Submission:
-    """Parse the answer to a key update."""
     return _submission(_json_object(body, "account"))
 
 
@@ -92,7 +91,6 @@ def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
 
 
 def read_account(body: bytes) -> Account:
-    """Parse an account."""
     answer = _json_object(body, "account")
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
@@ -110,18 +108,15 @@ def read_account(body: bytes) -> Account:
 
 
 def read_exchange(body: bytes) -> Exchange:
-    """Parse the description of the exchange."""
     answer = _json_object(body, "exchange/info")
     return Exchange(_field(answer, "exchangeAddress", str), _field(answer, "chainId", int))
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
-    """Parse the fees of a key update."""
     return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
 
 
 def read_api_key(body: bytes) -> SecretText:
-    """Parse an API key."""
     key = _api_key(SecretBytes(body))
     del body
     if not key:
@@ -164,7 +159,6 @@ def _json_object(body: bytes, name: str) -> dict[str, Any]:
 
 
 def _field(answer: dict[str, Any], name: str, expected: Any) -> Any:
-    """Return a field of an answer, checked against a type."""
     value = answer.get(name)
     if not isinstance(value, expected):
         got = "nothing" if value is None else type(value).__name__

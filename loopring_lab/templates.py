@@ -53,7 +53,6 @@ def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
 
 
 def templates() -> list[Template]:
-    """List the templates."""
     folder, _ = find_notebooks()
     return [_read(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
 

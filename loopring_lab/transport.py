@@ -108,7 +108,6 @@ class Transport:
         return other
 
     def close(self) -> None:
-        """Close the connections that are kept open."""
         self._session.close()
 
     def _exchange(self, method: str, path: str, auth: _Secrets, **payload: Any) -> _Outcome:
@@ -143,7 +142,6 @@ class RateLimiter:
         self._next, self._lock = 0.0, threading.Lock()
 
     def wait(self) -> None:
-        """Wait for the next turn."""
         with self._lock:
             now = self._clock()
             turn = max(now, self._next)

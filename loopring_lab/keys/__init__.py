@@ -199,8 +199,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.key_seed_message()[-32:]
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).key_seed_message()[-32:]
         'a129Bf948f1eA4 with key nonce: 1'
         """
         return self._update.key_seed
@@ -220,10 +219,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.typed_data()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).typed_data()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.typed_data(self.l2_key)
@@ -249,10 +246,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.attach("0x1234")
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).attach("0x1234")
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: attach: expected r, s, v: 65 bytes, v 27 or 28...
         """
         hidden: SecretBytes | SecretText = hide(signature)
@@ -280,10 +275,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.body()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).body()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.body(self.l2_key, self._signed())
@@ -298,8 +291,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> print(str(update.preview())[-72:])
+        >>> print(str(lab.KeyUpdate.prepare(client, account_id=10083).preview())[-72:])
         Next: Sign key_seed_message() with personal_sign, and attach(signature).
         """
         if self._signature:
@@ -332,10 +324,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.submit()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).submit()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         submission = self._send(self.body())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -146,15 +146,12 @@ class UpdateRequest:
         return self.counterfactual.owner if self.counterfactual else self.owner
 
     def typed_data(self, key: L2Key) -> dict[str, Any]:
-        """Return the update as EIP-712 typed data."""
         return account_update_typed_data(**self._signed_fields(key))
 
     def digest(self, key: L2Key) -> bytes:
-        """Return the EIP-712 digest that the wallet signs."""
         return account_update_digest(**self._signed_fields(key))
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
-        """Return the request body."""
         body: dict[str, Any] = {
             "exchange": self.exchange,
             "owner": self.owner,
@@ -171,7 +168,6 @@ class UpdateRequest:
         return body
 
     def preview_lines(self, key: L2Key | None, signature: str, fee: str) -> list[Line]:
-        """Describe each field of the request."""
         x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet", "not known yet")
         wallet = self.counterfactual.wire() if self.counterfactual else {}
         deadline = datetime.fromtimestamp(self.valid_until, UTC)
@@ -194,18 +190,10 @@ class UpdateRequest:
         ]
 
     def _signed_fields(self, key: L2Key) -> AccountUpdate:
-        return AccountUpdate(
-            exchange=self.exchange,
-            chain_id=self.chain_id,
-            owner=self.owner,
-            account_id=self.account_id,
-            x=key.x,
-            y=key.y,
-            fee_token_id=self.fee_token_id,
-            max_fee=self.max_fee,
-            valid_until=self.valid_until,
-            nonce=self.nonce,
-        )
+        terms = {
+            name: getattr(self, name) for name in AccountUpdate.__annotations__ if name not in ("x", "y")
+        }
+        return cast(AccountUpdate, terms | {"x": key.x, "y": key.y})
 
 
 def fee_offer(

@@ -53,7 +53,6 @@ def sign_text(signer: Signer, text: str) -> SecretBytes:
 
 
 def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
-    """Sign typed data with eth_signTypedData_v4."""
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
 

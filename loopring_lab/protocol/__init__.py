@@ -29,26 +29,11 @@ from loopring_lab.protocol.fields import parse_address, parse_bytes, parse_uint
 from loopring_lab.redaction import SecretBytes, hide
 
 __all__ = [
-    "FACTORY_INIT_CODE_HASHES",
-    "KIND_EIP712",
-    "KIND_PERSONAL",
-    "AccountUpdate",
-    "L2Key",
-    "account_update_digest",
-    "account_update_typed_data",
-    "check_public_key",
-    "key_seed",
-    "l2_key",
-    "pack_public_key",
-    "public_key",
-    "recover_signer",
-    "request_message",
-    "sign_request",
-    "verify_request",
-    "wallet_address",
-    "x_api_sig",
-]
-
+    "FACTORY_INIT_CODE_HASHES", "KIND_EIP712", "KIND_PERSONAL", "AccountUpdate", "L2Key",
+    "account_update_digest", "account_update_typed_data", "check_public_key", "key_seed", "l2_key",
+    "pack_public_key", "public_key", "recover_signer", "request_message", "sign_request", "verify_request",
+    "wallet_address", "x_api_sig",
+]  # fmt: skip
 
 KIND_EIP712 = 2
 """Type byte after a wallet's signature of the digest itself, as eth_signTypedData_v4 makes it."""

@@ -1,7 +1,7 @@
 """L2 keys: deriving them from a wallet's signature, and signing requests to the relayer with them.
 
-Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. How long signing takes depends on
-the secret, so sign on a machine of your own. Import these names from `loopring_lab.protocol`.
+Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. Import these names from
+`loopring_lab.protocol`.
 """
 
 from __future__ import annotations
@@ -270,7 +270,6 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
 
 
 def _message_hash(message: str) -> int:
-    """Hash a text to the field element that is signed."""
     return int.from_bytes(sha256(message.encode()).digest(), "big") % curve.P
 
 
@@ -283,20 +282,15 @@ def _percent_encode(text: str) -> str:
 
 
 def _query_text(params: Mapping[str, Any] | str | None) -> str:
-    """Return query parameters as k=v, sorted by key."""
+    """Return query parameters as k=v, sorted by key, with values as JavaScript writes them."""
     if isinstance(params, str):
         raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
     sent = sorted((key, value) for key, value in (params or {}).items() if value is not None)
-    return "&".join(f"{key}={_javascript_text(value)}" for key, value in sent)
-
-
-def _javascript_text(value: Any) -> str:
-    """Return a query value as JavaScript writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = ((key, str(value).lower() if isinstance(value, bool) else value) for key, value in sent)
+    return "&".join(f"{key}={text}" for key, text in texts)
 
 
 def _body_text(body: Mapping[str, Any] | str | None) -> str:
-    """Return a body as the text that is sent."""
     if body is None or isinstance(body, str):
         return body or ""
     try:

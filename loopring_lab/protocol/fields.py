@@ -19,7 +19,6 @@ _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
 
 def parse_uint(field: str, value: Any, bits: int) -> int:
-    """Parse an unsigned integer."""
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
         raise ProtocolError(
@@ -33,7 +32,10 @@ def parse_uint(field: str, value: Any, bits: int) -> int:
 def parse_bytes(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
     try:
-        data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
+        if isinstance(value, str):  # unlike bytes.fromhex, unhexlify refuses spaces
+            data = SecretBytes(unhexlify(value[2:] if value[:2] in ("0x", "0X") else value))
+        else:
+            data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):
         raise ProtocolError(
             field,
@@ -57,7 +59,6 @@ def parse_address(field: str, value: str) -> str:
 
 
 def parse_coordinate(field: str, value: int | str) -> int:
-    """Parse a coordinate of a public key."""
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
         raise ProtocolError(
@@ -69,7 +70,6 @@ def parse_coordinate(field: str, value: int | str) -> int:
 
 
 def parse_l2_secret(value: int | str | None) -> Secret:
-    """Parse an L2 secret."""
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
         raise ProtocolError(
@@ -81,7 +81,6 @@ def parse_l2_secret(value: int | str | None) -> Secret:
 
 
 def _integer(value: Any) -> int | None:
-    """Return an integer, or None if the value is not one."""
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return None
@@ -92,19 +91,12 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _unhex(text: str) -> bytes:
-    """Parse hex; unlike bytes.fromhex, refuse spaces."""
-    return unhexlify(text[2:] if text[:2] in ("0x", "0X") else text)
-
-
 def _hex_number(value: int | str | None) -> int | None:
-    """Return hex text or an integer as a number, or None."""
     if isinstance(value, str):
         return int(value, 16) if _HEX.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _abbreviated(value: object) -> str:
-    """Return a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]}..."

@@ -30,27 +30,15 @@ class WidgetState(HasTraits):
     that started the job, once that is free; without a running event loop, on the job's own thread. JupyterLab
     may handle widget messages on another thread than cells, so whatever changes the state or draws it holds
     `lock`.
-
-    Attributes
-    ----------
-    doing : str
-        What is under way; empty if nothing is.
-    done, whole : int
-        Progress: how much is done, and of how much; 0 of 0 if that is not known.
-    problem : str
-        What went wrong last, and what to do about it; empty if nothing did.
-    lock : threading.RLock
-        Held while the state changes and while its observers react.
     """
 
     ABOUT = ""
-    VIEW = ""
-    """Name of the class in `views`."""
+    VIEW = ""  # the name of a class in `views`
 
-    doing = Unicode()
+    doing = Unicode()  # the work under way; empty if there is none
     done = Int()
-    whole = Int()
-    problem = Unicode()
+    whole = Int()  # how much there is to do, of which `done` is done; 0 if that is not known
+    problem = Unicode()  # what went wrong last, and what to do about it
 
     _job: _Job | None = None
 

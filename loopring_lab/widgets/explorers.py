@@ -65,12 +65,10 @@ class LibraryCall(NamedTuple):
     options: Mapping[str, Any]
 
     def run(self, trades: pd.DataFrame) -> Any:
-        """Call the function."""
         module, name = self.function.split(".")
         return getattr(import_module(f"loopring_lab.{module}"), name)(trades, **self._set_options)
 
     def code(self, trades: str) -> str:
-        """Return the call as Python code."""
         options = [f"{name}={value!r}" for name, value in self._set_options.items()]
         return f"lab.{self.function}({', '.join([trades, *options])})"
 
@@ -100,6 +98,7 @@ class Explorer(WidgetState):
     figure: ParsedTrait
     every = ParsedTrait(parse_period)
     by: ParsedTrait
+    quote: Any = None
     version = Int()
     needs_key = Bool()
 
@@ -156,7 +155,9 @@ class Explorer(WidgetState):
 
         def read(report: ReportProgress) -> pd.DataFrame:
             import_module("loopring_lab.figures")  # takes a second the first time: better here in the thread
-            return read_history(client, account, report)
+            expected = client.count(account)
+            report(0, expected)
+            return client.trades(account, progress=lambda held, total: report(held, max(expected, total)))
 
         self.begin(f"Reading the trades of account {account}", read, self._set_trades)
 
@@ -205,7 +206,9 @@ class Explorer(WidgetState):
 
     @property
     def quote_shown(self) -> str | None:
-        """The quote token of tables and figures that have just one: the one with most fills."""
+        """The quote token of tables and figures that have just one; by default the one with most fills."""
+        if self.quote:
+            return str(self.quote)
         counts = self.chosen["quote"].value_counts()
         return str(counts.idxmax()) if counts.any() else None
 
@@ -337,12 +340,13 @@ class FeeExplorer(Explorer):
 
     ABOUT = "fees by market, side, time and fill type, as a figure and a table"
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        name: FigureSpec(label, "fees.summary", options, columns=FEE_COLUMNS)
-        for name, label, options in (
-            ("fee_rates", "Fee rate over time", {"every": "every"}),
-            ("fee_tiers", "Fee tiers over time", {"every": "every"}),
-            ("fees_by_token", "Fees by token", {}),
-        )
+        "fee_rates": FigureSpec(
+            "Fee rate over time", "fees.summary", {"every": "every"}, columns=FEE_COLUMNS
+        ),
+        "fee_tiers": FigureSpec(
+            "Fee tiers over time", "fees.summary", {"every": "every"}, columns=FEE_COLUMNS
+        ),
+        "fees_by_token": FigureSpec("Fees by token", "fees.summary", {}, columns=FEE_COLUMNS),
     }
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
 
@@ -392,14 +396,8 @@ class FillExplorer(Explorer):
     tolerance = ParsedTrait(parse_choice("60s", "10min", "1h", "1d"), "1h")
     quote = ParsedTrait(parse_text)
 
-    @property
-    def quote_shown(self) -> str | None:
-        """The quote token of tables and figures that have just one."""
-        return self.quote or super().quote_shown
-
 
 def as_png(figure: Figure) -> bytes:
-    """Draw a figure as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -410,13 +408,6 @@ def as_png(figure: Figure) -> bytes:
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     Image.fromarray(pixels).convert("RGB").save(png, "png", compress_level=1)
     return png.getvalue()
-
-
-def read_history(client: Client, account: int, report: ReportProgress) -> pd.DataFrame:
-    """Read every trade of an account, reporting progress."""
-    expected = client.count(account)
-    report(0, expected)
-    return client.trades(account, progress=lambda held, counted: report(held, max(expected, counted)))
 
 
 def _checked_trades(source: Any, widget: str) -> pd.DataFrame:

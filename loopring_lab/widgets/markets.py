@@ -329,5 +329,4 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
 
 
 def _is_false(flag: Any) -> bool:
-    """Return whether a flag is known, and false."""
     return not pd.isna(flag) and not flag

@@ -26,10 +26,8 @@ from loopring_lab.widgets.markets import Finding, MarketExplorer
 
 LABELS = {"amm": "AMM pool", "dex": "order book", "fill_type": "fill type"}
 PERIODS = {"1h": "hour", "6h": "6 hours", "1d": "day", "1w": "week", "1mo": "month", "1q": "quarter"}
-GROUPS = [
-    *[(), ("market",), ("fill_type",), ("quote",), ("side",), ("role",)],
-    *[("market", "fill_type"), ("market", "side")],
-]
+GROUP_COLUMNS = ("market", "fill_type", "quote", "side", "role")
+GROUPS = [(), *((column,) for column in GROUP_COLUMNS), ("market", "fill_type"), ("market", "side")]
 FINDING_LABELS = {"refused": "Refused", "fits": "OK", "note": "Note"}
 NEXT_LABELS = {
     "account": "Continue",
@@ -52,8 +50,6 @@ DONE = "The account has the new key. For a new API key: <code>client = wizard.ne
 
 
 class TradesView(Panel):
-    """The view of an explorer of fees or fills."""
-
     state: Explorer
 
     def __init__(self, state: Explorer) -> None:
@@ -151,13 +147,11 @@ class TradesView(Panel):
         """Offer the markets and quote tokens of the trades."""
         self.set_options(self.market, ("all markets", ""), self.state.markets, self.state.market)
         if "quote" in self.controls:
-            control, selected = self.controls["quote"], getattr(self.state, "quote", None)
+            control, selected = self.controls["quote"], self.state.quote
             self.set_options(control, ("most fills", ""), self.state.names("quote"), selected)
 
 
 class MarketView(Panel):
-    """The view of a market explorer."""
-
     state: MarketExplorer
 
     def __init__(self, state: MarketExplorer) -> None:
@@ -219,8 +213,6 @@ class MarketView(Panel):
 
 
 class WizardView(Panel):
-    """The view of a key-update wizard."""
-
     state: KeyUpdateWizard
 
     def __init__(self, state: KeyUpdateWizard) -> None:
@@ -239,7 +231,6 @@ class WizardView(Panel):
         self.draw()
 
     def draw(self) -> None:
-        """Draw the current step."""
         state, step = self.state, self.state.step
         account = state.held.account
         self.seed.note = f"must end with 'with key nonce: {account.nonce}'" if account else ""
