@@ -19,6 +19,7 @@ import requests
 import tenacity
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from requests.exceptions import ChunkedEncodingError, ContentDecodingError, SSLError
 from urllib3.exceptions import NewConnectionError
 
 from loopring_lab.errors import (
@@ -266,14 +267,11 @@ def _request_failure(
         hint = "Try again later, or allow more time: connect(..., timeout=...)."
         message = f"{endpoint}: no answer within {timeout:g} s. {hint}"
         return _Outcome(error=RelayerTimeout(message, maybe_received=_was_sent(error)), transient=True)
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, SSLError):
         hint = "Check the address, and this machine's clock and certificates."
-        return _Outcome(
-            error=RelayerUnreachable(f"{endpoint}: the server's certificate is not trusted. {hint}")
-        )
-    if isinstance(
-        error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
-    ):
+        message = f"{endpoint}: the server's certificate is not trusted. {hint}"
+        return _Outcome(error=RelayerUnreachable(message))
+    if isinstance(error, ChunkedEncodingError | ContentDecodingError):
         return _truncated(endpoint, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
         hint = "Check base_url and the network; connect() without arguments works offline."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 _NO_REASON = "the relayer gave no reason"
-_PREPARE_AGAIN = "Check client.account(), and prepare a new update."
 
 
 class Receipt:
@@ -160,7 +160,8 @@ class Receipt:
         """Return the account after the update, or raise the reason why it does not have the new key."""
         if self.status == FAILED:
             raise KeyUpdateError(
-                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. {_PREPARE_AGAIN}"
+                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. "
+                "Check client.account(), and prepare a new update."
             )
         account = self._client.account(self.account_id)
         if not account.has_key(self._key):
@@ -172,7 +173,10 @@ class Receipt:
 
     def _refresh(self) -> None:
         """Update the status from the relayer's list of updates, or else from the account."""
-        listed = self._listed_update()
+        listed = None
+        if self.hash is not None:
+            with contextlib.suppress(RelayerError):
+                listed = self._client.update_status(self.account_id, self.hash)
         if listed:
             self.status, self.reason = listed.status, listed.reason
             return
@@ -186,14 +190,6 @@ class Receipt:
         elif self._was_frozen:
             self.status, self.reason = FAILED, _NO_REASON
         self._was_frozen |= account.frozen
-
-    def _listed_update(self) -> Submission | None:
-        if self.hash is None:
-            return None
-        try:
-            return self._client.update_status(self.account_id, self.hash)
-        except RelayerError:
-            return None
 
 
 def poll_until_final(

@@ -227,7 +227,7 @@ def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
             f"max_fee={max_fee!r}: has digits below the smallest unit of {symbol}, 1e-{decimals}. Give fewer "
             "decimals; the fee is not rounded."
         )
-    return parse_uint("maxFee", int(smallest), 96)
+    return int(smallest)
 
 
 def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:

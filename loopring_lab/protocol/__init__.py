@@ -166,10 +166,14 @@ def account_update_typed_data(
     >>> account_update_typed_data(**update)["message"]["maxFee"]
     '1000000000000000'
     """
+    fee_token = parse_uint("feeTokenID", fee_token_id, 16)
+    if fee_token >= _FIRST_NFT_SLOT:
+        problem = f"{fee_token} is an NFT slot, which pays no fees"
+        raise ProtocolError("feeTokenID", problem, hint="Use an id below 32768.")
     message = {
         "owner": parse_address("owner", owner),
         "accountID": parse_uint("accountID", account_id, 32),
-        "feeTokenID": _check_fee_token(fee_token_id),
+        "feeTokenID": fee_token,
         "maxFee": str(parse_uint("maxFee", max_fee, 96)),
         "publicKey": str(pack_public_key(x, y)),
         "validUntil": parse_uint("validUntil", valid_until, 32),
@@ -344,15 +348,6 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     )
 
 
-def _check_fee_token(value: int | str) -> int:
-    token = parse_uint("feeTokenID", value, 16)
-    if token >= _FIRST_NFT_SLOT:
-        raise ProtocolError(
-            "feeTokenID", f"{token} is an NFT slot, which pays no fees", hint="Use an id below 32768."
-        )
-    return token
-
-
 def _split_signature(signature: bytes) -> tuple[int, int, int]:
     """Return (v - 27, r, s), refusing what ecrecover or the contract would."""
     r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
@@ -370,6 +365,5 @@ def _check_kind(kind: int) -> int:
 
 
 def _invalid_signature(problem: str) -> ProtocolError:
-    return ProtocolError(
-        "X-API-SIG", problem, hint="Sign the update again, and format the header with x_api_sig()."
-    )
+    hint = "Sign the update again, and format the header with x_api_sig()."
+    return ProtocolError("X-API-SIG", problem, hint=hint)

@@ -75,11 +75,9 @@ def l2_key(signature: bytes | str) -> L2Key:
     signature = hide(signature)
     data = parse_bytes("signature", signature)
     if len(data) < 65:
-        raise ProtocolError(
-            "signature",
-            f"expected at least 65 bytes (r, s, v), got {len(data)}",
-            hint="Pass what personal_sign of the key seed returned, unchanged.",
-        )
+        problem = f"expected at least 65 bytes (r, s, v), got {len(data)}"
+        hint = "Pass what personal_sign of the key seed returned, unchanged."
+        raise ProtocolError("signature", problem, hint=hint)
     secret = Secret(int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER)
     return L2Key(secret, *public_key(secret))
 
@@ -138,9 +136,8 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
     """
     point = parse_coordinate("publicKey.x", x), parse_coordinate("publicKey.y", y)
     if not curve.is_valid_point(*point):
-        raise ProtocolError(
-            "publicKey", "not on the curve, or of low order", hint="Derive it with public_key()."
-        )
+        problem = "not on the curve, or of low order"
+        raise ProtocolError("publicKey", problem, hint="Derive it with public_key().")
     return point
 
 

@@ -21,11 +21,8 @@ _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 def parse_uint(field: str, value: Any, bits: int) -> int:
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
-        raise ProtocolError(
-            field,
-            f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}",
-            hint="Give a whole number in that range, as an integer or as decimal text.",
-        )
+        problem = f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}"
+        raise ProtocolError(field, problem, hint="Give an integer in that range, or its decimal text.")
     return number
 
 
@@ -37,17 +34,11 @@ def parse_bytes(field: str, value: bytes | str | None, length: int | None = None
         else:
             data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):
-        raise ProtocolError(
-            field,
-            "expected bytes, or text with an even number of hex digits",
-            hint="Pass it unchanged, as bytes or as 0x text.",
-        ) from None
+        problem = "expected bytes, or text with an even number of hex digits"
+        raise ProtocolError(field, problem, hint="Pass it unchanged, as bytes or as 0x text.") from None
     if length is not None and len(data) != length:
-        raise ProtocolError(
-            field,
-            f"expected {length} bytes, got {len(data)}",
-            hint="Check that nothing was cut or added.",
-        )
+        problem = f"expected {length} bytes, got {len(data)}"
+        raise ProtocolError(field, problem, hint="Check that nothing was cut or added.")
     return data
 
 
@@ -61,22 +52,16 @@ def parse_address(field: str, value: str) -> str:
 def parse_coordinate(field: str, value: int | str) -> int:
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
-        raise ProtocolError(
-            field,
-            f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}",
-            hint="Send 0x and 64 hex digits.",
-        )
+        problem = f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}"
+        raise ProtocolError(field, problem, hint="Send 0x and 64 hex digits.")
     return number
 
 
 def parse_l2_secret(value: int | str | None) -> Secret:
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
-        raise ProtocolError(
-            "secret",
-            "expected an integer from 1 to p - 1, or hex text, that makes a valid key",
-            hint="Use the secret of a key from l2_key().",
-        )
+        problem = "expected an integer from 1 to p - 1, or hex text, that makes a valid key"
+        raise ProtocolError("secret", problem, hint="Use the secret of a key from l2_key().")
     return secret
 
 
