@@ -197,17 +197,11 @@ def _add_new(commands: Any) -> None:
     )
     new.add_argument("template", nargs="?", help="such as fee-analysis")
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
-    new.add_argument("--account", type=account_id, action="append", default=[], help="may be repeated")
+    _add_repeatable(new, "--account", "account id", type=account_id)
     new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
     new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
-    new.add_argument(
-        "--set",
-        dest="parameters",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other parameter of the template, such as every=1w (may be repeated)",
-    )
+    meaning = "any other parameter of the template, such as every=1w"
+    _add_repeatable(new, "--set", meaning, dest="parameters", metavar="NAME=VALUE")
     new.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
@@ -218,14 +212,8 @@ def _add_serve(commands: Any) -> None:
     world = serve.add_mutually_exclusive_group()
     world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
     world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved responses instead")
-    serve.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the relayer, such as order=oldest (may be repeated)",
-    )
+    meaning = "a setting of the relayer, such as order=oldest"
+    _add_repeatable(serve, "--set", meaning, dest="settings", metavar="KEY=VALUE")
     store_help = "keep accounts and key updates in this file (default: in memory)"
     serve.add_argument("--store", type=Path, metavar="FILE", help=store_help)
     serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
@@ -238,7 +226,7 @@ def _add_sync(commands: Any) -> None:
         f"from {API_KEY_VARIABLE}, or asked for on a terminal."
     )
     sync.add_argument("path", type=Path, help="folder of the archive; created if missing")
-    sync.add_argument("--account", type=account_id, action="append", default=[], help="may be repeated")
+    _add_repeatable(sync, "--account", "account id", type=account_id)
     sync.add_argument(
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
     )
@@ -258,6 +246,10 @@ def _add_report_and_import(commands: Any) -> None:
     imports.add_argument("--account", type=account_id, help=account_help)
     fill_type_help = "fill type of the trades, if file names do not say it"
     imports.add_argument("--fill-type", choices=("amm", "dex"), help=fill_type_help)
+
+
+def _add_repeatable(parser: argparse.ArgumentParser, option: str, meaning: str, **options: Any) -> None:
+    parser.add_argument(option, action="append", default=[], help=f"{meaning} (may be repeated)", **options)
 
 
 def _parse_setting(argument: str) -> tuple[str, Any]:

@@ -136,9 +136,8 @@ def _fee(fee: object) -> UpdateFee:
 def _submission(answer: dict[str, Any]) -> Submission:
     status = _field(answer, "status", str)
     if status not in UPDATE_STATES:
-        raise UnexpectedAnswer(
-            "status", expected=f"one of {', '.join(UPDATE_STATES)}", got=status, hint=_HINT
-        )
+        expected = f"one of {', '.join(UPDATE_STATES)}"
+        raise UnexpectedAnswer("status", expected=expected, got=status, hint=_HINT)
     update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
     return Submission(status, update_hash, idempotent, answer.get("storageId"), answer.get("reason") or None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
@@ -202,9 +202,7 @@ def fee_offer(
     """Return token id, amount in smallest units and description of `max_fee`, or else of the quote."""
     quotes = {fee.token: fee.amount for fee in fees}
     if symbol not in quotes:
-        raise KeyUpdateError(
-            f"fee_token={symbol!r}: choose one that the relayer accepts: {', '.join(quotes)}."
-        )
+        raise KeyUpdateError(f"fee_token={symbol!r}: choose one the relayer accepts: {', '.join(quotes)}.")
     decimals = int(tokens["decimals"].astype(int)[symbol])
     quote = quotes[symbol]
     offered = quote if max_fee is None else parse_max_fee(max_fee, decimals, symbol)
@@ -230,7 +228,7 @@ def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
     return int(smallest)
 
 
-def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:
+def parse_valid_until(valid_for: Lifetime) -> int:
     """Convert a lifetime or a deadline to seconds since the epoch."""
     if isinstance(valid_for, datetime):
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
@@ -241,7 +239,7 @@ def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.tim
             f"valid_for={valid_for!r}: expected a duration above zero or a deadline. Give text such as '30d' "
             f"(units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
         )
-    return parse_uint("validUntil", int(clock() + duration.total_seconds()), 32)
+    return parse_uint("validUntil", int(time.time() + duration.total_seconds()), 32)
 
 
 def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:

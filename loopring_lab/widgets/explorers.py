@@ -39,6 +39,7 @@ DECIMALS, ROWS, CACHE_SIZE = 8, 24, 64
 FILTERS = ("market", "side", "fill_type", "since", "until")
 FILTER_LABELS = {"since": "from", "until": "before", "fill_type": "type"}
 COMPARISONS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
+PER_PERIOD = {"every": "every"}
 FEE_COLUMNS = ("fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown")
 SIZE_RANGE = ("quote", "quantile", "smallest", "largest")
 SIZE_COLUMNS = (*SIZE_RANGE, "fill_type", "fills", "share", "notional", "median_bps")
@@ -340,12 +341,8 @@ class FeeExplorer(Explorer):
 
     ABOUT = "fees by market, side, time and fill type, as a figure and a table"
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        "fee_rates": FigureSpec(
-            "Fee rate over time", "fees.summary", {"every": "every"}, columns=FEE_COLUMNS
-        ),
-        "fee_tiers": FigureSpec(
-            "Fee tiers over time", "fees.summary", {"every": "every"}, columns=FEE_COLUMNS
-        ),
+        "fee_rates": FigureSpec("Fee rate over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
+        "fee_tiers": FigureSpec("Fee tiers over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
         "fees_by_token": FigureSpec("Fees by token", "fees.summary", {}, columns=FEE_COLUMNS),
     }
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
@@ -377,7 +374,7 @@ class FillExplorer(Explorer):
     ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
     CHOICES: ClassVar[tuple[str, ...]] = (*Explorer.CHOICES, "tolerance", "quote")
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        "fill_shares": FigureSpec("Share over time", "fills.breakdown", {"every": "every"}),
+        "fill_shares": FigureSpec("Share over time", "fills.breakdown", PER_PERIOD),
         "price_gaps": FigureSpec("Price gap", "fills.price_gap", {"tolerance": "tolerance"}, ("tolerance",)),
         "size_profile": FigureSpec(
             "Size profile", "fills.size_profile", {"quote": "quote_shown"}, (), SIZE_COLUMNS, one_quote=True

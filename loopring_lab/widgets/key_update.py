@@ -156,22 +156,26 @@ class KeyUpdateWizard(WidgetState):
 
     def back(self) -> None:
         """Go back a step and forget the secrets of later ones; other choices are kept."""
-        if self.step == "follow":
-            raise KeyUpdateError("The update was sent and cannot be taken back. Follow it, or start over.")
-        self._drop()
-        previous = STEPS[max(0, STEPS.index(self.step) - 1)]
-        self._held.signed = None
-        if previous in ("account", "key"):
-            self._held.keyed = self._held.signer = None
-        if previous == "account":
-            self._held = WizardState()
-        self._go_to(previous)
+        with self.lock:  # while a submission succeeds, either wins whole
+            if self.step == "follow":
+                raise KeyUpdateError(
+                    "The update was sent, so it cannot be taken back. Follow it, or start over."
+                )
+            self._drop()
+            previous = STEPS[max(0, STEPS.index(self.step) - 1)]
+            self._held.signed = None
+            if previous in ("account", "key"):
+                self._held.keyed = self._held.signer = None
+            if previous == "account":
+                self._held = WizardState()
+            self._go_to(previous)
 
     def start_over(self) -> None:
         """Return to the first step and forget everything but the choices."""
-        self._drop()
-        self._held = WizardState()
-        self._go_to(STEPS[0])
+        with self.lock:
+            self._drop()
+            self._held = WizardState()
+            self._go_to(STEPS[0])
 
     def give_seed(self, key_seed: str) -> None:
         """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""

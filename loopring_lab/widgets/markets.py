@@ -253,9 +253,7 @@ class MarketExplorer(WidgetState):
 def _parse_amount(amount: object) -> Decimal:
     units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
     if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
-        raise AmountError(
-            f"amount={amount!r} is not a valid amount. Give units of the token, such as '1250.5'."
-        )
+        raise AmountError(f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'.")
     return units
 
 
