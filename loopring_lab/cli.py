@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
 
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
-ARCHIVE_COMMANDS = ("sync", "report", "import")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
 _TIME_COLUMNS = ("first", "last", "synced_at")
@@ -43,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return open_lab(arguments.folder, jupyter, browser=arguments.browser)
         if arguments.command == "new":
             return new_notebook(arguments)
-        if arguments.command in ARCHIVE_COMMANDS:
-            return run_archive_command(arguments)
-        return serve(build_relayer(arguments), show_key=arguments.show_key)
+        if arguments.command == "serve":
+            return serve(arguments)
+        return run_archive_command(arguments, own)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return FAILED
@@ -60,7 +59,6 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
     parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
     version = f"loopring-lab {metadata.version('loopring-lab')}"
     parser.add_argument("--version", action="version", version=version)
@@ -73,15 +71,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def open_lab(
-    folder: Path | None,
-    jupyter: Sequence[str] = (),
-    *,
-    browser: bool = True,
-    launch: Callable[[list[str]], object] | None = None,
-) -> int:
+def open_lab(folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True) -> int:
     """Open the notebooks in JupyterLab, and return when it exits."""
-    launch = _launcher() if launch is None else launch
+    launch = _launcher()
     bundled, in_source_tree = templates.find_notebooks()
     if folder is None and in_source_tree:
         folder = bundled
@@ -119,21 +111,17 @@ def new_notebook(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def build_relayer(arguments: argparse.Namespace) -> Relayer:
-    """Build the relayer that the arguments of ``serve`` describe, without starting it."""
+def serve(arguments: argparse.Namespace) -> int:
+    """Run the embedded relayer until Ctrl-C, after printing how to reach it."""
     from loopring_lab.relayer import Relayer, Settings, World
 
     settings, folder = Settings.from_text(arguments.settings), arguments.recording
     if folder is not None and not folder.is_dir():
         raise LabError(f"{folder} is not a folder. Give the folder that holds the recording's tokens.json.")
     world = None if folder else World(seed=1 if arguments.seed is None else arguments.seed)
-    return Relayer(world, settings, recording=folder, port=arguments.port, store=arguments.store)
-
-
-def serve(relayer: Relayer, *, show_key: bool = False) -> int:
-    """Run a relayer until Ctrl-C, after printing how to reach it."""
+    relayer = Relayer(world, settings, recording=folder, port=arguments.port, store=arguments.store)
     with relayer:
-        print(greeting(relayer, show_key=show_key), flush=True)
+        print(greeting(relayer, show_key=arguments.show_key), flush=True)
         relayer.run_forever()
     return DONE
 
@@ -155,7 +143,7 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
     )
 
 
-def run_archive_command(arguments: argparse.Namespace) -> int:
+def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Run ``sync``, ``report`` or ``import``, and print the archive's report."""
     archive = Archive(arguments.path)
     try:
@@ -164,17 +152,13 @@ def run_archive_command(arguments: argparse.Namespace) -> int:
         if arguments.command == "import":
             archive.import_pages(arguments.files, arguments.account, arguments.fill_type)
     except KeyboardInterrupt:
-        command = " ".join(map(shlex.quote, _resume_command(arguments)))
-        print(
-            f"\nStopped; trades read so far are safe. Resume with: loopring-lab {command}",
-            file=sys.stderr,
-        )
+        resume = f"Resume with: loopring-lab {shlex.join(argv)}"
+        print(f"\nStopped; trades read so far are safe. {resume}", file=sys.stderr)
         return INTERRUPTED
     return _print_report(archive.report())
 
 
 def format_report(report: pd.DataFrame) -> str:
-    """Format an archive's report for a terminal."""
     times = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in _TIME_COLUMNS}
     frame = report.assign(**times).astype(object).fillna("?")
     table = frame.to_string(index=False) if len(frame) else "nothing yet"
@@ -188,7 +172,6 @@ def format_report(report: pd.DataFrame) -> str:
 
 
 def account_id(text: str) -> int:
-    """Parse an account id of the command line."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not an account id; repeat --account for several")
     return int(text)
@@ -214,17 +197,11 @@ def _add_new(commands: Any) -> None:
     )
     new.add_argument("template", nargs="?", help="such as fee-analysis")
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
-    _add_account(new, action="append", default=[], help="account id (may be repeated)")
+    _add_repeatable(new, "--account", "account id", type=account_id)
     new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
     new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
-    new.add_argument(
-        "--set",
-        dest="parameters",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other parameter of the template, such as every=1w (may be repeated)",
-    )
+    meaning = "any other parameter of the template, such as every=1w"
+    _add_repeatable(new, "--set", meaning, dest="parameters", metavar="NAME=VALUE")
     new.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
@@ -235,14 +212,8 @@ def _add_serve(commands: Any) -> None:
     world = serve.add_mutually_exclusive_group()
     world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
     world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved responses instead")
-    serve.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the relayer, such as order=oldest (may be repeated)",
-    )
+    meaning = "a setting of the relayer, such as order=oldest"
+    _add_repeatable(serve, "--set", meaning, dest="settings", metavar="KEY=VALUE")
     store_help = "keep accounts and key updates in this file (default: in memory)"
     serve.add_argument("--store", type=Path, metavar="FILE", help=store_help)
     serve.add_argument("--show-key", action="store_true", help="print the relayer's API key")
@@ -255,7 +226,7 @@ def _add_sync(commands: Any) -> None:
         f"from {API_KEY_VARIABLE}, or asked for on a terminal."
     )
     sync.add_argument("path", type=Path, help="folder of the archive; created if missing")
-    _add_account(sync, action="append", default=[], help="account id (may be repeated)")
+    _add_repeatable(sync, "--account", "account id", type=account_id)
     sync.add_argument(
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
     )
@@ -271,13 +242,14 @@ def _add_report_and_import(commands: Any) -> None:
     imports = commands.add_parser("import", help="add saved responses to an archive, without a relayer")
     imports.add_argument("path", type=Path, help="folder of the archive; created if missing")
     imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved responses")
-    _add_account(imports, help="account of the trades, if neither file names nor rows say it")
+    account_help = "account of the trades, if neither file names nor rows say it"
+    imports.add_argument("--account", type=account_id, help=account_help)
     fill_type_help = "fill type of the trades, if file names do not say it"
     imports.add_argument("--fill-type", choices=("amm", "dex"), help=fill_type_help)
 
 
-def _add_account(parser: argparse.ArgumentParser, **options: Any) -> None:
-    parser.add_argument("--account", type=account_id, **options)
+def _add_repeatable(parser: argparse.ArgumentParser, option: str, meaning: str, **options: Any) -> None:
+    parser.add_argument(option, action="append", default=[], help=f"{meaning} (may be repeated)", **options)
 
 
 def _parse_setting(argument: str) -> tuple[str, Any]:
@@ -331,22 +303,3 @@ def _read_accounts(file: Path | None) -> list[int]:
 def _print_report(report: pd.DataFrame) -> int:
     print(format_report(report))
     return DONE if report["complete"].all() else INCOMPLETE
-
-
-def _resume_command(arguments: argparse.Namespace) -> list[str]:
-    """Return the arguments that resume an interrupted command."""
-    if arguments.command == "import":
-        return ["import", str(arguments.path), *map(str, arguments.files)]
-    options = {
-        "--accounts-file": arguments.accounts_file,
-        "--since": arguments.since,
-        "--base-url": arguments.base_url,
-        "--recording": arguments.recording,
-    }
-    command = ["sync", str(arguments.path)]
-    for account in arguments.account:
-        command += ["--account", str(account)]
-    for option, value in options.items():
-        if value:
-            command += [option, str(value)]
-    return command

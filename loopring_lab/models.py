@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
-from loopring_lab.protocol.fields import coordinate
+from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.tables.wire import nests_too_deep
 
-UPDATE_STATES = ("received", "processing", "processed", "failed")
-"""The states of a key update; the last two are final."""
+UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
+FINAL_STATES = (PROCESSED, FAILED)
 _HINT = "Check base_url: this may be another kind of relayer."
 
 
@@ -35,7 +35,7 @@ class Account:
     def has_key(self, key: L2Key) -> bool:
         """Return whether a key is this account's current one."""
         try:
-            return (coordinate("x", self.x), coordinate("y", self.y)) == (key.x, key.y)
+            return (parse_coordinate("x", self.x), parse_coordinate("y", self.y)) == (key.x, key.y)
         except ProtocolError:
             return False
 
@@ -79,7 +79,6 @@ class Submission:
 
 
 def read_submission(body: bytes) -> Submission:
-    """Parse the answer to a key update."""
     return _submission(_json_object(body, "account"))
 
 
@@ -92,7 +91,6 @@ def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
 
 
 def read_account(body: bytes) -> Account:
-    """Parse an account."""
     answer = _json_object(body, "account")
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
@@ -110,18 +108,15 @@ def read_account(body: bytes) -> Account:
 
 
 def read_exchange(body: bytes) -> Exchange:
-    """Parse the description of the exchange."""
     answer = _json_object(body, "exchange/info")
     return Exchange(_field(answer, "exchangeAddress", str), _field(answer, "chainId", int))
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
-    """Parse the fees of a key update."""
     return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
 
 
 def read_api_key(body: bytes) -> SecretText:
-    """Parse an API key."""
     key = _api_key(SecretBytes(body))
     del body
     if not key:
@@ -141,9 +136,8 @@ def _fee(fee: object) -> UpdateFee:
 def _submission(answer: dict[str, Any]) -> Submission:
     status = _field(answer, "status", str)
     if status not in UPDATE_STATES:
-        raise UnexpectedAnswer(
-            "status", expected=f"one of {', '.join(UPDATE_STATES)}", got=status, hint=_HINT
-        )
+        expected = f"one of {', '.join(UPDATE_STATES)}"
+        raise UnexpectedAnswer("status", expected=expected, got=status, hint=_HINT)
     update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
     return Submission(status, update_hash, idempotent, answer.get("storageId"), answer.get("reason") or None)
 
@@ -151,7 +145,7 @@ def _submission(answer: dict[str, Any]) -> Submission:
 def _padded_hex(text: str | None) -> str:
     """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
-        return f"{coordinate('publicKey', text or ''):#066x}"
+        return f"{parse_coordinate('publicKey', text or ''):#066x}"
     except ProtocolError:
         return ""
 
@@ -164,7 +158,6 @@ def _json_object(body: bytes, name: str) -> dict[str, Any]:
 
 
 def _field(answer: dict[str, Any], name: str, expected: Any) -> Any:
-    """Return a field of an answer, checked against a type."""
     value = answer.get(name)
     if not isinstance(value, expected):
         got = "nothing" if value is None else type(value).__name__

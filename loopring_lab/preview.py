@@ -39,10 +39,12 @@ class Sheet:
 
     def _repr_html_(self) -> str:
         body = "".join(_row(line) for line in self.lines)
-        return f"<p><b>{escape(self.title)}</b></p><table><tbody>{body}</tbody></table>{small(self.notes)}"
+        return (
+            f"<p><b>{escape(self.title)}</b></p><table><tbody>{body}</tbody></table>{notes_html(self.notes)}"
+        )
 
 
-def small(notes: Iterable[str]) -> str:
+def notes_html(notes: Iterable[str]) -> str:
     """Return notes as HTML in small print."""
     return "".join(f"<p><small>{escape(note)}</small></p>" for note in notes)
 

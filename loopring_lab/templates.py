@@ -53,21 +53,18 @@ def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
 
 
 def templates() -> list[Template]:
-    """List the templates."""
     folder, _ = find_notebooks()
     return [_read(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
 
 
-def new(
-    name: str, target: Path, parameters: Mapping[str, Any] | None = None, *, force: bool = False
-) -> Template:
+def new(name: str, target: Path, values: Mapping[str, Any] | None = None, *, force: bool = False) -> Template:
     """Copy a template, without outputs, and fill in its parameters."""
     template = _find(name)
     if target.suffix != ".ipynb":
         raise LabError(f"{target} does not end in .ipynb. Name a notebook, such as {name}.ipynb.")
     if target.exists() and not force:
         raise LabError(f"{target} already exists. Choose another name, or use --force to overwrite it.")
-    values = _checked_values(template, dict(parameters or {}), target)
+    values = _checked_values(template, dict(values or {}), target)
     notebook = _load(template.path)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -124,9 +121,8 @@ def _read(path: Path) -> Template:
     return Template(name, title, path, parameters)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _assignments(source: str) -> list[tuple[str, ast.Assign]]:

@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import requests
 import tenacity
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from requests.exceptions import ChunkedEncodingError, ContentDecodingError, SSLError
 from urllib3.exceptions import NewConnectionError
 
 from loopring_lab.errors import (
@@ -36,22 +38,9 @@ MAX_BODY = 64 << 20
 MAX_CONNECTIONS = 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
-HINTS = {
-    100001: "Check the arguments against the relayer's documentation.",
-    100204: "The same request was sent before; ask for its outcome instead of sending it again.",
-    101001: "This address has no account here; check the owner's address.",
-    101002: "No such user; check the account id.",
-    102001: "The exchange address is not this relayer's; take it from the relayer you talk to.",
-    102021: "The nonce is stale; read the account again and rebuild the request.",
-    102024: "Choose a fee token that the relayer's fee list names.",
-    104001: "Give an API key: connect(base_url, api_key=...) or the environment variable LOOPRING_API_KEY.",
-    104002: "The API key is not accepted; get a fresh one, and mind that a key update voids the old one.",
-    104003: "No such account; check account_id.",
-    104004: "The signature is missing: the account's L2 key signs for an API key, its owner for an update.",
-    104005: "Sign with the account's newest L2 key for an API key, with its owner's wallet for an update.",
-    114001: "Choose a fee token that the relayer's fee list names.",
-    114002: "The maximum fee is below the relayer's; ask for the fee again and raise max_fee.",
-}
+_HINTS_FILE = Path(__file__).with_name("error_hints.json")
+HINTS = {int(code): hint for code, hint in json.loads(_HINTS_FILE.read_text(encoding="utf-8")).items()}
+"""What to do next, by the relayer's error code."""
 _TRY_LATER = "The problem is on the relayer's side: try again later."
 _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."
 _NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
@@ -120,7 +109,6 @@ class Transport:
         return other
 
     def close(self) -> None:
-        """Close the connections that are kept open."""
         self._session.close()
 
     def _exchange(self, method: str, path: str, auth: _Secrets, **payload: Any) -> _Outcome:
@@ -155,7 +143,6 @@ class RateLimiter:
         self._next, self._lock = 0.0, threading.Lock()
 
     def wait(self) -> None:
-        """Wait for the next turn."""
         with self._lock:
             now = self._clock()
             turn = max(now, self._next)
@@ -280,14 +267,11 @@ def _request_failure(
         hint = "Try again later, or allow more time: connect(..., timeout=...)."
         message = f"{endpoint}: no answer within {timeout:g} s. {hint}"
         return _Outcome(error=RelayerTimeout(message, maybe_received=_was_sent(error)), transient=True)
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, SSLError):
         hint = "Check the address, and this machine's clock and certificates."
-        return _Outcome(
-            error=RelayerUnreachable(f"{endpoint}: the server's certificate is not trusted. {hint}")
-        )
-    if isinstance(
-        error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
-    ):
+        message = f"{endpoint}: the server's certificate is not trusted. {hint}"
+        return _Outcome(error=RelayerUnreachable(message))
+    if isinstance(error, ChunkedEncodingError | ContentDecodingError):
         return _truncated(endpoint, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
         hint = "Check base_url and the network; connect() without arguments works offline."

@@ -91,8 +91,10 @@ class Launches(list):
 
 
 @pytest.fixture
-def launches() -> Launches:
-    return Launches()
+def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    launches = Launches()
+    monkeypatch.setattr(cli, "_launcher", lambda: launches)
+    return launches
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_in_the_source_tree_its_own_notebooks_open(launches: Launches) -> None:
-    assert cli.open_lab(None, launch=launches) == 0
+    assert cli.open_lab(None) == 0
     assert launches[0][0] == str(ROOT / "notebooks" / "01_first_look.ipynb")
 
 
@@ -115,7 +117,7 @@ def test_an_installed_package_copies_its_notebooks(
     bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cli.open_lab(None, launch=launches)
+    cli.open_lab(None)
     assert launches[0][0] == "loopring-lab-notebooks/01.ipynb"
     assert {p.name: p.read_text() for p in (tmp_path / "loopring-lab-notebooks").iterdir()} == {
         "01.ipynb": "one",
@@ -129,7 +131,7 @@ def test_a_changed_notebook_is_kept_and_named(
     mine = tmp_path / "mine" / "deep"
     mine.mkdir(parents=True)
     (mine / "01.ipynb").write_text("my work")
-    cli.open_lab(mine, launch=launches)
+    cli.open_lab(mine)
     assert (mine / "01.ipynb").read_text() == "my work"
     assert (mine / "02.ipynb").read_text() == "two"
     said = capsys.readouterr().out
@@ -155,12 +157,11 @@ def test_only_root_is_allowed_as_root(
     launches: Launches, monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
-    cli.open_lab(None, launch=launches)
+    cli.open_lab(None)
     assert ("--allow-root" in launches[0]) is allowed
 
 
-def test_words_after_two_dashes_reach_jupyterlab(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_launcher", lambda: launches)
+def test_words_after_two_dashes_reach_jupyterlab(launches: Launches) -> None:
     assert cli.main(["lab", "--no-browser", "--", "--port=9000", "--", "x"]) == 0
     assert launches[0][1] == "--no-browser"
     assert launches[0][-3:] == ["--port=9000", "--", "x"]

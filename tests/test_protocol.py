@@ -621,12 +621,12 @@ def test_every_section_of_vectors_has_a_test() -> None:
 
 
 def test_fields_are_read_from_hex_and_decimal_text() -> None:
-    assert fields.octets("initCodeHash", "0xFf00").hex() == "ff00"
-    assert fields.uint("maxFee", "1000", 96) == 1000
-    assert fields.uint("walletSalt", "0xff", 256) == 255
+    assert fields.parse_bytes("initCodeHash", "0xFf00").hex() == "ff00"
+    assert fields.parse_uint("maxFee", "1000", 96) == 1000
+    assert fields.parse_uint("walletSalt", "0xff", 256) == 255
 
 
 def test_a_negative_integer_is_refused_with_its_range() -> None:
     message = r"^nonce: expected an integer from 0 to 2\^32 - 1 \(uint32\), got -1\."
     with pytest.raises(ProtocolError, match=message):
-        fields.uint("nonce", -1, 32)
+        fields.parse_uint("nonce", -1, 32)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from loopring_lab.amounts.scaling import as_array, is_exact
 from loopring_lab.errors import LabError
-from loopring_lab.preview import small
+from loopring_lab.preview import notes_html
 
 PRICES = ("price", "other_price", "reference_price")
 UNIT_COLUMNS = {
@@ -41,7 +41,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         table = self._titled().to_html(border=0, index=self._has_index, escape=True)
-        return table.replace("<td>", '<td style="white-space: nowrap">') + small(self.notes)
+        return table.replace("<td>", '<td style="white-space: nowrap">') + notes_html(self.notes)
 
     def _titled(self) -> pd.DataFrame:
         """Move the index's name into the header row."""

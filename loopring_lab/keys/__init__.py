@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
-from loopring_lab.keys.receipts import PROCESSED, Receipt
+from loopring_lab.keys.receipts import Receipt
 from loopring_lab.keys.request import (
     Counterfactual,
     Lifetime,
@@ -25,10 +25,10 @@ from loopring_lab.keys.signers import (
     sign_typed_data,
     signature_header,
 )
-from loopring_lab.models import Submission
+from loopring_lab.models import PROCESSED, Submission
 from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
-from loopring_lab.protocol.fields import address
+from loopring_lab.protocol.fields import parse_address
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 
 if TYPE_CHECKING:
@@ -161,20 +161,21 @@ class KeyUpdate:
             reported = client.exchange()
             exchange = exchange or reported.address
             chain_id = reported.chain_id if chain_id is None else chain_id
-        fee = fee_offer(client._update_fees(account_id), client.tokens(), fee_token, max_fee)
+        fees, tokens = client._update_fees(account_id), client.tokens()
+        fee_token_id, max_fee_units, fee = fee_offer(fees, tokens, fee_token, max_fee)
         update = UpdateRequest(
             exchange=exchange,
             chain_id=chain_id,
-            owner=address("owner", account.owner),
+            owner=parse_address("owner", account.owner),
             account_id=account.account_id,
-            fee_token_id=fee.token_id,
-            max_fee=fee.max_fee,
+            fee_token_id=fee_token_id,
+            max_fee=max_fee_units,
             valid_until=parse_valid_until(valid_for),
             nonce=account.nonce,
             key_seed=protocol.key_seed(exchange, account.nonce) if key_seed is None else key_seed,
             counterfactual=parse_counterfactual(counterfactual),
         )
-        prepared = cls(client, update, fee.description, signer)
+        prepared = cls(client, update, fee, signer)
         if signer is not None:
             prepared._key = derive_l2_key(signer, update)
         return prepared
@@ -198,8 +199,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.key_seed_message()[-32:]
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).key_seed_message()[-32:]
         'a129Bf948f1eA4 with key nonce: 1'
         """
         return self._update.key_seed
@@ -219,10 +219,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.typed_data()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).typed_data()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.typed_data(self.l2_key)
@@ -248,10 +246,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.attach("0x1234")
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).attach("0x1234")
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: attach: expected r, s, v: 65 bytes, v 27 or 28...
         """
         hidden: SecretBytes | SecretText = hide(signature)
@@ -279,10 +275,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.body()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).body()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         return self._update.body(self.l2_key, self._signed())
@@ -297,8 +291,7 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> print(str(update.preview())[-72:])
+        >>> print(str(lab.KeyUpdate.prepare(client, account_id=10083).preview())[-72:])
         Next: Sign key_seed_message() with personal_sign, and attach(signature).
         """
         if self._signature:
@@ -331,10 +324,8 @@ class KeyUpdate:
 
         Examples
         --------
-        >>> update = lab.KeyUpdate.prepare(client, account_id=10083)
-        >>> update.submit()
+        >>> lab.KeyUpdate.prepare(client, account_id=10083).submit()
         Traceback (most recent call last):
-            ...
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         submission = self._send(self.body())

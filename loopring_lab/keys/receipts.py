@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from loopring_lab.errors import KeyUpdateError, RelayerError
-from loopring_lab.models import UPDATE_STATES, Account, Submission
+from loopring_lab.models import FAILED, FINAL_STATES, PROCESSED, PROCESSING, RECEIVED, Account, Submission
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar
 
@@ -15,12 +18,8 @@ if TYPE_CHECKING:
     from loopring_lab.keys.request import UpdateRequest
     from loopring_lab.protocol import L2Key
 
-
-RECEIVED, PROCESSING, PROCESSED, FAILED = UPDATE_STATES
-FINAL = (PROCESSED, FAILED)
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 _NO_REASON = "the relayer gave no reason"
-_PREPARE_AGAIN = "Check client.account(), and prepare a new update."
 
 
 class Receipt:
@@ -115,7 +114,7 @@ class Receipt:
         ...     update.submit().poll() in ("received", "processing", "processed")
         True
         """
-        if self.status not in FINAL:
+        if self.status not in FINAL_STATES:
             self._refresh()
         return self.status
 
@@ -150,25 +149,19 @@ class Receipt:
         ...     receipt.wait().nonce
         2
         """
-        deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
         with bar(f"key of account {self.account_id}", progress, total=2) as progress_bar:
-            _advance(progress_bar, self.poll())
-            while self.status not in FINAL:
-                if time.monotonic() >= deadline:
-                    raise KeyUpdateError(
-                        f"Update of account {self.account_id}: still {self.status} after {timeout:g} s. It "
-                        "may yet be processed: call wait() again, or check client.account()."
-                    )
-                time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-                pause = min(LONGEST_PAUSE, pause * 1.5)
-                _advance(progress_bar, self.poll())
+            for status in poll_until_final(self, timeout):
+                if progress_bar is not None:
+                    progress_bar.set_postfix_str(status, refresh=False)
+                    progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)
         return self._updated_account()
 
     def _updated_account(self) -> Account:
         """Return the account after the update, or raise the reason why it does not have the new key."""
         if self.status == FAILED:
             raise KeyUpdateError(
-                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. {_PREPARE_AGAIN}"
+                f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. "
+                "Check client.account(), and prepare a new update."
             )
         account = self._client.account(self.account_id)
         if not account.has_key(self._key):
@@ -180,7 +173,10 @@ class Receipt:
 
     def _refresh(self) -> None:
         """Update the status from the relayer's list of updates, or else from the account."""
-        listed = self._listed_update()
+        listed = None
+        if self.hash is not None:
+            with contextlib.suppress(RelayerError):
+                listed = self._client.update_status(self.account_id, self.hash)
         if listed:
             self.status, self.reason = listed.status, listed.reason
             return
@@ -195,17 +191,21 @@ class Receipt:
             self.status, self.reason = FAILED, _NO_REASON
         self._was_frozen |= account.frozen
 
-    def _listed_update(self) -> Submission | None:
-        if self.hash is None:
-            return None
-        try:
-            return self._client.update_status(self.account_id, self.hash)
-        except RelayerError:
-            return None
 
-
-def _advance(progress_bar: Any, status: str) -> None:
-    """Show a status on a progress bar, if there is one."""
-    if progress_bar is not None:
-        progress_bar.set_postfix_str(status, refresh=False)
-        progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)
+def poll_until_final(
+    receipt: Receipt, timeout: float = math.inf, longest_pause: float = LONGEST_PAUSE
+) -> Iterator[str]:
+    """Poll an update at growing intervals until it is processed or has failed; yield each status."""
+    deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
+    while True:
+        yield receipt.poll()
+        if receipt.status in FINAL_STATES:
+            return
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise KeyUpdateError(
+                f"Update of account {receipt.account_id}: still {receipt.status} after {timeout:g} s. It may "
+                "yet be processed: call wait() again, or check client.account()."
+            )
+        time.sleep(min(pause, remaining))
+        pause = min(longest_pause, pause * 1.5)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ from loopring_lab.protocol import (
     account_update_typed_data,
     wallet_address,
 )
-from loopring_lab.protocol.fields import uint
+from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.redaction import SecretText
 
 Lifetime = str | timedelta | datetime
@@ -146,15 +146,12 @@ class UpdateRequest:
         return self.counterfactual.owner if self.counterfactual else self.owner
 
     def typed_data(self, key: L2Key) -> dict[str, Any]:
-        """Return the update as EIP-712 typed data."""
         return account_update_typed_data(**self._signed_fields(key))
 
     def digest(self, key: L2Key) -> bytes:
-        """Return the EIP-712 digest that the wallet signs."""
         return account_update_digest(**self._signed_fields(key))
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
-        """Return the request body."""
         body: dict[str, Any] = {
             "exchange": self.exchange,
             "owner": self.owner,
@@ -171,7 +168,6 @@ class UpdateRequest:
         return body
 
     def preview_lines(self, key: L2Key | None, signature: str, fee: str) -> list[Line]:
-        """Describe each field of the request."""
         x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet", "not known yet")
         wallet = self.counterfactual.wire() if self.counterfactual else {}
         deadline = datetime.fromtimestamp(self.valid_until, UTC)
@@ -194,37 +190,19 @@ class UpdateRequest:
         ]
 
     def _signed_fields(self, key: L2Key) -> AccountUpdate:
-        return AccountUpdate(
-            exchange=self.exchange,
-            chain_id=self.chain_id,
-            owner=self.owner,
-            account_id=self.account_id,
-            x=key.x,
-            y=key.y,
-            fee_token_id=self.fee_token_id,
-            max_fee=self.max_fee,
-            valid_until=self.valid_until,
-            nonce=self.nonce,
-        )
-
-
-class FeeOffer(NamedTuple):
-    """The most that an update may cost: a token, and an amount in its smallest units."""
-
-    token_id: int
-    max_fee: int
-    description: str
+        terms = {
+            name: getattr(self, name) for name in AccountUpdate.__annotations__ if name not in ("x", "y")
+        }
+        return cast(AccountUpdate, terms | {"x": key.x, "y": key.y})
 
 
 def fee_offer(
     fees: Sequence[UpdateFee], tokens: pd.DataFrame, symbol: str, max_fee: MaxFee | None
-) -> FeeOffer:
-    """Offer `max_fee`, or else the relayer's quote, in one of the tokens that pay fees."""
+) -> tuple[int, int, str]:
+    """Return token id, amount in smallest units and description of `max_fee`, or else of the quote."""
     quotes = {fee.token: fee.amount for fee in fees}
     if symbol not in quotes:
-        raise KeyUpdateError(
-            f"fee_token={symbol!r}: choose one that the relayer accepts: {', '.join(quotes)}."
-        )
+        raise KeyUpdateError(f"fee_token={symbol!r}: choose one the relayer accepts: {', '.join(quotes)}.")
     decimals = int(tokens["decimals"].astype(int)[symbol])
     quote = quotes[symbol]
     offered = quote if max_fee is None else parse_max_fee(max_fee, decimals, symbol)
@@ -233,7 +211,7 @@ def fee_offer(
         f"the relayer asks for {_format_fee(quote, decimals)} {symbol}"
     )
     token_id = int(tokens["token_id"].astype(int)[symbol])
-    return FeeOffer(token_id, uint("maxFee", offered, 96), description)
+    return token_id, parse_uint("maxFee", offered, 96), description
 
 
 def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
@@ -247,21 +225,21 @@ def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
             f"max_fee={max_fee!r}: has digits below the smallest unit of {symbol}, 1e-{decimals}. Give fewer "
             "decimals; the fee is not rounded."
         )
-    return uint("maxFee", int(smallest), 96)
+    return int(smallest)
 
 
-def parse_valid_until(valid_for: Lifetime, clock: Callable[[], float] = time.time) -> int:
+def parse_valid_until(valid_for: Lifetime) -> int:
     """Convert a lifetime or a deadline to seconds since the epoch."""
     if isinstance(valid_for, datetime):
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
-        return uint("validUntil", int(deadline.timestamp() // 1), 32)
+        return parse_uint("validUntil", int(deadline.timestamp() // 1), 32)
     duration = _duration(valid_for)
     if not duration or duration < timedelta(0):
         raise KeyUpdateError(
             f"valid_for={valid_for!r}: expected a duration above zero or a deadline. Give text such as '30d' "
             f"(units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
         )
-    return uint("validUntil", int(clock() + duration.total_seconds()), 32)
+    return parse_uint("validUntil", int(time.time() + duration.total_seconds()), 32)
 
 
 def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:

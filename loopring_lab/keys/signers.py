@@ -53,7 +53,6 @@ def sign_text(signer: Signer, text: str) -> SecretBytes:
 
 
 def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
-    """Sign typed data with eth_signTypedData_v4."""
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
 
@@ -109,8 +108,7 @@ def _recover(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> t
 
 
 def _personal_sign_digest(text: str) -> bytes:
-    from eth_account.messages import encode_defunct
     from eth_utils.crypto import keccak
 
-    message = encode_defunct(text=text)
-    return keccak(b"\x19" + message.version + message.header + message.body)
+    message = text.encode()
+    return keccak(b"\x19Ethereum Signed Message:\n%d%b" % (len(message), message))

@@ -25,30 +25,15 @@ from loopring_lab.protocol.eddsa import (
     sign_request,
     verify_request,
 )
-from loopring_lab.protocol.fields import address, octets, uint
+from loopring_lab.protocol.fields import parse_address, parse_bytes, parse_uint
 from loopring_lab.redaction import SecretBytes, hide
 
 __all__ = [
-    "FACTORY_INIT_CODE_HASHES",
-    "KIND_EIP712",
-    "KIND_PERSONAL",
-    "AccountUpdate",
-    "L2Key",
-    "account_update_digest",
-    "account_update_typed_data",
-    "check_public_key",
-    "key_seed",
-    "l2_key",
-    "pack_public_key",
-    "public_key",
-    "recover_signer",
-    "request_message",
-    "sign_request",
-    "verify_request",
-    "wallet_address",
-    "x_api_sig",
-]
-
+    "FACTORY_INIT_CODE_HASHES", "KIND_EIP712", "KIND_PERSONAL", "AccountUpdate", "L2Key",
+    "account_update_digest", "account_update_typed_data", "check_public_key", "key_seed", "l2_key",
+    "pack_public_key", "public_key", "recover_signer", "request_message", "sign_request", "verify_request",
+    "wallet_address", "x_api_sig",
+]  # fmt: skip
 
 KIND_EIP712 = 2
 """Type byte after a wallet's signature of the digest itself, as eth_signTypedData_v4 makes it."""
@@ -122,8 +107,8 @@ def key_seed(exchange: str, nonce: int | str) -> str:
     >>> key_seed("0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", 0)[-30:]
     '29Bf948f1eA4 with key nonce: 0'
     """
-    octets("exchange", str(exchange), 20)
-    decimal = uint("nonce", nonce, 32)
+    parse_bytes("exchange", str(exchange), 20)
+    decimal = parse_uint("nonce", nonce, 32)
     return f"Sign this message to access Loopring Exchange: {exchange} with key nonce: {decimal}"
 
 
@@ -181,20 +166,24 @@ def account_update_typed_data(
     >>> account_update_typed_data(**update)["message"]["maxFee"]
     '1000000000000000'
     """
+    fee_token = parse_uint("feeTokenID", fee_token_id, 16)
+    if fee_token >= _FIRST_NFT_SLOT:
+        problem = f"{fee_token} is an NFT slot, which pays no fees"
+        raise ProtocolError("feeTokenID", problem, hint="Use an id below 32768.")
     message = {
-        "owner": address("owner", owner),
-        "accountID": uint("accountID", account_id, 32),
-        "feeTokenID": _check_fee_token(fee_token_id),
-        "maxFee": str(uint("maxFee", max_fee, 96)),
+        "owner": parse_address("owner", owner),
+        "accountID": parse_uint("accountID", account_id, 32),
+        "feeTokenID": fee_token,
+        "maxFee": str(parse_uint("maxFee", max_fee, 96)),
         "publicKey": str(pack_public_key(x, y)),
-        "validUntil": uint("validUntil", valid_until, 32),
-        "nonce": uint("nonce", nonce, 32),
+        "validUntil": parse_uint("validUntil", valid_until, 32),
+        "nonce": parse_uint("nonce", nonce, 32),
     }
     domain = {
         "name": "Loopring Protocol",
         "version": "3.6.0",
-        "chainId": uint("chainId", chain_id, 256),
-        "verifyingContract": address("exchange", exchange),
+        "chainId": parse_uint("chainId", chain_id, 256),
+        "verifyingContract": parse_address("exchange", exchange),
     }
     types = {
         name: [dict(zip(("type", "name"), member.split(), strict=True)) for member in members.split(",")]
@@ -264,7 +253,7 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     '00021b02'
     """
     signature = hide(signature)
-    signature = octets("ecdsaSignature", signature, 65)
+    signature = parse_bytes("ecdsaSignature", signature, 65)
     _split_signature(signature)
     return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
@@ -305,11 +294,11 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: 
     from eth_utils.crypto import keccak
 
     x_api_sig = hide(x_api_sig)
-    sent = octets("X-API-SIG", x_api_sig)
+    sent = parse_bytes("X-API-SIG", x_api_sig)
     if accept_bare and len(sent) == 65:
         sent = SecretBytes(sent + bytes([KIND_EIP712]))
-    vrs = _split_signature(octets("X-API-SIG", sent, 66))
-    signed = bytes(octets("digest", digest, 32))
+    vrs = _split_signature(parse_bytes("X-API-SIG", sent, 66))
+    signed = bytes(parse_bytes("digest", digest, 32))
     if _check_kind(sent[65]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
     try:
@@ -351,19 +340,12 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     from eth_utils.address import to_checksum_address
     from eth_utils.crypto import keccak
 
-    number = uint("walletSalt", salt, 256).to_bytes(32, "big")
-    inner = keccak(b"WALLET_CREATION" + octets("walletOwner", owner, 20) + number)
-    code = octets("initCodeHash", init_code_hash, 32)
-    return to_checksum_address(keccak(b"\xff" + octets("walletFactory", factory, 20) + inner + code)[12:])
-
-
-def _check_fee_token(value: int | str) -> int:
-    token = uint("feeTokenID", value, 16)
-    if token >= _FIRST_NFT_SLOT:
-        raise ProtocolError(
-            "feeTokenID", f"{token} is an NFT slot, which pays no fees", hint="Use an id below 32768."
-        )
-    return token
+    number = parse_uint("walletSalt", salt, 256).to_bytes(32, "big")
+    inner = keccak(b"WALLET_CREATION" + parse_bytes("walletOwner", owner, 20) + number)
+    code = parse_bytes("initCodeHash", init_code_hash, 32)
+    return to_checksum_address(
+        keccak(b"\xff" + parse_bytes("walletFactory", factory, 20) + inner + code)[12:]
+    )
 
 
 def _split_signature(signature: bytes) -> tuple[int, int, int]:
@@ -383,6 +365,5 @@ def _check_kind(kind: int) -> int:
 
 
 def _invalid_signature(problem: str) -> ProtocolError:
-    return ProtocolError(
-        "X-API-SIG", problem, hint="Sign the update again, and format the header with x_api_sig()."
-    )
+    hint = "Sign the update again, and format the header with x_api_sig()."
+    return ProtocolError("X-API-SIG", problem, hint=hint)

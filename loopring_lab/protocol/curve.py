@@ -46,12 +46,10 @@ _WINDOW = 4
 
 
 def to_extended(x: int, y: int) -> Point:
-    """Convert affine coordinates to extended ones."""
     return x, y, 1, x * y % P
 
 
 def to_affine(point: Point) -> tuple[int, int]:
-    """Convert extended coordinates to affine ones (x, y)."""
     inverse = pow(point[2], -1, P)
     return point[0] * inverse % P, point[1] * inverse % P
 

@@ -1,7 +1,7 @@
 """L2 keys: deriving them from a wallet's signature, and signing requests to the relayer with them.
 
-Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. How long signing takes depends on
-the secret, so sign on a machine of your own. Import these names from `loopring_lab.protocol`.
+Keys are points of the curve in `curve`, signatures are EdDSA over Poseidon. Import these names from
+`loopring_lab.protocol`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
-from loopring_lab.protocol.fields import coordinate, octets, scalar
+from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret
 from loopring_lab.redaction import Secret, hide
 
 
@@ -73,13 +73,11 @@ def l2_key(signature: bytes | str) -> L2Key:
     L2Key(secret=<hidden>, x=0x..., y=0x...)
     """
     signature = hide(signature)
-    data = octets("signature", signature)
+    data = parse_bytes("signature", signature)
     if len(data) < 65:
-        raise ProtocolError(
-            "signature",
-            f"expected at least 65 bytes (r, s, v), got {len(data)}",
-            hint="Pass what personal_sign of the key seed returned, unchanged.",
-        )
+        problem = f"expected at least 65 bytes (r, s, v), got {len(data)}"
+        hint = "Pass what personal_sign of the key seed returned, unchanged."
+        raise ProtocolError("signature", problem, hint=hint)
     secret = Secret(int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER)
     return L2Key(secret, *public_key(secret))
 
@@ -109,7 +107,7 @@ def public_key(secret: int | str) -> tuple[int, int]:
     '0x2491ab'
     """
     secret = hide(secret)
-    return curve.to_affine(curve.multiply_base(scalar(secret)))
+    return curve.to_affine(curve.multiply_base(parse_l2_secret(secret)))
 
 
 def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
@@ -136,11 +134,10 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
     Traceback (most recent call last):
     loopring_lab.errors.ProtocolError: publicKey: not on the curve, or of low order. ...
     """
-    point = coordinate("publicKey.x", x), coordinate("publicKey.y", y)
+    point = parse_coordinate("publicKey.x", x), parse_coordinate("publicKey.y", y)
     if not curve.is_valid_point(*point):
-        raise ProtocolError(
-            "publicKey", "not on the curve, or of low order", hint="Derive it with public_key()."
-        )
+        problem = "not on the curve, or of low order"
+        raise ProtocolError("publicKey", problem, hint="Derive it with public_key().")
     return point
 
 
@@ -167,8 +164,8 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
     (5, True)
     """
-    sign = coordinate("publicKey.x", x) > (curve.P - 1) // 2
-    return coordinate("publicKey.y", y) | sign << 255
+    sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
+    return parse_coordinate("publicKey.y", y) | sign << 255
 
 
 def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
@@ -233,7 +230,9 @@ def sign_request(secret: int | str, message: str) -> str:
     True
     """
     secret = hide(secret)
-    return "0x" + "".join(f"{number:064x}" for number in curve.sign(scalar(secret), _message_hash(message)))
+    return "0x" + "".join(
+        f"{number:064x}" for number in curve.sign(parse_l2_secret(secret), _message_hash(message))
+    )
 
 
 def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:
@@ -260,7 +259,7 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     """
     try:
         key = check_public_key(x, y)
-        data = octets("X-API-SIG", hide(signature), 96)
+        data = parse_bytes("X-API-SIG", hide(signature), 96)
     except ProtocolError:
         return False
     rx, ry, s = (int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64))
@@ -268,7 +267,6 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
 
 
 def _message_hash(message: str) -> int:
-    """Hash a text to the field element that is signed."""
     return int.from_bytes(sha256(message.encode()).digest(), "big") % curve.P
 
 
@@ -281,20 +279,15 @@ def _percent_encode(text: str) -> str:
 
 
 def _query_text(params: Mapping[str, Any] | str | None) -> str:
-    """Return query parameters as k=v, sorted by key."""
+    """Return query parameters as k=v, sorted by key, with values as JavaScript writes them."""
     if isinstance(params, str):
         raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
     sent = sorted((key, value) for key, value in (params or {}).items() if value is not None)
-    return "&".join(f"{key}={_javascript_text(value)}" for key, value in sent)
-
-
-def _javascript_text(value: Any) -> str:
-    """Return a query value as JavaScript writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = ((key, str(value).lower() if isinstance(value, bool) else value) for key, value in sent)
+    return "&".join(f"{key}={text}" for key, text in texts)
 
 
 def _body_text(body: Mapping[str, Any] | str | None) -> str:
-    """Return a body as the text that is sent."""
     if body is None or isinstance(body, str):
         return body or ""
     try:

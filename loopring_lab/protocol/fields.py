@@ -18,70 +18,54 @@ _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
 
-def uint(field: str, value: Any, bits: int) -> int:
-    """Parse an unsigned integer."""
+def parse_uint(field: str, value: Any, bits: int) -> int:
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
-        raise ProtocolError(
-            field,
-            f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}",
-            hint="Give a whole number in that range, as an integer or as decimal text.",
-        )
+        problem = f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}"
+        raise ProtocolError(field, problem, hint="Give an integer in that range, or its decimal text.")
     return number
 
 
-def octets(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
+def parse_bytes(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
     try:
-        data = SecretBytes(_unhex(value) if isinstance(value, str) else memoryview(value or b""))
+        if isinstance(value, str):  # unlike bytes.fromhex, unhexlify refuses spaces
+            data = SecretBytes(unhexlify(value[2:] if value[:2] in ("0x", "0X") else value))
+        else:
+            data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):
-        raise ProtocolError(
-            field,
-            "expected bytes, or text with an even number of hex digits",
-            hint="Pass it unchanged, as bytes or as 0x text.",
-        ) from None
+        problem = "expected bytes, or text with an even number of hex digits"
+        raise ProtocolError(field, problem, hint="Pass it unchanged, as bytes or as 0x text.") from None
     if length is not None and len(data) != length:
-        raise ProtocolError(
-            field,
-            f"expected {length} bytes, got {len(data)}",
-            hint="Check that nothing was cut or added.",
-        )
+        problem = f"expected {length} bytes, got {len(data)}"
+        raise ProtocolError(field, problem, hint="Check that nothing was cut or added.")
     return data
 
 
-def address(field: str, value: str) -> str:
+def parse_address(field: str, value: str) -> str:
     """Parse an address, and return it with its checksum."""
     from eth_utils.address import to_checksum_address
 
-    return to_checksum_address(bytes(octets(field, value, 20)))
+    return to_checksum_address(bytes(parse_bytes(field, value, 20)))
 
 
-def coordinate(field: str, value: int | str) -> int:
-    """Parse a coordinate of a public key."""
+def parse_coordinate(field: str, value: int | str) -> int:
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
-        raise ProtocolError(
-            field,
-            f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}",
-            hint="Send 0x and 64 hex digits.",
-        )
+        problem = f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}"
+        raise ProtocolError(field, problem, hint="Send 0x and 64 hex digits.")
     return number
 
 
-def scalar(value: int | str | None) -> Secret:
-    """Parse an L2 secret."""
+def parse_l2_secret(value: int | str | None) -> Secret:
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
-        raise ProtocolError(
-            "secret",
-            "expected an integer from 1 to p - 1, or hex text, that makes a valid key",
-            hint="Use the secret of a key from l2_key().",
-        )
+        problem = "expected an integer from 1 to p - 1, or hex text, that makes a valid key"
+        raise ProtocolError("secret", problem, hint="Use the secret of a key from l2_key().")
     return secret
 
 
 def _integer(value: Any) -> int | None:
-    """Return an integer, or None if the value is not one."""
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return None
@@ -92,19 +76,12 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _unhex(text: str) -> bytes:
-    """Parse hex; unlike bytes.fromhex, refuse spaces."""
-    return unhexlify(text[2:] if text[:2] in ("0x", "0X") else text)
-
-
 def _hex_number(value: int | str | None) -> int | None:
-    """Return hex text or an integer as a number, or None."""
     if isinstance(value, str):
         return int(value, 16) if _HEX.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _abbreviated(value: object) -> str:
-    """Return a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]}..."

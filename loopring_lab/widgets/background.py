@@ -1,4 +1,4 @@
-"""Background work of a widget: in a thread, with progress; cancelled or superseded, it has no effect."""
+"""The state of a widget: its view, and its background work, which has no effect once cancelled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from traitlets import HasTraits, Int, Unicode
 
 from loopring_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from loopring_lab.widgets.layout import Panel
 
 Result = TypeVar("Result")
 Call = Callable[[], None]
@@ -18,35 +23,44 @@ ReportProgress = Callable[[int, int], None]
 """Takes how much is done, and of how much; raises if the work is no longer wanted."""
 
 
-class BackgroundState(HasTraits):
-    """A widget's state that does long work in a thread: one job at a time, and the newest wins.
+class WidgetState(HasTraits):
+    """A validated state that works from code, and that a notebook shows with a view.
 
-    A result is applied on the thread that started the job, once that is free; without a running event loop,
-    on the job's own thread. JupyterLab may handle widget messages on another thread than cells, so whatever
-    changes the state or draws it holds `lock`.
-
-    Attributes
-    ----------
-    doing : str
-        What is under way; empty if nothing is.
-    done, whole : int
-        Progress: how much is done, and of how much; 0 of 0 if that is not known.
-    problem : str
-        What went wrong last, and what to do about it; empty if nothing did.
-    lock : threading.RLock
-        Held while the state changes and while its observers react.
+    Long work is done in a thread: one job at a time, and the newest wins. A result is applied on the thread
+    that started the job, once that is free; without a running event loop, on the job's own thread. JupyterLab
+    may handle widget messages on another thread than cells, so whatever changes the state or draws it holds
+    `lock`.
     """
 
-    doing = Unicode()
+    ABOUT = ""
+    VIEW = ""  # the name of a class in `views`
+
+    doing = Unicode()  # the work under way; empty if there is none
     done = Int()
-    whole = Int()
-    problem = Unicode()
+    whole = Int()  # how much there is to do, of which `done` is done; 0 if that is not known
+    problem = Unicode()  # what went wrong last, and what to do about it
 
     _job: _Job | None = None
 
     def __init__(self, **traits: Any) -> None:
         self.lock = threading.RLock()
         super().__init__(**traits)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}: {self.ABOUT}. Run this cell in JupyterLab, or open the notebook with "
+            "Voila, to use it."
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = self.view.box._repr_mimebundle_(**options)
+        return bundle | {"text/plain": repr(self)}
+
+    @cached_property
+    def view(self) -> Panel:
+        """The controls and results, created and their packages loaded when first used."""
+        view: Panel = getattr(import_module("loopring_lab.widgets.views"), self.VIEW)(self)
+        return view
 
     def begin(
         self, doing: str, work: Callable[[ReportProgress], Result], then: Callable[[Result], None]
@@ -96,7 +110,7 @@ class _Job:
     """Work in a thread, and its result until that is applied."""
 
     def __init__(
-        self, state: BackgroundState, work: Callable[[ReportProgress], Any], then: Callable[[Any], None]
+        self, state: WidgetState, work: Callable[[ReportProgress], Any], then: Callable[[Any], None]
     ) -> None:
         self.state, self.wanted = state, True
         self._work, self._then = work, then

@@ -1,4 +1,4 @@
-"""Explorers of fees and fills, without a view: trades, the filters applied to them, tables, figures, code."""
+"""Explorers of fees and fills: trades, the filters applied to them, tables, figures, code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loopring_lab.amounts.display import Shown
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.redaction import hide
-from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.background import ReportProgress, WidgetState
 from loopring_lab.widgets.traits import (
     ParsedTrait,
     check_choices,
@@ -39,11 +39,10 @@ DECIMALS, ROWS, CACHE_SIZE = 8, 24, 64
 FILTERS = ("market", "side", "fill_type", "since", "until")
 FILTER_LABELS = {"since": "from", "until": "before", "fill_type": "type"}
 COMPARISONS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
+PER_PERIOD = {"every": "every"}
 FEE_COLUMNS = ("fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown")
-SIZE_COLUMNS = (
-    *("quote", "quantile", "smallest", "largest"),
-    *("fill_type", "fills", "share", "notional", "median_bps"),
-)
+SIZE_RANGE = ("quote", "quantile", "smallest", "largest")
+SIZE_COLUMNS = (*SIZE_RANGE, "fill_type", "fills", "share", "notional", "median_bps")
 
 
 class FigureSpec(NamedTuple):
@@ -67,12 +66,10 @@ class LibraryCall(NamedTuple):
     options: Mapping[str, Any]
 
     def run(self, trades: pd.DataFrame) -> Any:
-        """Call the function."""
         module, name = self.function.split(".")
         return getattr(import_module(f"loopring_lab.{module}"), name)(trades, **self._set_options)
 
     def code(self, trades: str) -> str:
-        """Return the call as Python code."""
         options = [f"{name}={value!r}" for name, value in self._set_options.items()]
         return f"lab.{self.function}({', '.join([trades, *options])})"
 
@@ -81,20 +78,28 @@ class LibraryCall(NamedTuple):
         return {name: value for name, value in self.options.items() if value is not None}
 
 
-class TradesState(BackgroundState):
-    """Trades, given as a DataFrame or read from a client one account at a time.
+class Explorer(WidgetState):
+    """Trades, the filters applied to them, and the table and figure of what is left.
 
-    Attributes
-    ----------
-    account : int or None
-        Account id; with a client only. Another account is read at once.
-    version : int
-        Counts how often the trades changed.
-    needs_key : bool
-        Whether the relayer asks for another API key.
+    ``version`` counts how often the trades changed; ``needs_key`` says whether the relayer asks for another
+    API key.
     """
 
+    VIEW = "TradesView"
+    FIGURES: ClassVar[Mapping[str, FigureSpec]]
+    GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side")
+    CHOICES: ClassVar[tuple[str, ...]] = ("account", *FILTERS, "figure", "every", "by")
+
     account = ParsedTrait(parse_account)
+    market = ParsedTrait(parse_text)
+    side = ParsedTrait(parse_choice("BUY", "SELL", None))
+    fill_type = ParsedTrait(parse_choice("amm", "dex", None))
+    since = ParsedTrait(parse_day)
+    until = ParsedTrait(parse_day)
+    figure: ParsedTrait
+    every = ParsedTrait(parse_period)
+    by: ParsedTrait
+    quote: Any = None
     version = Int()
     needs_key = Bool()
 
@@ -102,6 +107,8 @@ class TradesState(BackgroundState):
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
         widget = type(self).__name__
+        check_choices(choices, self.CHOICES, widget)
+        self._cache: dict[Any, Any] = {}
         self._client = source if isinstance(source, Client) else None
         self._trades = None if isinstance(source, Client) else _checked_trades(source, widget)
         if self._client is not None and self._client.accounts:
@@ -146,11 +153,14 @@ class TradesState(BackgroundState):
             raise LabError("There is no account to read. Give a client and an account id.")
         self._trades = None
         self.version += 1
-        self.begin(
-            f"Reading the trades of account {account}",
-            lambda report: _preload_figures(read_history(client, account, report)),
-            self._set_trades,
-        )
+
+        def read(report: ReportProgress) -> pd.DataFrame:
+            import_module("loopring_lab.figures")  # takes a second the first time: better here in the thread
+            expected = client.count(account)
+            report(0, expected)
+            return client.trades(account, progress=lambda held, total: report(held, max(expected, total)))
+
+        self.begin(f"Reading the trades of account {account}", read, self._set_trades)
 
     def unlock(self, api_key: str) -> None:
         """Read the trades with another API key, which only the client keeps, hidden."""
@@ -165,50 +175,6 @@ class TradesState(BackgroundState):
         """Handle an error of reading: ask for an API key if that is the reason."""
         self.needs_key = isinstance(error, NotAuthorized)
         super().failed(error)
-
-    @observe("account")
-    def _read_new_account(self, change: Any) -> None:
-        if self._ready and change["new"] is not None:
-            self.read()
-
-    def _set_trades(self, trades: pd.DataFrame) -> None:
-        self._trades, self.needs_key = trades, False
-        self.version += 1
-
-
-class Explorer(TradesState):
-    """Trades, the filters applied to them, and the table and figure of what is left.
-
-    Attributes
-    ----------
-    market, side, fill_type : str or None
-        Filters; None for all.
-    since, until : datetime.date or None
-        First day, and the day after the last, UTC; either leaves out fills of unknown time.
-    figure : str
-        Name of a function in `figures`.
-    every : str or None
-        Length of the figure's periods; None for automatic.
-    by : tuple of str
-        Columns that the table is grouped by.
-    """
-
-    FIGURES: ClassVar[Mapping[str, FigureSpec]]
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side")
-    CHOICES: ClassVar[tuple[str, ...]] = ("account", *FILTERS, "figure", "every", "by")
-
-    market = ParsedTrait(parse_text)
-    side = ParsedTrait(parse_choice("BUY", "SELL", None))
-    fill_type = ParsedTrait(parse_choice("amm", "dex", None))
-    since = ParsedTrait(parse_day)
-    until = ParsedTrait(parse_day)
-    figure: ParsedTrait
-    every = ParsedTrait(parse_period)
-    by: ParsedTrait
-
-    def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
-        self._cache: dict[Any, Any] = {}
-        super().__init__(source, **check_choices(choices, self.CHOICES, type(self).__name__))
 
     @property
     def is_chosen(self) -> bool:
@@ -241,7 +207,9 @@ class Explorer(TradesState):
 
     @property
     def quote_shown(self) -> str | None:
-        """The quote token of tables and figures that have just one: the one with most fills."""
+        """The quote token of tables and figures that have just one; by default the one with most fills."""
+        if self.quote:
+            return str(self.quote)
         counts = self.chosen["quote"].value_counts()
         return str(counts.idxmax()) if counts.any() else None
 
@@ -277,6 +245,15 @@ class Explorer(TradesState):
         columns = f"[{self._columns}]" if self._columns else ""
         lines.append(f"display(lab.show(table{columns}, precision={DECIMALS}, rows={ROWS}))")
         return "\n".join([*lines, self._figure_call.code("chosen")])
+
+    @observe("account")
+    def _read_new_account(self, change: Any) -> None:
+        if self._ready and change["new"] is not None:
+            self.read()
+
+    def _set_trades(self, trades: pd.DataFrame) -> None:
+        self._trades, self.needs_key = trades, False
+        self.version += 1
 
     @validate("market")
     def _known_market(self, proposal: Any) -> Any:
@@ -339,16 +316,34 @@ class Explorer(TradesState):
             return self._cache[full_key]
 
 
-class FeesState(Explorer):
-    """The state of an explorer of fees."""
+class FeeExplorer(Explorer):
+    """Explore fees: how much was charged, in which markets, and at what rate.
 
+    Parameters
+    ----------
+    source : Client or pandas.DataFrame
+        A client, whose accounts are read one at a time, or trades.
+    **choices
+        Initial values: ``account`` (with a client), ``market``, ``side``, ``fill_type`` ('amm' or
+        'dex'), ``since``, ``until`` (a day, exclusive), ``figure`` ('fee_rates', 'fee_tiers' or
+        'fees_by_token'), ``every`` (such as '1d') and ``by`` ('market', 'fill_type', 'side', 'role').
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> explorer = lab.widgets.FeeExplorer(trades, figure="fee_tiers", every="1d")
+    >>> print(explorer.export())
+    chosen = trades
+    table = lab.fees.summary(chosen, by=['market'])
+    display(lab.show(table[...], precision=8, rows=24))
+    lab.figures.fee_tiers(chosen, every='1d')
+    """
+
+    ABOUT = "fees by market, side, time and fill type, as a figure and a table"
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        name: FigureSpec(label, "fees.summary", options, columns=FEE_COLUMNS)
-        for name, label, options in (
-            ("fee_rates", "Fee rate over time", {"every": "every"}),
-            ("fee_tiers", "Fee tiers over time", {"every": "every"}),
-            ("fees_by_token", "Fees by token", {}),
-        )
+        "fee_rates": FigureSpec("Fee rate over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
+        "fee_tiers": FigureSpec("Fee tiers over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
+        "fees_by_token": FigureSpec("Fees by token", "fees.summary", {}, columns=FEE_COLUMNS),
     }
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
 
@@ -356,29 +351,39 @@ class FeesState(Explorer):
     by = ParsedTrait(parse_columns(*GROUPS), ("market",))
 
 
-class FillsState(Explorer):
-    """The state of an explorer of fills: AMM pool against order book.
+class FillExplorer(Explorer):
+    """Explore fills: AMM pool against order book.
 
-    Attributes
+    Parameters
     ----------
-    tolerance : str
-        Most time between two prices that are compared.
-    quote : str or None
-        The quote token of tables and figures that have just one; None for the one with most fills.
+    source : Client or pandas.DataFrame
+        A client, whose accounts are read one at a time, or trades.
+    **choices
+        As for `FeeExplorer`, but ``figure`` is 'fill_shares', 'price_gaps', 'size_profile' or 'cost_curve',
+        ``by`` is any of 'market', 'quote', 'side', ``tolerance`` ('60s', '10min', '1h', '1d') is the most
+        time between two prices that are compared, and ``quote`` is the quote token of sizes.
+
+    Examples
+    --------
+    >>> explorer = lab.widgets.FillExplorer(client.trades(account_id=10083, limit=100))
+    >>> explorer.market = "lrc-eth"
+    Traceback (most recent call last):
+    loopring_lab.errors.LabError: market='lrc-eth' is not known. Did you mean 'LRC-ETH'?
     """
 
+    ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
     CHOICES: ClassVar[tuple[str, ...]] = (*Explorer.CHOICES, "tolerance", "quote")
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        "fill_shares": FigureSpec("Share over time", "fills.breakdown", {"every": "every"}),
+        "fill_shares": FigureSpec("Share over time", "fills.breakdown", PER_PERIOD),
         "price_gaps": FigureSpec("Price gap", "fills.price_gap", {"tolerance": "tolerance"}, ("tolerance",)),
         "size_profile": FigureSpec(
-            *("Size profile", "fills.size_profile", {"quote": "quote_shown"}),
-            columns=SIZE_COLUMNS,
-            one_quote=True,
+            "Size profile", "fills.size_profile", {"quote": "quote_shown"}, (), SIZE_COLUMNS, one_quote=True
         ),
         "cost_curve": FigureSpec(
-            *("Cost by size", "fills.all_in_cost", {"quote": "quote_shown", "tolerance": "tolerance"}),
-            shared=("tolerance",),
+            "Cost by size",
+            "fills.all_in_cost",
+            {"quote": "quote_shown", "tolerance": "tolerance"},
+            ("tolerance",),
         ),
     }
     GROUPS: ClassVar[tuple[str, ...]] = ("market", "quote", "side")
@@ -388,14 +393,8 @@ class FillsState(Explorer):
     tolerance = ParsedTrait(parse_choice("60s", "10min", "1h", "1d"), "1h")
     quote = ParsedTrait(parse_text)
 
-    @property
-    def quote_shown(self) -> str | None:
-        """The quote token of tables and figures that have just one."""
-        return self.quote or super().quote_shown
-
 
 def as_png(figure: Figure) -> bytes:
-    """Draw a figure as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -406,19 +405,6 @@ def as_png(figure: Figure) -> bytes:
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     Image.fromarray(pixels).convert("RGB").save(png, "png", compress_level=1)
     return png.getvalue()
-
-
-def read_history(client: Client, account: int, report: ReportProgress) -> pd.DataFrame:
-    """Read every trade of an account, reporting progress."""
-    expected = client.count(account)
-    report(0, expected)
-    return client.trades(account, progress=lambda held, counted: report(held, max(expected, counted)))
-
-
-def _preload_figures(trades: pd.DataFrame) -> pd.DataFrame:
-    """Import the figures while still in a thread: the first time, that takes a second."""
-    import_module("loopring_lab.figures")
-    return trades
 
 
 def _checked_trades(source: Any, widget: str) -> pd.DataFrame:

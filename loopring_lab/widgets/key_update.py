@@ -1,10 +1,9 @@
-"""The key-update wizard, without a view: its steps, what each needs, and the secrets it holds meanwhile."""
+"""The key-update wizard: its steps, what each needs, and the secrets it holds meanwhile."""
 
 from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,12 +13,13 @@ from traitlets import Int, Unicode
 from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
+from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
-from loopring_lab.models import UPDATE_STATES, Account
+from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.background import ReportProgress, WidgetState
 from loopring_lab.widgets.traits import ParsedTrait, check_choices, parse_account, parse_choice, parse_text
 
 STEPS = ("account", "key", "preview", "sign", "submit", "follow")
@@ -29,8 +29,7 @@ INSTRUCTIONS = {
     "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
 }
 WITHHELD = "the text you typed; sent, but not shown here"
-FINAL_STATES = UPDATE_STATES[2:]
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
+LONGEST_PAUSE = 0.5
 CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Order of secp256k1: private keys lie between 0 and it."""
 
@@ -62,27 +61,33 @@ def parse_lifetime(name: str, value: Any) -> str:
     return str(value).strip()
 
 
-class KeyUpdateFlow(BackgroundState):
-    """An update of an L2 key, step by step.
+class KeyUpdateWizard(WidgetState):
+    """Update the L2 key of an account, step by step: account, key, preview, sign, submit, follow.
 
-    Attributes
+    A typed signature, private key or key seed goes to the kernel as a message and is hidden there; it never
+    becomes part of the widget's state, of the notebook file, or of an error.
+
+    Parameters
     ----------
-    step : {'account', 'key', 'preview', 'sign', 'submit', 'follow'}
-        The current step.
-    account : int or None
-        Account id.
-    fee_token : str
-        Symbol of the token that pays the fee.
-    max_fee : str or None
-        Most to pay, in units of that token; None for the relayer's quote.
-    valid_for : str
-        How long the relayer may take.
-    way : {'wallet', 'key'}
-        Attach the signatures of a wallet elsewhere, or sign with a private key that is typed here.
-    version : int
-        Counts the changes of `held`.
+    client : Client
+        From `connect`.
+    counterfactual : Counterfactual or mapping, optional
+        As for `KeyUpdate.prepare`: the wallet that owns the account, if it is not deployed yet.
+    **choices
+        Initial values: ``account``, ``fee_token``, ``max_fee``, ``valid_for`` (such as '30d') and
+        ``way`` ('wallet' elsewhere, or 'key' for a private key typed here).
+
+    Examples
+    --------
+    >>> wizard = lab.widgets.KeyUpdateWizard(client, account=10083)
+    >>> wizard.next()
+    >>> wizard.wait()
+    >>> wizard.step
+    'key'
     """
 
+    ABOUT = "an update of an account's L2 key, step by step"
+    VIEW = "WizardView"
     CHOICES = ("account", "fee_token", "max_fee", "valid_for", "way")
 
     step = Unicode(STEPS[0], read_only=True)
@@ -107,7 +112,8 @@ class KeyUpdateFlow(BackgroundState):
     @property
     def receipt(self) -> Receipt | None:
         """The relayer's receipt, once the update is submitted."""
-        return self._held.receipt
+        with self.lock:  # whoever sees the receipt also sees the step that it led to
+            return self._held.receipt
 
     @property
     def client(self) -> Client:
@@ -150,22 +156,26 @@ class KeyUpdateFlow(BackgroundState):
 
     def back(self) -> None:
         """Go back a step and forget the secrets of later ones; other choices are kept."""
-        if self.step == "follow":
-            raise KeyUpdateError("The update was sent and cannot be taken back. Follow it, or start over.")
-        self._drop()
-        previous = STEPS[max(0, STEPS.index(self.step) - 1)]
-        self._held.signed = None
-        if previous in ("account", "key"):
-            self._held.keyed = self._held.signer = None
-        if previous == "account":
-            self._held = WizardState()
-        self._go_to(previous)
+        with self.lock:  # while a submission succeeds, either wins whole
+            if self.step == "follow":
+                raise KeyUpdateError(
+                    "The update was sent, so it cannot be taken back. Follow it, or start over."
+                )
+            self._drop()
+            previous = STEPS[max(0, STEPS.index(self.step) - 1)]
+            self._held.signed = None
+            if previous in ("account", "key"):
+                self._held.keyed = self._held.signer = None
+            if previous == "account":
+                self._held = WizardState()
+            self._go_to(previous)
 
     def start_over(self) -> None:
         """Return to the first step and forget everything but the choices."""
-        self._drop()
-        self._held = WizardState()
-        self._go_to(STEPS[0])
+        with self.lock:
+            self._drop()
+            self._held = WizardState()
+            self._go_to(STEPS[0])
 
     def give_seed(self, key_seed: str) -> None:
         """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""
@@ -200,7 +210,14 @@ class KeyUpdateFlow(BackgroundState):
         receipt = self._held.receipt
         if receipt is None:
             raise KeyUpdateError("The update is not submitted yet. Complete the steps before this one.")
-        self.begin("Waiting for the relayer", lambda report: wait_for_end(receipt, report), self._processed)
+
+        def wait(report: ReportProgress) -> Account:
+            for status in poll_until_final(receipt, longest_pause=LONGEST_PAUSE):
+                if status not in FINAL_STATES:
+                    report(UPDATE_STATES.index(status), len(FINAL_STATES))
+            return receipt.wait(progress=False)
+
+        self.begin("Waiting for the relayer", wait, self._processed)
 
     def new_client(self) -> Client:
         """Return a client with an API key of the new L2 key: the old API keys are void."""
@@ -306,13 +323,3 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
         raise KeyUpdateError("private key: expected 64 hex digits, with or without 0x. Type it again.")
     signer: Signer = Wallet.from_key(data)
     return signer
-
-
-def wait_for_end(receipt: Receipt, report: ReportProgress) -> Account:
-    """Poll an update until it is processed or has failed."""
-    pause = FIRST_PAUSE
-    while receipt.poll() not in FINAL_STATES:
-        report(UPDATE_STATES.index(receipt.status), len(FINAL_STATES))
-        time.sleep(pause)
-        pause = min(LONGEST_PAUSE, pause * 1.5)
-    return receipt.wait(progress=False)

@@ -14,7 +14,7 @@ import traitlets
 
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
-from loopring_lab.widgets.background import BackgroundState
+from loopring_lab.widgets.background import WidgetState
 
 _FOLDER = Path(__file__).parent
 _STYLE = f"<style>\n{(_FOLDER / 'panel.css').read_text()}</style>"
@@ -46,7 +46,7 @@ class SecretField(anywidget.AnyWidget):
 class Panel:
     """A view of a state: its own controls and results, with progress, problems and code between and below."""
 
-    def __init__(self, state: BackgroundState) -> None:
+    def __init__(self, state: WidgetState) -> None:
         self.state = state
         self.controls: dict[str, Any] = {}
         self._muted = False

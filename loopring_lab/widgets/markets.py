@@ -1,4 +1,4 @@
-"""The market explorer, without a view: listed markets and tokens, and checks of an amount against limits."""
+"""The market explorer: listed markets and tokens, and checks of an amount against limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopring_lab.amounts.display import Shown, format_amount, show
 from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
-from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.background import ReportProgress, WidgetState
 from loopring_lab.widgets.traits import ParsedTrait, check_choices, parse_choice, parse_text, unknown_value
 
 ROWS = 12
@@ -25,10 +25,8 @@ STATUS: dict[str, dict[str, bool]] = {
 }
 """What must be open or closed; a market of unknown status matches none of these."""
 MARKET_COLUMNS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
-LIMITS = [
-    *("decimals", "precision", "precision_for_order"),
-    *("order_amounts_minimum", "order_amounts_maximum", "order_amounts_dust"),
-]
+ORDER_AMOUNTS = ["order_amounts_minimum", "order_amounts_maximum", "order_amounts_dust"]
+LIMITS = ["decimals", "precision", "precision_for_order", *ORDER_AMOUNTS]
 TOKEN_COLUMNS = ["name", "token_id", "type", *LIMITS, "enabled"]
 FINDING_ORDER = ("refused", "fits", "note")
 
@@ -102,27 +100,29 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     return sorted(findings, key=lambda finding: FINDING_ORDER.index(finding.kind))
 
 
-class MarketsState(BackgroundState):
-    """Markets and tokens of a relayer, and the findings about an amount.
+class MarketExplorer(WidgetState):
+    """Explore markets and tokens, and check an amount against the limits of its token.
 
-    Attributes
+    Parameters
     ----------
-    listing : {'markets', 'tokens'}
-        What is listed.
-    search : str or None
-        Part of a market's name, or of a token's symbol or name, in any case.
-    status : {'amm', 'orderbook', 'both', 'closed'} or None
-        Which venues of a market must be open; None for all markets, also those of unknown status.
-    market : str or None
-        The market whose limits are shown.
-    of : {'base', 'quote'}
-        Which of its tokens the amount is of.
-    amount : str or None
-        The amount to check.
-    version : int
-        Counts how often the lists were read.
+    client : Client
+        From `connect`.
+    **choices
+        Initial values: ``listing`` ('markets' or 'tokens'), ``search`` (part of a name, in any case),
+        ``status`` ('amm', 'orderbook', 'both' or 'closed'), ``market``, ``of`` ('base' or 'quote') and
+        ``amount``.
+
+    Examples
+    --------
+    >>> explorer = lab.widgets.MarketExplorer(client, market="LRC-ETH", amount="0.5")
+    >>> explorer.read()
+    >>> explorer.wait()
+    >>> print(explorer.findings[0].words)
+    0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
 
+    ABOUT = "markets and tokens, and the limits of orders"
+    VIEW = "MarketView"
     CHOICES = ("listing", "search", "status", "market", "of", "amount")
 
     listing = ParsedTrait(parse_choice("markets", "tokens"), "markets")
@@ -253,9 +253,7 @@ class MarketsState(BackgroundState):
 def _parse_amount(amount: object) -> Decimal:
     units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
     if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
-        raise AmountError(
-            f"amount={amount!r} is not a valid amount. Give units of the token, such as '1250.5'."
-        )
+        raise AmountError(f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'.")
     return units
 
 
@@ -329,5 +327,4 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
 
 
 def _is_false(flag: Any) -> bool:
-    """Return whether a flag is known, and false."""
     return not pd.isna(flag) and not flag

@@ -29,7 +29,6 @@ class ParsedTrait(TraitType[Any, Any]):
             super().set(obj, value)
 
     def validate(self, obj: HasTraits, value: Any) -> Any:
-        """Parse the value."""
         return self._parser(str(self.name), value)
 
 
@@ -77,7 +76,6 @@ def parse_day(name: str, value: Any) -> dt.date | None:
 
 
 def parse_period(name: str, value: Any) -> str | None:
-    """Accept the length of a period, such as 1w."""
     if value is None or value == "":
         return None
     Period.parse(value)
@@ -92,7 +90,6 @@ def parse_text(name: str, value: Any) -> str | None:
 
 
 def check_choices(choices: dict[str, Any], known: Sequence[str], widget: str) -> dict[str, Any]:
-    """Return the choices, after checking that the widget has all of them."""
     for name in choices:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -102,7 +99,6 @@ def check_choices(choices: dict[str, Any], known: Sequence[str], widget: str) ->
 
 
 def unknown_value(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:
-    """Return the error for a value that is not among those allowed."""
     options = list(allowed)
     near = difflib.get_close_matches(str(value).upper(), options, 1)
     if near:

@@ -9,10 +9,10 @@ import ipywidgets as w  # type: ignore[import-untyped]
 
 from loopring_lab.amounts.display import Shown
 from loopring_lab.errors import LabError
-from loopring_lab.models import UPDATE_STATES
+from loopring_lab.models import FAILED, PROCESSED, PROCESSING, RECEIVED
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.widgets.explorers import Explorer
-from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
+from loopring_lab.widgets.key_update import STEPS, KeyUpdateWizard
 from loopring_lab.widgets.layout import (
     Panel,
     SecretField,
@@ -22,14 +22,12 @@ from loopring_lab.widgets.layout import (
     set_visible,
     table_html,
 )
-from loopring_lab.widgets.markets import Finding, MarketsState
+from loopring_lab.widgets.markets import Finding, MarketExplorer
 
 LABELS = {"amm": "AMM pool", "dex": "order book", "fill_type": "fill type"}
 PERIODS = {"1h": "hour", "6h": "6 hours", "1d": "day", "1w": "week", "1mo": "month", "1q": "quarter"}
-GROUPS = [
-    *[(), ("market",), ("fill_type",), ("quote",), ("side",), ("role",)],
-    *[("market", "fill_type"), ("market", "side")],
-]
+GROUP_COLUMNS = ("market", "fill_type", "quote", "side", "role")
+GROUPS = [(), *((column,) for column in GROUP_COLUMNS), ("market", "fill_type"), ("market", "side")]
 FINDING_LABELS = {"refused": "Refused", "fits": "OK", "note": "Note"}
 NEXT_LABELS = {
     "account": "Continue",
@@ -52,8 +50,6 @@ DONE = "The account has the new key. For a new API key: <code>client = wizard.ne
 
 
 class TradesView(Panel):
-    """The view of an explorer of fees or fills."""
-
     state: Explorer
 
     def __init__(self, state: Explorer) -> None:
@@ -151,16 +147,14 @@ class TradesView(Panel):
         """Offer the markets and quote tokens of the trades."""
         self.set_options(self.market, ("all markets", ""), self.state.markets, self.state.market)
         if "quote" in self.controls:
-            control, selected = self.controls["quote"], getattr(self.state, "quote", None)
+            control, selected = self.controls["quote"], self.state.quote
             self.set_options(control, ("most fills", ""), self.state.names("quote"), selected)
 
 
 class MarketView(Panel):
-    """The view of a market explorer."""
+    state: MarketExplorer
 
-    state: MarketsState
-
-    def __init__(self, state: MarketsState) -> None:
+    def __init__(self, state: MarketExplorer) -> None:
         super().__init__(state)
         self.list, self.limits, self.findings = w.HTML(), w.HTML(), w.HTML()
         self.market = labelled(w.Dropdown, "Market", options=[("none", "")])
@@ -219,11 +213,9 @@ class MarketView(Panel):
 
 
 class WizardView(Panel):
-    """The view of a key-update wizard."""
+    state: KeyUpdateWizard
 
-    state: KeyUpdateFlow
-
-    def __init__(self, state: KeyUpdateFlow) -> None:
+    def __init__(self, state: KeyUpdateWizard) -> None:
         super().__init__(state)
         self.steps, self.body = w.HTML(), w.VBox()
         self._shown: list[Any] = []
@@ -239,7 +231,6 @@ class WizardView(Panel):
         self.draw()
 
     def draw(self) -> None:
-        """Draw the current step."""
         state, step = self.state, self.state.step
         account = state.held.account
         self.seed.note = f"must end with 'with key nonce: {account.nonce}'" if account else ""
@@ -286,11 +277,10 @@ class WizardView(Panel):
         return [f"<p>{SUBMIT}</p>"]
 
     def _at_follow(self) -> list[Any]:
-        received, processing, processed, failed = UPDATE_STATES
         receipt = self.state.receipt
-        status = receipt.status if receipt else received
-        end = failed if status == failed else processed
-        html = _ordered_list((received, processing, end), status, "States")
+        status = receipt.status if receipt else RECEIVED
+        end = FAILED if status == FAILED else PROCESSED
+        html = _ordered_list((RECEIVED, PROCESSING, end), status, "States")
         if self.state.held.finished:
             html += f"<p>{DONE}</p>{self._account_facts()}"
         return [html]

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -144,6 +145,19 @@ def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> 
         assert not report["complete"].all()
         assert subprocess.run([*PROGRAM, *line], env=env, timeout=60, capture_output=True).returncode == 0
     check(tmp_path / "my archive", *ledger.truth())
+
+
+def test_an_interrupted_import_resumes_with_the_options_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Archive, "import_pages", interrupted)
+    line = ["import", str(tmp_path / "a"), "my page.json", "--account", "7", "--fill-type", "amm"]
+    assert main(line) == 130
+    command = capsys.readouterr().err.partition("Resume with: loopring-lab ")[2]
+    assert shlex.split(command) == line
 
 
 def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small: Ledger) -> None:

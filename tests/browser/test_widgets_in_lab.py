@@ -136,7 +136,7 @@ def test_an_amount_is_held_against_the_limits_of_its_token(place: Lab, client: C
             for finding in check_amount(client, "LRC-ETH", amount, of):
                 widget.shows(finding.words)
     widget.control("Amount").fill("1,5")
-    widget.shows("amount='1,5' is not a valid amount. Give units of the token, such as '1250.5'.")
+    widget.shows("amount='1,5' is not a valid amount. Give units of the token, like '1250.5'.")
     widget.control("Amount").fill("0.5")
     widget.shows(check_amount(client, "LRC-ETH", "0.5", "quote")[0].words)
     (markets, same), findings = widget.exported(client=client)

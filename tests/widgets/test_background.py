@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.background import BackgroundState, ReportProgress
+from loopring_lab.widgets.background import ReportProgress, WidgetState
 
 SECONDS = 20
 
 
-class Keeping(BackgroundState):
+class Keeping(WidgetState):
     """A state that records delivered results."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ def test_a_loop_that_is_gone_is_no_error() -> None:
 
 
 def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
-    state, left = BackgroundState(), [0]
+    state, left = WidgetState(), [0]
 
     def again(_: object) -> None:
         left[0] -= 1

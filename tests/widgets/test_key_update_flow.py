@@ -2,6 +2,7 @@
 
 import gc
 import json
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -223,6 +224,26 @@ def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpda
     assert after(wizard, wizard.next) == "submit"
     assert "nonce" in wizard.problem
     assert wizard.receipt is None
+
+
+def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
+) -> None:
+    signed(wizard, setup)
+    wizard.observe(lambda _: time.sleep(0.1), "step")
+    seen = []
+
+    def watch() -> None:
+        while wizard.receipt is None:
+            time.sleep(0.001)
+        seen.append((wizard.step, wizard.doing))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    wizard.next()
+    watcher.join(SECONDS)
+    assert seen == [("follow", "Waiting for the relayer")]
+    wizard.cancel()
 
 
 def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:

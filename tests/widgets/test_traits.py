@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import traits
-from loopring_lab.widgets.background import BackgroundState
+from loopring_lab.widgets.background import WidgetState
 from loopring_lab.widgets.traits import ParsedTrait
 
 
-class Some(BackgroundState):
+class Some(WidgetState):
     """One trait of each kind."""
 
     account = ParsedTrait(traits.parse_account)
