@@ -16,8 +16,6 @@ Status = Literal["received", "processing", "processed", "failed"]
 
 
 class Account(NamedTuple):
-    """The current state of an account."""
-
     id: int
     owner: str
     x: str
@@ -77,8 +75,8 @@ CREATE TABLE IF NOT EXISTS updates (
     valid_until INTEGER NOT NULL,
     received_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
-    status TEXT NOT NULL DEFAULT 'received',
-    reason TEXT NOT NULL DEFAULT ''
+    status TEXT NOT NULL,
+    reason TEXT NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS pending ON updates (account) WHERE status IN ('received', 'processing');
 """
@@ -136,11 +134,9 @@ class Store:
             return sum(self._db.execute(insert, account[:-1]).rowcount for account in accounts)
 
     def account(self, account_id: int) -> Account | None:
-        """Find an account by its id."""
         return self._account("id", account_id)
 
     def account_of(self, owner: str) -> Account | None:
-        """Find an account by its owner."""
         return self._account("owner", owner)
 
     def pending(self, account_id: int) -> StoredUpdate | None:
@@ -154,9 +150,10 @@ class Store:
 
     def accept(self, change: KeyChange, now: int) -> StoredUpdate:
         """Store an accepted request; call it in one transaction with the checks that allow it."""
-        names = ", ".join((*KeyChange._fields, "received_at", "changed_at"))
-        places = ", ".join("?" * (len(KeyChange._fields) + 2))
-        self._db.execute(f"INSERT INTO updates ({names}) VALUES ({places})", (*change, now, now))  # noqa: S608
+        values = (*change, now, now)
+        places = ", ".join("?" * len(values))
+        insert = f"INSERT INTO updates VALUES (NULL, {places}, 'received', '')"  # noqa: S608
+        self._db.execute(insert, values)
         return self._updates("number = last_insert_rowid()")[0]
 
     def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
@@ -184,18 +181,12 @@ class Store:
             (change.x, change.y, change.key_seed, change.account),
         )
 
-    def dump(self) -> str:
-        """Return the whole store as SQL; it contains the secret that API keys are derived from."""
-        with self._lock:
-            return "\n".join(self._db.iterdump())
-
     def _updates(self, where: str, *values: Any) -> list[StoredUpdate]:
-        names = ", ".join((*KeyChange._fields, "number", "received_at", "changed_at", "status", "reason"))
-        query = f"SELECT {names} FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
+        query = f"SELECT * FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
         with self._lock:
             rows = self._db.execute(query, values).fetchall()
         size = len(KeyChange._fields)
-        return [StoredUpdate(row[size], KeyChange(*row[:size]), *row[size + 1 :]) for row in rows]
+        return [StoredUpdate(number, KeyChange(*rest[:size]), *rest[size:]) for number, *rest in rows]
 
     def _account(self, column: str, value: object) -> Account | None:
         # One query, so that no reader sees an account updated but still frozen.

@@ -46,7 +46,7 @@ class Recording:
     @property
     def accounts(self) -> list[int]:
         """Every account that has trades."""
-        return self._history.accounts
+        return list(self._history.accounts)
 
     @property
     def history(self) -> History:

@@ -99,15 +99,11 @@ class _Response(_Record):
 
 
 class ResultInfo(_Record):
-    """What is wrong."""
-
     code: int
     message: str
 
 
 class ErrorResponse(_Record):
-    """An error."""
-
     result_info: ResultInfo
 
 
@@ -134,8 +130,6 @@ class Gas(_Record):
 
 
 class TokenRecord(_Record):
-    """A token."""
-
     type: str
     token_id: int
     symbol: str
@@ -152,8 +146,6 @@ class TokenRecord(_Record):
 
 
 class MarketRecord(_Record):
-    """A market."""
-
     market: str
     base_token_id: int
     quote_token_id: int
@@ -165,14 +157,10 @@ class MarketRecord(_Record):
 
 
 class MarketsResponse(_Record):
-    """All markets."""
-
     markets: list[MarketRecord]
 
 
 class TradesResponse(_Record):
-    """A page of trades."""
-
     total_num: int = Field(description="The number of rows that match, on all pages.")
     trades: list[list[str | float | None]] = Field(
         description="createdAt, id, side, size, price, market, feeAmount, blockId, indexInBlock, accountId, "
@@ -181,16 +169,12 @@ class TradesResponse(_Record):
 
 
 class ExchangeResponse(_Response):
-    """The exchange that accounts belong to."""
-
     chain_id: int
     exchange_address: str
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
 class TimeResponse(_Record):
-    """The relayer's clock."""
-
     timestamp: int = Field(description=MS)
 
 
@@ -202,8 +186,6 @@ class Point(_Record):
 
 
 class AccountResponse(_Response):
-    """An account."""
-
     account_id: int
     owner: str
     frozen: bool = Field(description="True while a key update is pending.")
@@ -215,8 +197,6 @@ class AccountResponse(_Response):
 
 
 class WalletResponse(_Record):
-    """The counterfactual wallet that owns an account, and what its address is derived from."""
-
     account_id: int
     wallet: str
     wallet_factory: str
@@ -225,22 +205,16 @@ class WalletResponse(_Record):
 
 
 class KeyResponse(_Record):
-    """An API key."""
-
     api_key: str
 
 
 class TokenFee(_Response):
-    """The fee of a request in one token."""
-
     token: str
     fee: str = Field(description="Smallest units.")
     discount: int = 1
 
 
 class FeesResponse(_Response):
-    """The fee of a request in each token that can pay for it."""
-
     gas_price: str = "20000000000"
     fees: list[TokenFee]
 
@@ -257,8 +231,6 @@ class UpdateResponse(_Record):
 
 
 class UpdateRecord(_Response):
-    """A key update that was accepted."""
-
     id: int
     hash: str
     owner: str
@@ -276,8 +248,6 @@ class UpdateRecord(_Response):
 
 
 class UpdatesResponse(_Record):
-    """Key updates, newest first."""
-
     total_num: int
     transactions: list[UpdateRecord]
 
@@ -289,15 +259,11 @@ class _Params(BaseModel):
 
 
 class AccountParams(_Params):
-    """The query of GET /account."""
-
     account_id: AccountId | None = Field(None, description="Account id, unless owner is given.")
     owner: Address | None = Field(None, description="Address of the owner.")
 
 
 class TradesParams(_Params):
-    """The query of GET /user/trades."""
-
     account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
     market: str | None = Field(None, description="Only trades in this market.")
     order_hash: str | None = Field(
@@ -350,8 +316,6 @@ class PublicKey(_Body):
 
 
 class TokenVolume(_Body):
-    """An amount of a token."""
-
     token_id: int = Field(ge=0, lt=2**15, description="Ids from 32768 up are NFTs, which cannot pay fees.")
     volume: str = Field(pattern=r"^[0-9]{1,29}$", description="Smallest units, uint96.")
 

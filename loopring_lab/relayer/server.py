@@ -12,9 +12,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import h11
@@ -112,9 +112,7 @@ class Relayer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -155,11 +153,10 @@ class Relayer:
     @cached_property
     def app(self) -> FastAPI:
         """The ASGI application, also usable without starting a server."""
-        from loopring_lab.relayer.app import build_app
+        from loopring_lab.relayer.app import Backend, build_app
 
-        return build_app(
-            self._data, self.settings, self._pager, self._accounts, self._updates, self.counts, self._clock
-        )
+        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates)
+        return build_app(backend, self.counts, self._clock)
 
     @cached_property
     def _pager(self) -> Pager:
@@ -184,8 +181,8 @@ class Relayer:
         list of list
             Rows as served and in the order they are served, with numbers always as strings.
         """
-        rows = self._pager.rows(account_id, fill_type, everything)
-        parsed: list[list[Any]] = json.loads(to_json(rows, numbers=False))
+        pager = Pager(self._data.history, replace(self.settings, growth=0)) if everything else self._pager
+        parsed: list[list[Any]] = json.loads(to_json(pager.rows(account_id, fill_type), numbers=False))
         return parsed
 
     def signer(self, account_id: int) -> LocalAccount:
@@ -250,11 +247,12 @@ class Relayer:
         dict of str to str or None
             ``walletFactory``, ``walletOwner`` and ``walletSalt``; None if no wallet owns the account.
         """
-        found = self._accounts.wallet_of(account_id)
-        if found is None:
-            return None
-        _, wallet = found
-        return {"walletFactory": wallet.factory, "walletOwner": wallet.owner, "walletSalt": wallet.salt}
+        wallet = self._accounts.wallet_of(account_id)
+        return wallet and {
+            "walletFactory": wallet.factory,
+            "walletOwner": wallet.owner,
+            "walletSalt": wallet.salt,
+        }
 
     def add_account(
         self,
@@ -364,7 +362,6 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start taking steps."""
         if self._seconds is not None:
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from bisect import bisect_right
 from hashlib import sha256
 from itertools import accumulate, chain, cycle, islice
+from pathlib import Path
 from typing import NamedTuple
 
 from loopring_lab.relayer.mainnet import MARKETS, USD, Market, Token
@@ -48,54 +50,31 @@ CUMULATIVE_ACTIVITY = tuple(
 
 
 class Taker(NamedTuple):
-    """An account that takes liquidity."""
+    """An account that takes liquidity: its fills in a year, usual order, and tier from each day on."""
 
     id: int
-    quota: int
+    fills: int
     dollars: int
     tiers: tuple[tuple[int, int], ...] = ((0, 0),)
     markets: tuple[str, ...] = ()
 
     def tier(self, day: int) -> int:
-        """Return the fee tier of a day."""
         return [tier for since, tier in self.tiers if day >= since][-1]
 
 
-ARBITRAGEUR = Taker(11375, 20_000, 900, ((0, 4), (45, 5)))
+class Maker(NamedTuple):
+    """An account with resting orders in some markets; with a larger weight it has more of them."""
 
-TAKERS = (
-    Taker(11519, 8_000, 700, ((0, 3), (150, 4))),
-    Taker(58344, 4_500, 450, ((0, 1), (90, 2), (240, 3)), ("LRC-ETH", "LRC-USDC", "LRC-USDT", "ETH-USDC")),
-    Taker(10083, 1_950, 380, ((0, 0), (70, 1), (200, 2))),
-    Taker(23100, 1_700, 1_500, ((0, 2),), ("LRC-ETH", "ETH-USDC", "UNI-ETH", "LINK-ETH", "USDT-USDC")),
-    Taker(33537, 1_250, 900, ((0, 0), (120, 1), (160, 0))),
-    Taker(82751, 900, 2_500, ((0, 1), (30, 3)), ("WBTC-ETH", "WBTC-USDT", "WBTC-USDC", "ETH-USDC")),
-    Taker(21779, 650, 600, ((0, 0),)),
-    Taker(40659, 480, 250, ((0, 0), (220, 1)), ("LRC-ETH", "LRC-USDC")),
-    Taker(
-        37042, 350, 4_000, ((0, 2), (100, 4)), ("USDT-USDC", "DAI-USDT", "ETH-USDC", "ETH-DAI", "ETH-USDT")
-    ),
-    Taker(25429, 260, 200),
-    Taker(60301, 190, 1_100, ((0, 1),)),
-    Taker(71468, 150, 300, ((0, 0),), ("LRC-ETH", "ENJ-ETH", "IMX-USDC", "GRID-ETH")),
-    Taker(87095, 120, 8_000, ((0, 3),), ("ETH-USDC", "WBTC-ETH", "WBTC-USDC")),
-    Taker(94669, 95, 150),
-    Taker(12059, 80, 500),
-    Taker(35703, 68, 350, ((0, 0),), ("ETH-USDT", "LRC-USDT", "DAI-USDT")),
-    Taker(56734, 58, 90),
-    Taker(79927, 48, 700, ((0, 1),), ("LRC-USDC",)),
-    Taker(94680, 40, 120, ((0, 0),), ("LRC-ETH", "ETH-USDC")),
-)
+    id: int
+    weight: int
+    markets: tuple[str, ...]
 
-MAKERS = {
-    41742: (5, ("LRC-USDC", "LRC-ETH", "ETH-USDC")),
-    32670: (4, ("ETH-USDC", "WBTC-ETH", "LRC-ETH")),
-    42019: (3, ("WBTC-USDC", "WBTC-USDT", "ETH-USDC", "LRC-USDC")),
-    34349: (4, ("USDT-USDC", "DAI-USDT")),
-    35644: (2, ("WBTC-ETH", "WBTC-USDT", "USDT-USDC", "DAI-USDT", "LRC-ETH")),
-    10083: (1, ("LRC-ETH", "WBTC-ETH")),
-}
-"""Account: (weight, markets in which its orders rest). One of them is otherwise a taker."""
+
+_TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
+ARBITRAGEUR = Taker(**_TRADERS["arbitrageur"])
+TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
+MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])
+"""One of the makers is otherwise a taker."""
 
 
 class Fill(NamedTuple):
@@ -146,11 +125,14 @@ class Simulation:
         self._name = f"synthetic exchange {seed} order "
         self.fills: tuple[Fill, ...] = ()
         self.latent = LatentPrices(self._bits, START, DAYS * 24)
-        self._pools = {name: _new_pool(market) for name, market in MARKETS.items() if market.has_pool}
-        books = [market for market in MARKETS.values() if market.has_book]
-        self._books = {market.name: Book(market, _makers(market.name), self._bits) for market in books}
+        self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
+        self._books = {
+            name: Book(market, _makers(name), self._bits)
+            for name, market in MARKETS.items()
+            if market.has_book
+        }
         self._fills_left = {
-            taker.id: max(2, taker.quota * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
+            taker.id: max(2, taker.fills * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
         }
         self._storage: dict[tuple[int, int], int] = {}
         self._fills_so_far: list[Fill] = []
@@ -183,7 +165,7 @@ class Simulation:
         return sorted(
             (START + at, which)
             for which, taker in enumerate(TAKERS)
-            for at in _trading_times(self._bits, self._fills_left[taker.id], DAYS)
+            for at in _trading_times(self._bits, self._fills_left[taker.id])
         )
 
     def _choose_market(self, choices: tuple[list[int], list[Market]]) -> Market:
@@ -333,28 +315,20 @@ def _random_below(bits: RandomBits, end: int) -> int:
     return bits(48) * end >> 48
 
 
-def _trading_times(bits: RandomBits, count: int, days: int) -> list[int]:
+def _trading_times(bits: RandomBits, count: int) -> list[int]:
     """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
     times: list[int] = []
     while len(times) < count:
         hour = bisect_right(CUMULATIVE_ACTIVITY, _random_below(bits, CUMULATIVE_ACTIVITY[-1]))
-        at = _random_below(bits, days) * DAY + hour * HOUR + _random_below(bits, HOUR)
+        at = _random_below(bits, DAYS) * DAY + hour * HOUR + _random_below(bits, HOUR)
         for _ in range(1 + (bits(8) & bits(8) & 7)):
-            times.append(min(at, days * DAY - 1))
+            times.append(min(at, DAYS * DAY - 1))
             at += _random_below(bits, BURST_PAUSE_MS) + 1
     return sorted(times[:count])
 
 
-def _new_pool(market: Market) -> Pool:
-    base, quote = (
-        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
-        for token in (market.base, market.quote)
-    )
-    return Pool(market, base, quote)
-
-
 def _makers(name: str) -> tuple[int, ...]:
-    shares = [(account,) * weight for account, (weight, names) in MAKERS.items() if name in names]
+    shares = [(maker.id,) * maker.weight for maker in MAKERS if name in maker.markets]
     return tuple(islice(cycle(chain.from_iterable(shares)), BOOK_SHARES))
 
 

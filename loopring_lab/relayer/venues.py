@@ -70,9 +70,12 @@ class Pool:
 
     __slots__ = ("account", "base", "quote")
 
-    def __init__(self, market: Market, base: int, quote: int) -> None:
+    def __init__(self, market: Market) -> None:
         self.account = market.pool or 0
-        self.base, self.quote = base, quote
+        self.base, self.quote = (
+            market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+            for token in (market.base, market.quote)
+        )
 
     def cost(self, size: int) -> int:
         """Return the quote to pay for `size` of base, fee included, rounded up."""
@@ -85,7 +88,6 @@ class Pool:
         return truncate_digits(self.quote * net // (self.base * BPS + net))
 
     def trade(self, buys: bool, size: int, quote: int) -> None:
-        """Move the reserves by one fill."""
         if buys:
             self.base, self.quote = self.base - size, self.quote + quote
         else:

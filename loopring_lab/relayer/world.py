@@ -11,7 +11,7 @@ from typing import Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS, market_record, token_record
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 
 LARGEST = 50.0
@@ -70,7 +70,7 @@ class World:
     def accounts(self) -> list[int]:
         """User accounts that trade, takers first; the accounts of pools are in `pools`."""
         takers = [taker.id for taker in (ARBITRAGEUR, *TAKERS)]
-        return takers + [maker for maker in MAKERS if maker not in takers]
+        return takers + [maker.id for maker in MAKERS if maker.id not in takers]
 
     @property
     def pools(self) -> dict[str, int]:
@@ -95,7 +95,7 @@ class World:
         list of dict
             Every documented field.
         """
-        return [token_record(token) for token in TOKENS.values()]
+        return [token.record() for token in TOKENS.values()]
 
     def markets(self) -> list[dict[str, Any]]:
         """Return the market records as the relayer serves them.
@@ -105,7 +105,7 @@ class World:
         list of dict
             Every documented field.
         """
-        return [market_record(market) for market in MARKETS.values()]
+        return [market.record() for market in MARKETS.values()]
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
         """Return the underlying price of a token, which all its markets follow.

@@ -4,7 +4,7 @@ import os
 import sqlite3
 
 import pytest
-from support.key_update_requests import request_signature, signed_update
+from support.key_update_requests import request_signature, signed_update, stored_sql
 from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
@@ -76,7 +76,7 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeyp
     relayer = relayers(store=tmp_path / "relayer.db")
     posters(relayer).send(signed_update(relayer, ACCOUNT))
     relayer.step()
-    store, before = relayer._accounts.store, relayer._accounts.store.dump()
+    store, before = relayer._accounts.store, stored_sql(relayer)
 
     def fail(change):
         raise sqlite3.OperationalError("disk full")
@@ -85,7 +85,7 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeyp
         patch.setattr(store, "_apply", fail)
         with pytest.raises(sqlite3.OperationalError):
             relayer.step()
-    assert store.dump() == before
+    assert stored_sql(relayer) == before
     assert relayer.step() == 1
     assert relayer._accounts.find(ACCOUNT, None).nonce == 2
 
