@@ -61,9 +61,6 @@ class Accounts:
             {"source": source.label, "exchange": settings.exchange.lower(), "chain": str(settings.chain_id)},
         )
 
-    def __repr__(self) -> str:
-        return f"Accounts({self._source.label})"
-
     @cached_property
     def store(self) -> Store:
         """The store, to which the source's accounts are added on first use."""

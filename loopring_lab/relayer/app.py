@@ -15,40 +15,13 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import (
-    MAX_TIME,
-    SINGLE_VALUED,
-    AccountId,
-    AccountParams,
-    AccountResponse,
-    ApiError,
-    Code,
-    ErrorResponse,
-    ExchangeResponse,
-    FeeParams,
-    FeesResponse,
-    FlatError,
-    KeyResponse,
-    MarketsResponse,
-    Point,
-    TimeResponse,
-    TokenFee,
-    TokenRecord,
-    TradesParams,
-    TradesResponse,
-    UpdateBody,
-    UpdateRecord,
-    UpdateResponse,
-    UpdatesParams,
-    UpdatesResponse,
-    WalletResponse,
-    error_response,
-)
+from loopring_lab.relayer.schemas import MAX_TIME, SINGLE_VALUED, AccountId, ApiError, Code, error_response
 from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
@@ -126,16 +99,16 @@ async def read_body(request: Request) -> bytes:
 
 
 ExistingAccount = Annotated[int, Depends(existing_account)]
-router = APIRouter(prefix=API, responses={"4XX": {"model": ErrorResponse, "description": "Error"}})
+router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
 
 
-@router.get("/exchange/tokens", summary="Tokens", responses={200: {"model": list[TokenRecord]}})
+@router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
 async def read_tokens(backend: AnyBackend) -> Response:
     return JSONResponse(backend.source.tokens())
 
 
-@router.get("/exchange/markets", summary="Markets, older path", responses={200: {"model": MarketsResponse}})
-@router.get("/mix/markets", summary="Markets", responses={200: {"model": MarketsResponse}})
+@router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
+@router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
     return JSONResponse({"markets": backend.source.markets()})
 
@@ -143,10 +116,10 @@ async def read_markets(backend: AnyBackend) -> Response:
 @router.get(
     "/user/trades",
     summary="Trade history",
-    responses={200: {"model": TradesResponse}},
+    response_model=schemas.TradesResponse,
     dependencies=[Depends(check_key)],
 )
-async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query()]) -> Response:
+async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]) -> Response:
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
     if params.market is not None and params.market not in backend.markets:
@@ -161,26 +134,28 @@ async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query
 
 
 @router.get("/exchange/info", summary="Exchange")
-async def read_exchange(backend: AnyBackend) -> ExchangeResponse:
+async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
     settings = backend.settings
-    return ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
+    return schemas.ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
 
 
 @router.get("/timestamp", summary="Time")
-async def read_time(backend: AnyBackend) -> TimeResponse:
-    return TimeResponse(timestamp=backend.updates.time_ms)
+async def read_time(backend: AnyBackend) -> schemas.TimeResponse:
+    return schemas.TimeResponse(timestamp=backend.updates.time_ms)
 
 
 @router.get("/account", summary="Account")
-async def read_account(backend: AnyBackend, params: Annotated[AccountParams, Query()]) -> AccountResponse:
+async def read_account(
+    backend: AnyBackend, params: Annotated[schemas.AccountParams, Query()]
+) -> schemas.AccountResponse:
     if params.account_id is None and params.owner is None:
         raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
     account = backend.accounts.find(params.account_id, params.owner)
-    return AccountResponse(
+    return schemas.AccountResponse(
         account_id=account.id,
         owner=account.owner,
         frozen=account.is_frozen,
-        public_key=Point(x=account.x, y=account.y),
+        public_key=schemas.Point(x=account.x, y=account.y),
         nonce=account.nonce,
         key_nonce=account.key_nonce,
         key_seed=account.key_seed,
@@ -209,11 +184,11 @@ async def update_key(
             description="L1 signature of the EIP-712 digest of the request: 65 bytes and a type byte, 0x hex",
         ),
     ],
-) -> UpdateResponse:
+) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
     update, is_pending = backend.updates.submit(read_update(body), signature)
-    return UpdateResponse(
+    return schemas.UpdateResponse(
         hash=update.change.hash,
         status=update.status,
         is_idempotent=is_pending,
@@ -234,28 +209,28 @@ async def read_api_key(
             alias=SIGNATURE_HEADER, min_length=1, description="EdDSA signature of the request by the L2 key."
         ),
     ],
-) -> KeyResponse:
+) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
     # A proxy that ends TLS hides the scheme that the sender signed.
     place = request.headers.get("host", "") + request.url.path
     urls = (f"http://{place}", f"https://{place}")
     params = dict(request.query_params)
-    return KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
+    return schemas.KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
 
 
 @router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
 async def read_fee(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[FeeParams, Query()]
-) -> FeesResponse:
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.FeeParams, Query()]
+) -> schemas.FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
-    return FeesResponse(fees=[TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
+    return schemas.FeesResponse(fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
 async def read_updates(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[UpdatesParams, Query()]
-) -> UpdatesResponse:
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.UpdatesParams, Query()]
+) -> schemas.UpdatesResponse:
     account = backend.accounts.find(account_id, None)
     statuses = params.status.split(",") if params.status else PROGRESS
     updates = [
@@ -265,11 +240,11 @@ async def read_updates(
     ]
     page = updates[params.offset : params.offset + params.limit]
     records = [_update_record(update, account.owner, backend) for update in page]
-    return UpdatesResponse(total_num=len(updates), transactions=records)
+    return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
 
 
-def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> UpdateRecord:
-    return UpdateRecord(
+def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas.UpdateRecord:
+    return schemas.UpdateRecord(
         id=update.number,
         hash=update.change.hash,
         owner=owner,
@@ -284,13 +259,13 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> Update
 
 
 @router.get("/counterFactualInfo", summary="Wallet")
-async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> WalletResponse:
+async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
         raise ApiError(
             Code.INVALID_ARGUMENT, f"accountId: no counterfactual wallet owns account {account_id}"
         )
-    return WalletResponse(
+    return schemas.WalletResponse(
         account_id=account_id,
         wallet=backend.accounts.owner(account_id).address,
         wallet_factory=wallet.factory,
@@ -344,9 +319,9 @@ class RelayerApp(FastAPI):
         if self.openapi_schema is not None:
             return self.openapi_schema
         document, backend = super().openapi(), self.state.backend
-        schemas, paths = document["components"]["schemas"], document["paths"]
-        body = UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= body.pop("$defs") | {"UpdateBody": body}
+        models, paths = document["components"]["schemas"], document["paths"]
+        body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
+        models |= body.pop("$defs") | {"UpdateBody": body}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
         operations = [operation for methods in paths.values() for operation in methods.values()]
@@ -364,7 +339,7 @@ class RelayerApp(FastAPI):
                 error = {"$ref": "#/components/schemas/ErrorResponse"}
                 content["schema"] = {"anyOf": [content["schema"], error]}
         if backend.settings.error_shape == "flat":
-            schemas["ErrorResponse"] = FlatError.model_json_schema()
+            models["ErrorResponse"] = schemas.FlatError.model_json_schema()
         return document
 
 
@@ -402,7 +377,7 @@ def docs_page(document: dict[str, Any]) -> str:
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     )
-    schemas = (
+    models = (
         f"<h3>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>"
         for name, schema in document["components"]["schemas"].items()
     )
@@ -410,7 +385,7 @@ def docs_page(document: dict[str, Any]) -> str:
         title=escape(document["info"]["title"]),
         description=escape(document["info"]["description"]),
         operations="".join(operations),
-        schemas="".join(schemas),
+        schemas="".join(models),
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from loopring_lab.errors import LabError
 
 Status = Literal["received", "processing", "processed", "failed"]
+SCHEMA = Path(__file__).with_name("schema.sql")
+PENDING = "status IN ('received', 'processing')"
 
 
 class Account(NamedTuple):
@@ -41,46 +43,12 @@ class KeyChange(NamedTuple):
 
 
 class StoredUpdate(NamedTuple):
-    """An accepted request and its progress."""
-
     number: int
     change: KeyChange
     received_at: int
     changed_at: int
     status: Status
     reason: str
-
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS accounts (
-    id INTEGER PRIMARY KEY,
-    owner TEXT NOT NULL UNIQUE COLLATE NOCASE,
-    x TEXT NOT NULL,
-    y TEXT NOT NULL,
-    nonce INTEGER NOT NULL,
-    key_nonce INTEGER NOT NULL,
-    key_seed TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS updates (
-    number INTEGER PRIMARY KEY,
-    account INTEGER NOT NULL REFERENCES accounts,
-    hash TEXT NOT NULL,
-    x TEXT NOT NULL,
-    y TEXT NOT NULL,
-    nonce INTEGER NOT NULL,
-    key_seed TEXT NOT NULL,
-    fee_token INTEGER NOT NULL,
-    fee TEXT NOT NULL,
-    valid_until INTEGER NOT NULL,
-    received_at INTEGER NOT NULL,
-    changed_at INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    reason TEXT NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS pending ON updates (account) WHERE status IN ('received', 'processing');
-"""
-PENDING = "status IN ('received', 'processing')"
 
 
 class Store:
@@ -93,7 +61,7 @@ class Store:
             weakref.finalize(self, _close, self._db, self._lock)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT")
+            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA.read_text()} COMMIT")
         except sqlite3.Error as error:
             raise LabError(
                 f"Store {path}: the file cannot be used ({error}). Give a relayer's store or a new path."
@@ -105,9 +73,6 @@ class Store:
                     f"Store {path}: it was created with {name} {stored!r}, but this relayer has {value!r}. "
                     "Give another file."
                 )
-
-    def __repr__(self) -> str:
-        return "Store()"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

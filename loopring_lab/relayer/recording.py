@@ -40,7 +40,6 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """A short description of the data, for captions."""
         return f"recording {self._folder.resolve().name}"
 
     @property
@@ -50,15 +49,12 @@ class Recording:
 
     @property
     def history(self) -> History:
-        """All rows."""
         return self._history
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Return the token records as recorded."""
         return self._tokens
 
     def markets(self) -> list[dict[str, Any]]:
-        """Return the market records as recorded."""
         return self._markets
 
     def _read_history(self) -> History:

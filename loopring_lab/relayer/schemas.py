@@ -16,7 +16,6 @@ from loopring_lab.relayer.settings import Address, ErrorShape
 if TYPE_CHECKING:
     from starlette.responses import JSONResponse
 
-BAD_REQUEST, OK = 400, 200
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
@@ -73,7 +72,7 @@ def error_response(
     shape: ErrorShape,
     code: int,
     message: str,
-    status: int = BAD_REQUEST,
+    status: int = 400,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """Build an error response in the shape of the settings."""
@@ -81,8 +80,8 @@ def error_response(
 
     if shape == "flat":
         return JSONResponse({"code": code, "msg": message}, status, headers)
-    if shape == "ok" and status == BAD_REQUEST:
-        status = OK
+    if shape == "ok" and status == 400:
+        status = 200
     return JSONResponse({"resultInfo": {"code": code, "message": message}}, status, headers)
 
 
@@ -253,8 +252,6 @@ class UpdatesResponse(_Record):
 
 
 class _Params(BaseModel):
-    """Query parameters, named in camel case on the wire."""
-
     model_config = ConfigDict(alias_generator=to_camel)
 
 
@@ -275,16 +272,12 @@ class TradesParams(_Params):
 
 
 class FeeParams(_Params):
-    """The query of GET /user/offchainFee, without the account."""
-
     request_type: Literal["2"] = Field(description="2: an account update, the only request with a fee.")
     token_symbol: str | None = Field(None, description=IGNORED)
     amount: str | None = Field(None, description=IGNORED)
 
 
 class UpdatesParams(_Params):
-    """The query of GET /user/updateInfo, without the account."""
-
     start: TimeMs = Field(0, description="Earliest time, in ms.")
     end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
     status: str | None = Field(
@@ -309,8 +302,6 @@ class _Body(BaseModel):
 
 
 class PublicKey(_Body):
-    """An L2 public key, a point of the curve."""
-
     x: Coordinate
     y: Coordinate
 

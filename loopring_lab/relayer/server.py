@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.faults import RequestCounts
 from loopring_lab.relayer.history import Pager, Source, to_json
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from loopring_lab.protocol import L2Key
-    from loopring_lab.relayer.faults import RequestCounts
 
 HOST = "127.0.0.1"
 BACKLOG = 256
@@ -97,6 +97,7 @@ class Relayer:
             raise LabError("Relayer: both a world and a recording were given. Give one of them.")
         self._data: Source = (world or World()) if recording is None else Recording(recording)
         self.settings = settings or Settings()
+        self.counts = RequestCounts()
         self._port, self._clock = port, clock
         self._key = api_key or secrets.token_urlsafe(32)
         self._accounts = Accounts(self._data, self.settings, self._key, store)
@@ -117,13 +118,7 @@ class Relayer:
 
     @property
     def base_url(self) -> str:
-        """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``.
-
-        Raises
-        ------
-        LabError
-            If the relayer is not running.
-        """
+        """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``. LabError if it is not running."""
         if self._running is None:
             raise LabError("Relayer: it has no address while it is not running. Call start() first.")
         return f"http://{HOST}:{self._running[2]}"
@@ -142,13 +137,6 @@ class Relayer:
     def source(self) -> str:
         """A short description of the data, for captions."""
         return self._data.label
-
-    @cached_property
-    def counts(self) -> RequestCounts:
-        """Requests, faults and rate-limited requests so far."""
-        from loopring_lab.relayer.faults import RequestCounts
-
-        return RequestCounts()
 
     @cached_property
     def app(self) -> FastAPI:
@@ -369,7 +357,6 @@ class Worker:
             atexit.register(self.stop)  # a thread cut off inside SQLite crashes the whole program
 
     def stop(self) -> None:
-        """Stop after the current step."""
         self._stop.set()
         atexit.unregister(self.stop)
         if self._thread is not None:
@@ -439,13 +426,11 @@ class ThreadedServer(Server):
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start accepting connections."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """Serve until asked to stop."""
         await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -462,7 +447,6 @@ class ThreadedServer(Server):
 
 
 def listen(port: int) -> socket.socket:
-    """Listen on the loopback interface."""
     # asyncio disables Nagle's algorithm only where the protocol is named; otherwise responses wait 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

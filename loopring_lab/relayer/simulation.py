@@ -113,6 +113,10 @@ class _Order(NamedTuple):
         fees = STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue]
         return fees[self.tier]
 
+    def sold_and_bought(self) -> tuple[Token, Token]:
+        base, quote = self.market.base, self.market.quote
+        return (quote, base) if self.buys else (base, quote)
+
     def pool_quote(self, pool: Pool) -> int:
         return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
 
@@ -140,18 +144,26 @@ class Simulation:
 
     def run(self) -> None:
         """Simulate the whole year and set `fills`."""
-        events = self._events()
+        # When which taker has a fill due; an order with several fills uses up several events.
+        events = sorted(
+            (START + at, which)
+            for which, taker in enumerate(TAKERS)
+            for at in _trading_times(self._bits, self._fills_left[taker.id])
+        )
         choices = [_market_weights(taker) for taker in TAKERS]
         rounds = cycle(MARKETS[name] for name in self._pools)
         pace = self._fills_left[ARBITRAGEUR.id]
         owed = [0] * len(TAKERS)
         for number, (at, which) in enumerate(events, 1):
             while pace - self._fills_left[ARBITRAGEUR.id] < pace * number // len(events):
-                self._arbitrage_round(next(rounds), at)
+                market = next(rounds)
+                if not self._arbitrage(market, at):
+                    self._order(ARBITRAGEUR, market, self._random_time(at))
             if owed[which]:
                 owed[which] -= 1
                 continue
-            market = self._choose_market(choices[which])
+            weights, markets = choices[which]
+            market = markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
         last = self._fills_so_far[-UNBLOCKED:]
@@ -159,23 +171,6 @@ class Simulation:
             *self._fills_so_far[:-UNBLOCKED],
             *(fill._replace(block_id=0, index_in_block=0) for fill in last),
         )
-
-    def _events(self) -> list[tuple[int, int]]:
-        """Return when which taker has a fill due; an order with several fills uses up several events."""
-        return sorted(
-            (START + at, which)
-            for which, taker in enumerate(TAKERS)
-            for at in _trading_times(self._bits, self._fills_left[taker.id])
-        )
-
-    def _choose_market(self, choices: tuple[list[int], list[Market]]) -> Market:
-        weights, markets = choices
-        return markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
-
-    def _arbitrage_round(self, market: Market, until: int) -> None:
-        """Let the arbitrageur visit a pool; it places an ordinary order if there is no arbitrage."""
-        if not self._arbitrage(market, until):
-            self._order(ARBITRAGEUR, market, self._random_time(until))
 
     def _random_time(self, until: int) -> int:
         return self._now + _random_below(self._bits, max(1, until - self._now))
@@ -241,14 +236,14 @@ class Simulation:
 
     def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)
-        sold, bought = _sold_and_bought(order)
+        sold, bought = order.sold_and_bought()
         taken = self._new_order(order.taker, sold, 2)
         made = self._new_order(pool.account, bought, 1)
         self._fill(order, "amm", pool.account, order.size, quote, taken, made)
         return 1
 
     def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:
-        sold, bought = _sold_and_bought(order)
+        sold, bought = order.sold_and_bought()
         taken = self._new_order(order.taker, sold, 2)
         for level, size, quote in matches:
             level.left -= size
@@ -337,9 +332,3 @@ def _market_weights(taker: Taker) -> tuple[list[int], list[Market]]:
     names = taker.markets or MARKETS
     markets = [MARKETS[name] for name in names if MARKETS[name].share]
     return list(accumulate(market.share for market in markets)), markets
-
-
-def _sold_and_bought(order: _Order) -> tuple[Token, Token]:
-    """Return the tokens that the taker sells and receives."""
-    base, quote = order.market.base, order.market.quote
-    return (quote, base) if order.buys else (base, quote)

@@ -10,17 +10,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
+from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 
 LARGEST = 50.0
 SMALLEST = 0.001
-
-PRICE_SCALES = {
-    name: (10 ** (market.base.decimals + 8), 10**market.quote.decimals) for name, market in MARKETS.items()
-}
-"""Factors that bring quote / size to 10**-8 quote units per base unit."""
 
 
 class World:
@@ -148,20 +143,20 @@ def _row(fills: tuple[Fill, ...], number: int) -> Row:
     """Return a row by its number: the taker's side of fill n is row 2n, the maker's 2n + 1."""
     fill, is_maker = fills[number >> 1], bool(number & 1)
     buys = (fill.side == "BUY") is not is_maker
-    market = MARKETS[fill.market]
-    up, down = PRICE_SCALES[fill.market]
+    base, quote = MARKETS[fill.market].base, MARKETS[fill.market].quote
+    price = fill.quote * PRICE_SCALE * 10**base.decimals // (fill.size * 10**quote.decimals)
     return (
         str(fill.time_ms),
         str(fill.id),
         "BUY" if buys else "SELL",
         str(fill.size),
-        price_text(fill.quote * up // (fill.size * down)),
+        price_text(price),
         POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
         "0" if is_maker else str(fill.fee),
         str(fill.block_id),
         str(fill.index_in_block),
         str(fill.maker if is_maker else fill.taker),
-        str(market.quote.id if buys else market.base.id),
+        str(quote.id if buys else base.id),
         str(fill.maker_storage if is_maker else fill.taker_storage),
         fill.maker_hash if is_maker else fill.taker_hash,
         "maker" if is_maker else "taker",
