@@ -98,6 +98,10 @@ async def read_body(request: Request) -> bytes:
     return data
 
 
+def _signature(description: str) -> Any:
+    return Header(alias=SIGNATURE_HEADER, min_length=1, description=description)
+
+
 ExistingAccount = Annotated[int, Depends(existing_account)]
 router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
 
@@ -177,12 +181,7 @@ async def update_key(
     backend: AnyBackend,
     body: Annotated[bytes, Depends(read_body)],
     signature: Annotated[
-        str,
-        Header(
-            alias=SIGNATURE_HEADER,
-            min_length=1,
-            description="L1 signature of the EIP-712 digest of the request: 65 bytes and a type byte, 0x hex",
-        ),
+        str, _signature("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")
     ],
 ) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
@@ -203,12 +202,7 @@ async def read_api_key(
     request: Request,
     backend: AnyBackend,
     account_id: ExistingAccount,
-    signature: Annotated[
-        str,
-        Header(
-            alias=SIGNATURE_HEADER, min_length=1, description="EdDSA signature of the request by the L2 key."
-        ),
-    ],
+    signature: Annotated[str, _signature("EdDSA signature of the request by the L2 key.")],
 ) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
     # A proxy that ends TLS hides the scheme that the sender signed.

@@ -136,15 +136,13 @@ class Store:
                 (status, reason, now, update.number, update.status),
             )
             if moved.rowcount and status == "processed":
-                self._apply(update.change)
+                change = update.change
+                self._db.execute(
+                    "UPDATE accounts SET x = ?, y = ?, key_seed = ?, nonce = nonce + 1,"
+                    " key_nonce = key_nonce + 1 WHERE id = ?",
+                    (change.x, change.y, change.key_seed, change.account),
+                )
         return bool(moved.rowcount)
-
-    def _apply(self, change: KeyChange) -> None:
-        self._db.execute(
-            "UPDATE accounts SET x = ?, y = ?, key_seed = ?, nonce = nonce + 1, key_nonce = key_nonce + 1"
-            " WHERE id = ?",
-            (change.x, change.y, change.key_seed, change.account),
-        )
 
     def _updates(self, where: str, *values: Any) -> list[StoredUpdate]:
         query = f"SELECT * FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608

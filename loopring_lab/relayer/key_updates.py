@@ -41,9 +41,8 @@ class KeyUpdates:
     @cached_property
     def fees(self) -> dict[int, tuple[str, int]]:
         """Token ids that can pay for a key update, each with its symbol and fee in smallest units."""
-        token_ids: dict[str, int] = {}
-        for record in self._source.tokens():
-            token_ids.setdefault(record.get("symbol", ""), record.get("tokenId", -1))
+        tokens = reversed(self._source.tokens())  # where symbols repeat, the first counts
+        token_ids: dict[str, int] = {token.get("symbol", ""): token.get("tokenId", -1) for token in tokens}
         fees = self._settings.update_fees
         return {token_ids[symbol]: (symbol, fee) for symbol, fee in fees.items() if symbol in token_ids}
 

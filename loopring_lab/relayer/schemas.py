@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
+from starlette.responses import JSONResponse
 
 from loopring_lab.relayer.database import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
-
-if TYPE_CHECKING:
-    from starlette.responses import JSONResponse
 
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
@@ -76,8 +74,6 @@ def error_response(
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """Build an error response in the shape of the settings."""
-    from starlette.responses import JSONResponse
-
     if shape == "flat":
         return JSONResponse({"code": code, "msg": message}, status, headers)
     if shape == "ok" and status == 400:

@@ -58,8 +58,8 @@ class Taker(NamedTuple):
     tiers: tuple[tuple[int, int], ...] = ((0, 0),)
     markets: tuple[str, ...] = ()
 
-    def tier(self, day: int) -> int:
-        return [tier for since, tier in self.tiers if day >= since][-1]
+    def tier(self, time_ms: int) -> int:
+        return [tier for day, tier in self.tiers if time_ms >= START + day * DAY][-1]
 
 
 class Maker(NamedTuple):
@@ -110,8 +110,7 @@ class _Order(NamedTuple):
     tier: int
 
     def fee_bps(self, venue: str) -> int:
-        fees = STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue]
-        return fees[self.tier]
+        return (STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue])[self.tier]
 
     def sold_and_bought(self) -> tuple[Token, Token]:
         base, quote = self.market.base, self.market.quote
@@ -127,7 +126,6 @@ class Simulation:
     def __init__(self, seed: int, thousandths: int) -> None:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
-        self.fills: tuple[Fill, ...] = ()
         self.latent = LatentPrices(self._bits, START, DAYS * 24)
         self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
         self._books = {
@@ -139,11 +137,11 @@ class Simulation:
             taker.id: max(2, taker.fills * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
         }
         self._storage: dict[tuple[int, int], int] = {}
-        self._fills_so_far: list[Fill] = []
+        self._fills: list[Fill] = []
         self._now, self._id, self._block, self._index, self._orders = START, FIRST_ID, 0, 0, 0
 
-    def run(self) -> None:
-        """Simulate the whole year and set `fills`."""
+    def run(self) -> tuple[Fill, ...]:
+        """Simulate the whole year, and return every fill; the last ones are in no block yet."""
         # When which taker has a fill due; an order with several fills uses up several events.
         events = sorted(
             (START + at, which)
@@ -166,11 +164,8 @@ class Simulation:
             market = markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
-        last = self._fills_so_far[-UNBLOCKED:]
-        self.fills = (
-            *self._fills_so_far[:-UNBLOCKED],
-            *(fill._replace(block_id=0, index_in_block=0) for fill in last),
-        )
+        last = [fill._replace(block_id=0, index_in_block=0) for fill in self._fills[-UNBLOCKED:]]
+        return (*self._fills[:-UNBLOCKED], *last)
 
     def _random_time(self, until: int) -> int:
         return self._now + _random_below(self._bits, max(1, until - self._now))
@@ -186,7 +181,7 @@ class Simulation:
         least = MINIMUM_DOLLARS * USD * 10**market.base.decimals
         if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
             return False
-        order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier((at - START) // DAY))
+        order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier(at))
         self._advance_to(at)
         self._fill_at_pool(order, pool, order.pool_quote(pool))
         return True
@@ -203,8 +198,7 @@ class Simulation:
         prices = self._prices(market, self._now)
         pool, book = self._pools.get(market.name), self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
-        tier = taker.tier((self._now - START) // DAY)
-        order = _Order(market, bool(self._bits(1)), size, taker.id, tier)
+        order = _Order(market, bool(self._bits(1)), size, taker.id, taker.tier(self._now))
         matches = book.match(self._now, order.buys, size, taker.id, prices) if book else []
         matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
@@ -295,7 +289,7 @@ class Simulation:
             block_id=block,
             index_in_block=index,
         )
-        self._fills_so_far.append(fill)
+        self._fills.append(fill)
 
     def _next_position(self) -> tuple[int, int]:
         """Return the block of a fill made now, and the next index in it."""

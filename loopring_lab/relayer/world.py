@@ -13,6 +13,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
+from loopring_lab.relayer.venues import LatentPrices
 
 LARGEST = 50.0
 SMALLEST = 0.001
@@ -75,7 +76,7 @@ class World:
     @property
     def fills(self) -> tuple[Fill, ...]:
         """Every fill, in order of time; computed on first use and cached."""
-        return _simulate(self._key).fills
+        return _simulate(self._key)[0]
 
     @property
     def history(self) -> History:
@@ -117,19 +118,18 @@ class World:
         int
             10**-12 dollars per unit.
         """
-        return _simulate(self._key).latent.dollars(TOKENS[symbol], time_ms)
+        return _simulate(self._key)[1].dollars(TOKENS[symbol], time_ms)
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: tuple[int, int]) -> Simulation:
+def _simulate(key: tuple[int, int]) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
-    simulation.run()
-    return simulation
+    return simulation.run(), simulation.latent
 
 
 @lru_cache(maxsize=4)
 def _history(key: tuple[int, int]) -> History:
-    fills = _simulate(key).fills
+    fills, _ = _simulate(key)
     return History(_keys(fills), partial(_row, fills))
 
 
