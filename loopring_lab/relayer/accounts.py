@@ -6,7 +6,6 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +27,7 @@ API_KEY_BYTES = 42
 
 
 class Wallet(NamedTuple):
-    """A counterfactual wallet: a contract whose address is known before it is deployed."""
+    """A counterfactual wallet: what the address of a contract that is not deployed yet is derived from."""
 
     factory: str
     owner: str
@@ -36,7 +35,7 @@ class Wallet(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The owner of an account, with the keys that sign for it."""
+    """The owner of an account: the L1 signer, the first L2 key and, if the owner is a wallet, the wallet."""
 
     address: str
     signer: LocalAccount
@@ -56,58 +55,47 @@ class Accounts:
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._has_owner = frozenset(source.accounts)
+        self._wallet_account = max(source.accounts, default=-1)
         self._store = Store(
             path,
             {"source": source.label, "exchange": settings.exchange.lower(), "chain": str(settings.chain_id)},
         )
 
-    def __repr__(self) -> str:
-        return f"Accounts({self._source.label})"
-
     @cached_property
     def store(self) -> Store:
         """The store, to which the source's accounts are added on first use."""
         if not all(self._store.account(account_id) for account_id in self._source.accounts[:1]):
-            self._store.add(self._source_accounts())
+            self._store.add(map(self._first_state, self._source.accounts))
         return self._store
 
-    def _source_accounts(self) -> Iterator[Account]:
-        for account_id in self._source.accounts:
-            owner = self.owner(account_id)
-            x, y = f"{owner.key.x:#066x}", f"{owner.key.y:#066x}"
-            yield Account(account_id, owner.address, x, y, FIRST_NONCE, FIRST_NONCE, owner.key_seed)
-
-    @property
-    def wallet_account(self) -> int:
-        """The account whose owner is a counterfactual wallet."""
-        return max(self._has_owner, default=-1)
+    def _first_state(self, account_id: int) -> Account:
+        owner = self.owner(account_id)
+        x, y = f"{owner.key.x:#066x}", f"{owner.key.y:#066x}"
+        return Account(account_id, owner.address, x, y, FIRST_NONCE, FIRST_NONCE, owner.key_seed)
 
     def owner(self, account_id: int) -> Owner:
-        """Return the owner of an account of the source."""
         if account_id not in self._has_owner:
             raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
-        has_wallet = account_id == self.wallet_account
+        has_wallet = account_id == self._wallet_account
         return demo_owner(self._source.label, account_id, self._settings.exchange, has_wallet)
 
     def add(
         self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str
     ) -> None:
-        """Add an account."""
         if not re.fullmatch(ADDRESS, owner):
             raise LabError(
                 f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits."
             )
         x, y = (f"{n:#066x}" for n in protocol.check_public_key(*public_key)) if public_key else ("", "")
         account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
-        if self._source.history.has_account(account_id) or not self.store.add([account]):
+        if account_id in self._source.history.accounts or not self.store.add([account]):
             raise LabError(f"Account {account_id}, owner {owner}: exists already. Give another id and owner.")
 
     def exists(self, account_id: int) -> bool:
         """Return whether an account exists, with or without an owner."""
-        return self._source.history.has_account(account_id) or self._store.account(account_id) is not None
+        return account_id in self._source.history.accounts or self._store.account(account_id) is not None
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
-        """Find an account by id, owner or both."""
         if account_id is None:
             account = self.store.account_of(owner or "")
         else:
@@ -120,12 +108,9 @@ class Accounts:
             )
         return account
 
-    def wallet_of(self, account_id: int) -> tuple[str, Wallet] | None:
-        """Return the address of the wallet that owns an account and what it is derived from."""
-        if account_id != self.wallet_account:
-            return None
-        owner = self.owner(account_id)
-        return owner.wallet and (owner.address, owner.wallet)
+    def wallet_of(self, account_id: int) -> Wallet | None:
+        """Return the wallet that owns an account, if one does."""
+        return self.owner(account_id).wallet if account_id == self._wallet_account else None
 
     def issue_key(
         self, account_id: int, urls: tuple[str, ...], params: dict[str, str], signature: str

@@ -1,10 +1,13 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
 import json
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -12,56 +15,25 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import (
-    MAX_TIME,
-    SINGLE_VALUED,
-    AccountId,
-    AccountParams,
-    AccountResponse,
-    ApiError,
-    Code,
-    ErrorResponse,
-    ExchangeResponse,
-    FeeParams,
-    FeesResponse,
-    FlatError,
-    KeyResponse,
-    MarketsResponse,
-    Point,
-    TimeResponse,
-    TokenFee,
-    TokenRecord,
-    TradesParams,
-    TradesResponse,
-    UpdateBody,
-    UpdateRecord,
-    UpdateResponse,
-    UpdatesParams,
-    UpdatesResponse,
-    WalletResponse,
-    error_response,
-)
+from loopring_lab.relayer.schemas import MAX_TIME, SINGLE_VALUED, AccountId, ApiError, Code, error_response
 from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h2 code { font-size: 1.1rem } table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-top: 1px solid #ccc }
-pre { background: #f5f5f5; padding: 1rem; overflow: auto }
-"""
+DOCS = Path(__file__).with_name("docs.html")
 
 CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
 """Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
 
 
-class Backend(NamedTuple):
+@dataclass
+class Backend:
     """What the endpoints of one relayer answer from."""
 
     source: Source
@@ -69,9 +41,13 @@ class Backend(NamedTuple):
     pager: Pager
     accounts: Accounts
     updates: KeyUpdates
-    markets: frozenset[str]
-    tokens_json: bytes
-    markets_json: bytes
+
+    @cached_property
+    def markets(self) -> frozenset[str]:
+        """The names that select trades: those listed and those traded, also with the prefix of pools."""
+        names = {record["market"] for record in self.source.markets() if "market" in record}
+        names |= self.source.history.market_names
+        return frozenset(names | {POOL_PREFIX + name for name in names})
 
 
 async def get_backend(request: Request) -> Backend:
@@ -92,7 +68,6 @@ async def check_key(
     request: Request,
     api_key: Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")],
 ) -> None:
-    """Require a valid API key."""
     request.app.state.backend.accounts.check_key(api_key)
 
 
@@ -103,7 +78,6 @@ async def check_fee_key(
         Header(alias=KEY_HEADER, description="Checked only where the setting fee_key requires it."),
     ] = None,
 ) -> None:
-    """Require a valid API key if the settings do."""
     if backend.settings.fee_key == "required":
         backend.accounts.check_key(api_key)
 
@@ -111,7 +85,6 @@ async def check_fee_key(
 async def existing_account(
     backend: AnyBackend, account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")]
 ) -> int:
-    """Require the id of an account that exists."""
     if not backend.accounts.exists(account_id):
         raise ApiError(Code.INVALID_ACCOUNT, f"accountId: there is no account {account_id}")
     return account_id
@@ -125,31 +98,32 @@ async def read_body(request: Request) -> bytes:
     return data
 
 
+def _signature(description: str) -> Any:
+    return Header(alias=SIGNATURE_HEADER, min_length=1, description=description)
+
+
 ExistingAccount = Annotated[int, Depends(existing_account)]
-router = APIRouter(prefix=API, responses={"4XX": {"model": ErrorResponse, "description": "Error"}})
+router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
 
 
-@router.get("/exchange/tokens", summary="Tokens", responses={200: {"model": list[TokenRecord]}})
+@router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
 async def read_tokens(backend: AnyBackend) -> Response:
-    """Return the token records."""
-    return Response(backend.tokens_json, media_type="application/json")
+    return JSONResponse(backend.source.tokens())
 
 
-@router.get("/exchange/markets", summary="Markets, older path", responses={200: {"model": MarketsResponse}})
-@router.get("/mix/markets", summary="Markets", responses={200: {"model": MarketsResponse}})
+@router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
+@router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
-    """Return the market records."""
-    return Response(backend.markets_json, media_type="application/json")
+    return JSONResponse({"markets": backend.source.markets()})
 
 
 @router.get(
     "/user/trades",
     summary="Trade history",
-    responses={200: {"model": TradesResponse}},
+    response_model=schemas.TradesResponse,
     dependencies=[Depends(check_key)],
 )
-async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query()]) -> Response:
-    """Return a page of trades."""
+async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]) -> Response:
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
     if params.market is not None and params.market not in backend.markets:
@@ -164,29 +138,28 @@ async def read_trades(backend: AnyBackend, params: Annotated[TradesParams, Query
 
 
 @router.get("/exchange/info", summary="Exchange")
-async def read_exchange(backend: AnyBackend) -> ExchangeResponse:
-    """Return the exchange that accounts belong to."""
+async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
     settings = backend.settings
-    return ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
+    return schemas.ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
 
 
 @router.get("/timestamp", summary="Time")
-async def read_time(backend: AnyBackend) -> TimeResponse:
-    """Return the relayer's time."""
-    return TimeResponse(timestamp=backend.updates.time_ms)
+async def read_time(backend: AnyBackend) -> schemas.TimeResponse:
+    return schemas.TimeResponse(timestamp=backend.updates.time_ms)
 
 
 @router.get("/account", summary="Account")
-async def read_account(backend: AnyBackend, params: Annotated[AccountParams, Query()]) -> AccountResponse:
-    """Return an account by its id, owner or both."""
+async def read_account(
+    backend: AnyBackend, params: Annotated[schemas.AccountParams, Query()]
+) -> schemas.AccountResponse:
     if params.account_id is None and params.owner is None:
         raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
     account = backend.accounts.find(params.account_id, params.owner)
-    return AccountResponse(
+    return schemas.AccountResponse(
         account_id=account.id,
         owner=account.owner,
         frozen=account.is_frozen,
-        public_key=Point(x=account.x, y=account.y),
+        public_key=schemas.Point(x=account.x, y=account.y),
         nonce=account.nonce,
         key_nonce=account.key_nonce,
         key_seed=account.key_seed,
@@ -208,19 +181,13 @@ async def update_key(
     backend: AnyBackend,
     body: Annotated[bytes, Depends(read_body)],
     signature: Annotated[
-        str,
-        Header(
-            alias=SIGNATURE_HEADER,
-            min_length=1,
-            description="L1 signature of the EIP-712 digest of the request: 65 bytes and a type byte, 0x hex",
-        ),
+        str, _signature("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")
     ],
-) -> UpdateResponse:
-    """Accept a key update."""
+) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
     update, is_pending = backend.updates.submit(read_update(body), signature)
-    return UpdateResponse(
+    return schemas.UpdateResponse(
         hash=update.change.hash,
         status=update.status,
         is_idempotent=is_pending,
@@ -235,35 +202,29 @@ async def read_api_key(
     request: Request,
     backend: AnyBackend,
     account_id: ExistingAccount,
-    signature: Annotated[
-        str,
-        Header(
-            alias=SIGNATURE_HEADER, min_length=1, description="EdDSA signature of the request by the L2 key."
-        ),
-    ],
-) -> KeyResponse:
+    signature: Annotated[str, _signature("EdDSA signature of the request by the L2 key.")],
+) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
     # A proxy that ends TLS hides the scheme that the sender signed.
     place = request.headers.get("host", "") + request.url.path
     urls = (f"http://{place}", f"https://{place}")
     params = dict(request.query_params)
-    return KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
+    return schemas.KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
 
 
 @router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
 async def read_fee(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[FeeParams, Query()]
-) -> FeesResponse:
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.FeeParams, Query()]
+) -> schemas.FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
-    return FeesResponse(fees=[TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
+    return schemas.FeesResponse(fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
 async def read_updates(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[UpdatesParams, Query()]
-) -> UpdatesResponse:
-    """Return the key updates of an account, newest first."""
+    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.UpdatesParams, Query()]
+) -> schemas.UpdatesResponse:
     account = backend.accounts.find(account_id, None)
     statuses = params.status.split(",") if params.status else PROGRESS
     updates = [
@@ -273,11 +234,11 @@ async def read_updates(
     ]
     page = updates[params.offset : params.offset + params.limit]
     records = [_update_record(update, account.owner, backend) for update in page]
-    return UpdatesResponse(total_num=len(updates), transactions=records)
+    return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
 
 
-def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> UpdateRecord:
-    return UpdateRecord(
+def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas.UpdateRecord:
+    return schemas.UpdateRecord(
         id=update.number,
         hash=update.change.hash,
         owner=owner,
@@ -292,17 +253,15 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> Update
 
 
 @router.get("/counterFactualInfo", summary="Wallet")
-async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> WalletResponse:
-    """Return the counterfactual wallet that owns an account."""
-    found = backend.accounts.wallet_of(account_id)
-    if found is None:
+async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
+    wallet = backend.accounts.wallet_of(account_id)
+    if wallet is None:
         raise ApiError(
             Code.INVALID_ARGUMENT, f"accountId: no counterfactual wallet owns account {account_id}"
         )
-    address, wallet = found
-    return WalletResponse(
+    return schemas.WalletResponse(
         account_id=account_id,
-        wallet=address,
+        wallet=backend.accounts.owner(account_id).address,
         wallet_factory=wallet.factory,
         wallet_owner=wallet.owner,
         wallet_salt=wallet.salt,
@@ -310,12 +269,10 @@ async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> Walle
 
 
 async def api_error(request: Request, error: ApiError) -> JSONResponse:
-    """Answer a request that breaks the contract."""
     return _error(request, error.code, error.message)
 
 
 async def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
-    """Answer a request with a parameter that is missing or not valid."""
     first = error.errors()[0]
     name = first["loc"][1]
     code = CODES.get(name, Code.INVALID_ARGUMENT)
@@ -327,7 +284,6 @@ async def invalid_request(request: Request, error: RequestValidationError) -> JS
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-    """Answer a request with a path or method that does not exist."""
     headers = dict(error.headers or {})
     if "Allow" in headers:  # Starlette names the methods of one route only
         methods = request.app.openapi()["paths"].get(request.url.path, ())
@@ -354,13 +310,12 @@ class RelayerApp(FastAPI):
     """FastAPI whose document also says what depends on the source and the settings."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
         if self.openapi_schema is not None:
             return self.openapi_schema
         document, backend = super().openapi(), self.state.backend
-        schemas, paths = document["components"]["schemas"], document["paths"]
-        body = UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= body.pop("$defs") | {"UpdateBody": body}
+        models, paths = document["components"]["schemas"], document["paths"]
+        body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
+        models |= body.pop("$defs") | {"UpdateBody": body}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
         operations = [operation for methods in paths.values() for operation in methods.values()]
@@ -378,7 +333,7 @@ class RelayerApp(FastAPI):
                 error = {"$ref": "#/components/schemas/ErrorResponse"}
                 content["schema"] = {"anyOf": [content["schema"], error]}
         if backend.settings.error_shape == "flat":
-            schemas["ErrorResponse"] = FlatError.model_json_schema()
+            models["ErrorResponse"] = schemas.FlatError.model_json_schema()
         return document
 
 
@@ -386,18 +341,7 @@ def _parameters(operations: dict[str, Any]) -> dict[str, Any]:
     return {parameter["name"]: parameter for parameter in operations["get"]["parameters"]}
 
 
-def build_app(
-    source: Source,
-    settings: Settings,
-    pager: Pager,
-    accounts: Accounts,
-    updates: KeyUpdates,
-    counts: RequestCounts,
-    clock: Callable[[], float] = time.monotonic,
-) -> FastAPI:
-    """Build the relayer as an ASGI application."""
-    names = {record["market"] for record in source.markets() if "market" in record}
-    names |= source.history.market_names
+def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float]) -> FastAPI:
     handlers: dict[Any, Any] = {
         ApiError: api_error,
         RequestValidationError: invalid_request,
@@ -407,48 +351,35 @@ def build_app(
     app = RelayerApp(
         title="Embedded relayer",
         version="3",
-        description=f"Serves {source.label}. Trades need the header {KEY_HEADER}.",
+        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,
     )
-    app.state.backend = Backend(
-        source=source,
-        settings=settings,
-        pager=pager,
-        accounts=accounts,
-        updates=updates,
-        markets=frozenset(names | {POOL_PREFIX + name for name in names}),
-        tokens_json=_json(source.tokens()),
-        markets_json=_json({"markets": source.markets()}),
-    )
+    app.state.backend = backend
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
     app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
-    app.add_middleware(NetworkConditions, settings=settings, counts=counts, paths=paths, clock=clock)
+    app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def docs_page(document: dict[str, Any]) -> str:
     """Return an OpenAPI document as HTML that has no scripts and loads nothing, so that it works offline."""
-    title, description = escape(document["info"]["title"]), escape(document["info"]["description"])
-    operations = "".join(
+    operations = (
         _operation(path, method, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     )
-    schemas = "".join(
+    models = (
         f"<h3>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>"
         for name, schema in document["components"]["schemas"].items()
     )
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
-        f'<h1>{title}</h1><p>{description}</p><p>As OpenAPI: <a href="/openapi.json">/openapi.json</a></p>'
-        f"{operations}<h2>Schemas</h2>{schemas}</html>"
+    return Template(DOCS.read_text(encoding="utf-8")).substitute(
+        title=escape(document["info"]["title"]),
+        description=escape(document["info"]["description"]),
+        operations="".join(operations),
+        schemas="".join(models),
     )
 
 

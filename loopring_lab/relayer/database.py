@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple
 from loopring_lab.errors import LabError
 
 Status = Literal["received", "processing", "processed", "failed"]
+SCHEMA = Path(__file__).with_name("schema.sql")
+PENDING = "status IN ('received', 'processing')"
 
 
 class Account(NamedTuple):
-    """The current state of an account."""
-
     id: int
     owner: str
     x: str
@@ -43,46 +43,12 @@ class KeyChange(NamedTuple):
 
 
 class StoredUpdate(NamedTuple):
-    """An accepted request and its progress."""
-
     number: int
     change: KeyChange
     received_at: int
     changed_at: int
     status: Status
     reason: str
-
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS accounts (
-    id INTEGER PRIMARY KEY,
-    owner TEXT NOT NULL UNIQUE COLLATE NOCASE,
-    x TEXT NOT NULL,
-    y TEXT NOT NULL,
-    nonce INTEGER NOT NULL,
-    key_nonce INTEGER NOT NULL,
-    key_seed TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS updates (
-    number INTEGER PRIMARY KEY,
-    account INTEGER NOT NULL REFERENCES accounts,
-    hash TEXT NOT NULL,
-    x TEXT NOT NULL,
-    y TEXT NOT NULL,
-    nonce INTEGER NOT NULL,
-    key_seed TEXT NOT NULL,
-    fee_token INTEGER NOT NULL,
-    fee TEXT NOT NULL,
-    valid_until INTEGER NOT NULL,
-    received_at INTEGER NOT NULL,
-    changed_at INTEGER NOT NULL,
-    status TEXT NOT NULL DEFAULT 'received',
-    reason TEXT NOT NULL DEFAULT ''
-);
-CREATE UNIQUE INDEX IF NOT EXISTS pending ON updates (account) WHERE status IN ('received', 'processing');
-"""
-PENDING = "status IN ('received', 'processing')"
 
 
 class Store:
@@ -95,7 +61,7 @@ class Store:
             weakref.finalize(self, _close, self._db, self._lock)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT")
+            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA.read_text()} COMMIT")
         except sqlite3.Error as error:
             raise LabError(
                 f"Store {path}: the file cannot be used ({error}). Give a relayer's store or a new path."
@@ -107,9 +73,6 @@ class Store:
                     f"Store {path}: it was created with {name} {stored!r}, but this relayer has {value!r}. "
                     "Give another file."
                 )
-
-    def __repr__(self) -> str:
-        return "Store()"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -136,11 +99,9 @@ class Store:
             return sum(self._db.execute(insert, account[:-1]).rowcount for account in accounts)
 
     def account(self, account_id: int) -> Account | None:
-        """Find an account by its id."""
         return self._account("id", account_id)
 
     def account_of(self, owner: str) -> Account | None:
-        """Find an account by its owner."""
         return self._account("owner", owner)
 
     def pending(self, account_id: int) -> StoredUpdate | None:
@@ -154,9 +115,10 @@ class Store:
 
     def accept(self, change: KeyChange, now: int) -> StoredUpdate:
         """Store an accepted request; call it in one transaction with the checks that allow it."""
-        names = ", ".join((*KeyChange._fields, "received_at", "changed_at"))
-        places = ", ".join("?" * (len(KeyChange._fields) + 2))
-        self._db.execute(f"INSERT INTO updates ({names}) VALUES ({places})", (*change, now, now))  # noqa: S608
+        values = (*change, now, now)
+        places = ", ".join("?" * len(values))
+        insert = f"INSERT INTO updates VALUES (NULL, {places}, 'received', '')"  # noqa: S608
+        self._db.execute(insert, values)
         return self._updates("number = last_insert_rowid()")[0]
 
     def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
@@ -174,28 +136,20 @@ class Store:
                 (status, reason, now, update.number, update.status),
             )
             if moved.rowcount and status == "processed":
-                self._apply(update.change)
+                change = update.change
+                self._db.execute(
+                    "UPDATE accounts SET x = ?, y = ?, key_seed = ?, nonce = nonce + 1,"
+                    " key_nonce = key_nonce + 1 WHERE id = ?",
+                    (change.x, change.y, change.key_seed, change.account),
+                )
         return bool(moved.rowcount)
 
-    def _apply(self, change: KeyChange) -> None:
-        self._db.execute(
-            "UPDATE accounts SET x = ?, y = ?, key_seed = ?, nonce = nonce + 1, key_nonce = key_nonce + 1"
-            " WHERE id = ?",
-            (change.x, change.y, change.key_seed, change.account),
-        )
-
-    def dump(self) -> str:
-        """Return the whole store as SQL; it contains the secret that API keys are derived from."""
-        with self._lock:
-            return "\n".join(self._db.iterdump())
-
     def _updates(self, where: str, *values: Any) -> list[StoredUpdate]:
-        names = ", ".join((*KeyChange._fields, "number", "received_at", "changed_at", "status", "reason"))
-        query = f"SELECT {names} FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
+        query = f"SELECT * FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
         with self._lock:
             rows = self._db.execute(query, values).fetchall()
         size = len(KeyChange._fields)
-        return [StoredUpdate(row[size], KeyChange(*row[:size]), *row[size + 1 :]) for row in rows]
+        return [StoredUpdate(number, KeyChange(*rest[:size]), *rest[size:]) for number, *rest in rows]
 
     def _account(self, column: str, value: object) -> Account | None:
         # One query, so that no reader sees an account updated but still frozen.

@@ -58,7 +58,6 @@ class FaultSchedule:
         self._in_a_row: Counter[bytes] = Counter()
 
     def next_fault(self, url: bytes) -> str | None:
-        """Return the fault that the next request meets."""
         if not self._settings.faults:
             return None
         self._number += 1
@@ -95,7 +94,6 @@ class NetworkConditions:
         self._faults = FaultSchedule(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return

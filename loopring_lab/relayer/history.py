@@ -6,7 +6,9 @@ import json
 import re
 from array import array
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -32,6 +34,7 @@ class RawJson(str):
 
 
 Row = tuple[str, ...]
+Filter = tuple[int, str | None, str | None]
 
 
 class RowKey(NamedTuple):
@@ -66,17 +69,11 @@ class Source(Protocol):
         """Accounts worth reading."""
 
     @property
-    def history(self) -> History:
-        """All rows."""
+    def history(self) -> History: ...
 
-    def tokens(self) -> list[dict[str, Any]]:
-        """Return the token records."""
+    def tokens(self) -> list[dict[str, Any]]: ...
 
-    def markets(self) -> list[dict[str, Any]]:
-        """Return the market records."""
-
-
-Filter = tuple[int, str | None, str | None]
+    def markets(self) -> list[dict[str, Any]]: ...
 
 
 class History:
@@ -86,54 +83,24 @@ class History:
         self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()
     ) -> None:
         self.row = row
-        self._accounts = set(accounts)
-        self._filters: dict[Filter, array[int]] = {}
-        self._orders: dict[str, list[tuple[int, RowKey]]] = {}
+        self._numbers: defaultdict[Filter, array[int]] = defaultdict(lambda: array("I"))
+        self._orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
         for number, key in enumerate(keys):
-            self._add(number, key)
-        self._accounts.update(account for account, _, _ in self._filters)
-        self._add_wider_filters()
-
-    def _add(self, number: int, key: RowKey) -> None:
-        exact = key[:3]
-        if exact in self._filters:
-            self._filters[exact].append(number)
-        else:
-            self._filters[exact] = array("I", (number,))
-        if key.order_hash is not None:
-            self._orders.setdefault(key.order_hash, []).append((number, key))
-
-    def _add_wider_filters(self) -> None:
-        """Add the filters without market, without fill type, and without both."""
-        wider: dict[Filter, array[int]] = {}
-        for (account, market, fill_type), numbers in self._filters.items():
-            for market_or_any, type_or_any in ((None, fill_type), (market, None), (None, None)):
-                wider.setdefault((account, market_or_any, type_or_any), array("I")).extend(numbers)
-        for key, numbers in wider.items():
-            self._filters[key] = array("I", sorted(numbers))
-
-    def has_account(self, account: int) -> bool:
-        """Whether an account exists."""
-        return account in self._accounts
-
-    @property
-    def accounts(self) -> list[int]:
-        """Every account, in order of id."""
-        return sorted(self._accounts)
-
-    @property
-    def market_names(self) -> set[str]:
-        """Every market that has rows, without prefix."""
-        return {market for _, market, _ in self._filters if market is not None}
+            account, market, fill_type, order_hash = key
+            for names in ((market, fill_type), (market, None), (None, fill_type), (None, None)):
+                self._numbers[account, *names].append(number)
+            if order_hash is not None:
+                self._orders[order_hash].append((number, key))
+        self.accounts = sorted({account for account, _, _ in self._numbers}.union(accounts))
+        self.market_names = {market for _, market, _ in self._numbers if market is not None}
 
     def row_numbers(
         self, account: int, market: str | None = None, fill_type: str | None = None
     ) -> Sequence[int]:
-        """Return the numbers of the rows that a filter selects."""
-        return self._filters.get((account, market, fill_type), ())
+        """Return the numbers of the rows that a filter selects; markets are without prefix."""
+        return self._numbers.get((account, market, fill_type), ())
 
     def order_rows(self, order_hash: str) -> list[tuple[int, RowKey]]:
-        """Return the numbers and keys of the rows of one order."""
         return self._orders.get(order_hash, [])
 
 
@@ -153,14 +120,10 @@ class Pager:
             self._grow(query.account_id, query.fill_types)
         return len(numbers), text
 
-    def rows(self, account_id: int, fill_type: str | None = None, everything: bool = False) -> list[Row]:
-        """Return the rows of an account as they are served, with or without those still held back."""
+    def rows(self, account_id: int, fill_type: str | None = None) -> list[Row]:
+        """Return the rows of an account as they are served now."""
         fill_types = FILL_TYPES if fill_type is None else (fill_type,)
-        if everything:
-            histories = (self._history.row_numbers(account_id, None, each) for each in fill_types)
-            numbers = self._shuffled(_merged(histories))
-        else:
-            numbers = self._numbers(TradeQuery(account_id, fill_types=fill_types))
+        numbers = self._numbers(TradeQuery(account_id, fill_types=fill_types))
         return self._rows(numbers, 0, len(numbers))
 
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
@@ -174,7 +137,12 @@ class Pager:
 
     def _numbers(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
-        market, fill_types = self._market(query)
+        market, fill_types = query.market, query.fill_types
+        if market is not None and market.startswith(POOL_PREFIX):
+            market = market.removeprefix(POOL_PREFIX)
+            fill_types = tuple(each for each in fill_types if each == POOL)
+        elif market is not None and self._settings.market_filter == "exact":
+            fill_types = tuple(each for each in fill_types if each == BOOK)
         if query.order_hash is not None:
             return self._shuffled(list(self._order_rows(query, market, fill_types)))
         visible = self._visible(query.account_id, market, fill_types)
@@ -192,17 +160,6 @@ class Pager:
         # An odd multiplier permutes the 32-bit numbers, so no two rows tie.
         return array("I", sorted(numbers, key=lambda number: number * GOLDEN & 0xFFFFFFFF))
 
-    def _market(self, query: TradeQuery) -> tuple[str | None, tuple[str, ...]]:
-        """Return the market without prefix, and the fill types that it selects."""
-        if query.market is None:
-            return None, query.fill_types
-        if query.market.startswith(POOL_PREFIX):
-            pools = tuple(fill_type for fill_type in query.fill_types if fill_type == POOL)
-            return query.market.removeprefix(POOL_PREFIX), pools
-        if self._settings.market_filter == "exact":
-            return query.market, tuple(fill_type for fill_type in query.fill_types if fill_type == BOOK)
-        return query.market, query.fill_types
-
     def _order_rows(
         self, query: TradeQuery, market: str | None, fill_types: tuple[str, ...]
     ) -> Iterator[int]:
@@ -212,15 +169,14 @@ class Pager:
                 yield number
 
     def _visible(self, account: int, market: str | None, fill_types: tuple[str, ...]) -> Sequence[int]:
-        if not self._settings.growth:
-            if len(fill_types) == len(FILL_TYPES):
-                return self._history.row_numbers(account, market)
-            return self._history.row_numbers(account, market, fill_types[0]) if fill_types else ()
-        return _merged(self._visible_of_type(account, market, fill_type) for fill_type in fill_types)
-
-    def _visible_of_type(self, account: int, market: str | None, fill_type: str) -> Sequence[int]:
-        numbers = self._history.row_numbers(account, market, fill_type)
-        return numbers[: bisect_left(numbers, self._horizon(account, fill_type))]
+        if not self._settings.growth and len(fill_types) == len(FILL_TYPES):
+            return self._history.row_numbers(account, market)
+        parts = []
+        for fill_type in fill_types:
+            numbers = self._history.row_numbers(account, market, fill_type)
+            horizon = self._horizon(account, fill_type)
+            parts.append(numbers if horizon == NEVER else numbers[: bisect_left(numbers, horizon)])
+        return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
 
     def _horizon(self, account: int, fill_type: str) -> int:
         """Return the number of the first row of this account and fill type that is still held back."""
@@ -240,22 +196,14 @@ class Pager:
             self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
 
 
-def _merged(parts: Iterable[Sequence[int]]) -> Sequence[int]:
-    return sorted(chain.from_iterable(parts))
-
-
 def price_text(scaled: int) -> str:
     """Format a price, given in units of 10**-8, like Java's ``Double.toString``."""
     text = repr(scaled / PRICE_SCALE)
     if PRICE_SCALE // 1000 <= scaled < 10**7 * PRICE_SCALE or not scaled:
         return text
-    mantissa, _, exponent = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits, point = whole + fraction, len(whole) + int(exponent or 0)
-    significant = digits.lstrip("0")
-    point -= len(digits) - len(significant)
-    significant = significant.rstrip("0")
-    return f"{significant[0]}.{significant[1:] or '0'}E{point - 1}"
+    value = Decimal(text)
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+    return f"{digits[0]}.{digits[1:] or '0'}E{value.adjusted()}"
 
 
 def format_row(row: Row, length: int | None, prefix: bool) -> Row:

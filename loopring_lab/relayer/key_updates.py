@@ -21,24 +21,17 @@ from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code, UpdateBody
 from loopring_lab.relayer.settings import Settings
 
-MAX_BODY_BYTES = 16_384
-"""The longest honest body has about 2,000."""
-
+MAX_BODY_BYTES = 16_384  # the longest honest body has about 2,000
 MAX_VOLUME = 2**96 - 1
 HEX = re.compile(r"0x([0-9a-fA-F]{2}){1,256}")
 MEMBER = re.compile(r"[A-Za-z.]{1,40}")
 
 
 class KeyUpdates:
-    """The key updates of a relayer's accounts."""
-
     def __init__(
         self, accounts: Accounts, source: Source, settings: Settings, now: Callable[[], float] = time.time
     ) -> None:
         self._accounts, self._source, self._settings, self._now = accounts, source, settings, now
-
-    def __repr__(self) -> str:
-        return f"KeyUpdates({self._source.label})"
 
     @property
     def time_ms(self) -> int:
@@ -48,9 +41,8 @@ class KeyUpdates:
     @cached_property
     def fees(self) -> dict[int, tuple[str, int]]:
         """Token ids that can pay for a key update, each with its symbol and fee in smallest units."""
-        token_ids: dict[str, int] = {}
-        for record in self._source.tokens():
-            token_ids.setdefault(record.get("symbol", ""), record.get("tokenId", -1))
+        tokens = reversed(self._source.tokens())  # where symbols repeat, the first counts
+        token_ids: dict[str, int] = {token.get("symbol", ""): token.get("tokenId", -1) for token in tokens}
         fees = self._settings.update_fees
         return {token_ids[symbol]: (symbol, fee) for symbol, fee in fees.items() if symbol in token_ids}
 
@@ -88,9 +80,9 @@ class KeyUpdates:
         nonce = self._accounts.find(body.account_id, body.owner).nonce
         if body.nonce != nonce:
             raise ApiError(Code.WRONG_NONCE, f"nonce: expected the account's, {nonce}, got {body.nonce}")
-        if body.valid_until <= self._now():
-            now = int(self._now())
-            raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: must be later than now, {now}")
+        now = self._now()
+        if body.valid_until <= now:
+            raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: must be later than now, {int(now)}")
         change = KeyChange(
             account=body.account_id,
             hash=name,
@@ -144,8 +136,8 @@ def read_update(data: bytes) -> UpdateBody:
 
 def _strict_json(data: bytes) -> Any:
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(data.decode(), object_pairs_hook=_without_repeats)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise ApiError(
             Code.INVALID_ARGUMENT,
@@ -159,10 +151,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError
     return members
-
-
-def _refuse_constant(_: str) -> Any:
-    raise ValueError
 
 
 def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:

@@ -40,25 +40,21 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """A short description of the data, for captions."""
         return f"recording {self._folder.resolve().name}"
 
     @property
     def accounts(self) -> list[int]:
         """Every account that has trades."""
-        return self._history.accounts
+        return list(self._history.accounts)
 
     @property
     def history(self) -> History:
-        """All rows."""
         return self._history
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Return the token records as recorded."""
         return self._tokens
 
     def markets(self) -> list[dict[str, Any]]:
-        """Return the market records as recorded."""
         return self._markets
 
     def _read_history(self) -> History:

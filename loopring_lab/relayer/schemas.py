@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
+from starlette.responses import JSONResponse
 
 from loopring_lab.relayer.database import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
 
-if TYPE_CHECKING:
-    from starlette.responses import JSONResponse
-
-BAD_REQUEST, OK = 400, 200
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
@@ -73,16 +70,14 @@ def error_response(
     shape: ErrorShape,
     code: int,
     message: str,
-    status: int = BAD_REQUEST,
+    status: int = 400,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """Build an error response in the shape of the settings."""
-    from starlette.responses import JSONResponse
-
     if shape == "flat":
         return JSONResponse({"code": code, "msg": message}, status, headers)
-    if shape == "ok" and status == BAD_REQUEST:
-        status = OK
+    if shape == "ok" and status == 400:
+        status = 200
     return JSONResponse({"resultInfo": {"code": code, "message": message}}, status, headers)
 
 
@@ -99,15 +94,11 @@ class _Response(_Record):
 
 
 class ResultInfo(_Record):
-    """What is wrong."""
-
     code: int
     message: str
 
 
 class ErrorResponse(_Record):
-    """An error."""
-
     result_info: ResultInfo
 
 
@@ -134,8 +125,6 @@ class Gas(_Record):
 
 
 class TokenRecord(_Record):
-    """A token."""
-
     type: str
     token_id: int
     symbol: str
@@ -152,8 +141,6 @@ class TokenRecord(_Record):
 
 
 class MarketRecord(_Record):
-    """A market."""
-
     market: str
     base_token_id: int
     quote_token_id: int
@@ -165,14 +152,10 @@ class MarketRecord(_Record):
 
 
 class MarketsResponse(_Record):
-    """All markets."""
-
     markets: list[MarketRecord]
 
 
 class TradesResponse(_Record):
-    """A page of trades."""
-
     total_num: int = Field(description="The number of rows that match, on all pages.")
     trades: list[list[str | float | None]] = Field(
         description="createdAt, id, side, size, price, market, feeAmount, blockId, indexInBlock, accountId, "
@@ -181,16 +164,12 @@ class TradesResponse(_Record):
 
 
 class ExchangeResponse(_Response):
-    """The exchange that accounts belong to."""
-
     chain_id: int
     exchange_address: str
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
 class TimeResponse(_Record):
-    """The relayer's clock."""
-
     timestamp: int = Field(description=MS)
 
 
@@ -202,8 +181,6 @@ class Point(_Record):
 
 
 class AccountResponse(_Response):
-    """An account."""
-
     account_id: int
     owner: str
     frozen: bool = Field(description="True while a key update is pending.")
@@ -215,8 +192,6 @@ class AccountResponse(_Response):
 
 
 class WalletResponse(_Record):
-    """The counterfactual wallet that owns an account, and what its address is derived from."""
-
     account_id: int
     wallet: str
     wallet_factory: str
@@ -225,22 +200,16 @@ class WalletResponse(_Record):
 
 
 class KeyResponse(_Record):
-    """An API key."""
-
     api_key: str
 
 
 class TokenFee(_Response):
-    """The fee of a request in one token."""
-
     token: str
     fee: str = Field(description="Smallest units.")
     discount: int = 1
 
 
 class FeesResponse(_Response):
-    """The fee of a request in each token that can pay for it."""
-
     gas_price: str = "20000000000"
     fees: list[TokenFee]
 
@@ -257,8 +226,6 @@ class UpdateResponse(_Record):
 
 
 class UpdateRecord(_Response):
-    """A key update that was accepted."""
-
     id: int
     hash: str
     owner: str
@@ -276,28 +243,20 @@ class UpdateRecord(_Response):
 
 
 class UpdatesResponse(_Record):
-    """Key updates, newest first."""
-
     total_num: int
     transactions: list[UpdateRecord]
 
 
 class _Params(BaseModel):
-    """Query parameters, named in camel case on the wire."""
-
     model_config = ConfigDict(alias_generator=to_camel)
 
 
 class AccountParams(_Params):
-    """The query of GET /account."""
-
     account_id: AccountId | None = Field(None, description="Account id, unless owner is given.")
     owner: Address | None = Field(None, description="Address of the owner.")
 
 
 class TradesParams(_Params):
-    """The query of GET /user/trades."""
-
     account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
     market: str | None = Field(None, description="Only trades in this market.")
     order_hash: str | None = Field(
@@ -309,16 +268,12 @@ class TradesParams(_Params):
 
 
 class FeeParams(_Params):
-    """The query of GET /user/offchainFee, without the account."""
-
     request_type: Literal["2"] = Field(description="2: an account update, the only request with a fee.")
     token_symbol: str | None = Field(None, description=IGNORED)
     amount: str | None = Field(None, description=IGNORED)
 
 
 class UpdatesParams(_Params):
-    """The query of GET /user/updateInfo, without the account."""
-
     start: TimeMs = Field(0, description="Earliest time, in ms.")
     end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
     status: str | None = Field(
@@ -343,15 +298,11 @@ class _Body(BaseModel):
 
 
 class PublicKey(_Body):
-    """An L2 public key, a point of the curve."""
-
     x: Coordinate
     y: Coordinate
 
 
 class TokenVolume(_Body):
-    """An amount of a token."""
-
     token_id: int = Field(ge=0, lt=2**15, description="Ids from 32768 up are NFTs, which cannot pay fees.")
     volume: str = Field(pattern=r"^[0-9]{1,29}$", description="Smallest units, uint96.")
 

@@ -12,9 +12,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import h11
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.faults import RequestCounts
 from loopring_lab.relayer.history import Pager, Source, to_json
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from loopring_lab.protocol import L2Key
-    from loopring_lab.relayer.faults import RequestCounts
 
 HOST = "127.0.0.1"
 BACKLOG = 256
@@ -97,6 +97,7 @@ class Relayer:
             raise LabError("Relayer: both a world and a recording were given. Give one of them.")
         self._data: Source = (world or World()) if recording is None else Recording(recording)
         self.settings = settings or Settings()
+        self.counts = RequestCounts()
         self._port, self._clock = port, clock
         self._key = api_key or secrets.token_urlsafe(32)
         self._accounts = Accounts(self._data, self.settings, self._key, store)
@@ -112,20 +113,12 @@ class Relayer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
     def base_url(self) -> str:
-        """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``.
-
-        Raises
-        ------
-        LabError
-            If the relayer is not running.
-        """
+        """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``. LabError if it is not running."""
         if self._running is None:
             raise LabError("Relayer: it has no address while it is not running. Call start() first.")
         return f"http://{HOST}:{self._running[2]}"
@@ -146,20 +139,12 @@ class Relayer:
         return self._data.label
 
     @cached_property
-    def counts(self) -> RequestCounts:
-        """Requests, faults and rate-limited requests so far."""
-        from loopring_lab.relayer.faults import RequestCounts
-
-        return RequestCounts()
-
-    @cached_property
     def app(self) -> FastAPI:
         """The ASGI application, also usable without starting a server."""
-        from loopring_lab.relayer.app import build_app
+        from loopring_lab.relayer.app import Backend, build_app
 
-        return build_app(
-            self._data, self.settings, self._pager, self._accounts, self._updates, self.counts, self._clock
-        )
+        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates)
+        return build_app(backend, self.counts, self._clock)
 
     @cached_property
     def _pager(self) -> Pager:
@@ -184,8 +169,8 @@ class Relayer:
         list of list
             Rows as served and in the order they are served, with numbers always as strings.
         """
-        rows = self._pager.rows(account_id, fill_type, everything)
-        parsed: list[list[Any]] = json.loads(to_json(rows, numbers=False))
+        pager = Pager(self._data.history, replace(self.settings, growth=0)) if everything else self._pager
+        parsed: list[list[Any]] = json.loads(to_json(pager.rows(account_id, fill_type), numbers=False))
         return parsed
 
     def signer(self, account_id: int) -> LocalAccount:
@@ -250,11 +235,12 @@ class Relayer:
         dict of str to str or None
             ``walletFactory``, ``walletOwner`` and ``walletSalt``; None if no wallet owns the account.
         """
-        found = self._accounts.wallet_of(account_id)
-        if found is None:
-            return None
-        _, wallet = found
-        return {"walletFactory": wallet.factory, "walletOwner": wallet.owner, "walletSalt": wallet.salt}
+        wallet = self._accounts.wallet_of(account_id)
+        return wallet and {
+            "walletFactory": wallet.factory,
+            "walletOwner": wallet.owner,
+            "walletSalt": wallet.salt,
+        }
 
     def add_account(
         self,
@@ -364,7 +350,6 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start taking steps."""
         if self._seconds is not None:
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
@@ -372,7 +357,6 @@ class Worker:
             atexit.register(self.stop)  # a thread cut off inside SQLite crashes the whole program
 
     def stop(self) -> None:
-        """Stop after the current step."""
         self._stop.set()
         atexit.unregister(self.stop)
         if self._thread is not None:
@@ -442,13 +426,11 @@ class ThreadedServer(Server):
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start accepting connections."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """Serve until asked to stop."""
         await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -465,7 +447,6 @@ class ThreadedServer(Server):
 
 
 def listen(port: int) -> socket.socket:
-    """Listen on the loopback interface."""
     # asyncio disables Nagle's algorithm only where the protocol is named; otherwise responses wait 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from bisect import bisect_right
 from hashlib import sha256
 from itertools import accumulate, chain, cycle, islice
+from pathlib import Path
 from typing import NamedTuple
 
 from loopring_lab.relayer.mainnet import MARKETS, USD, Market, Token
@@ -48,54 +50,31 @@ CUMULATIVE_ACTIVITY = tuple(
 
 
 class Taker(NamedTuple):
-    """An account that takes liquidity."""
+    """An account that takes liquidity: its fills in a year, usual order, and tier from each day on."""
 
     id: int
-    quota: int
+    fills: int
     dollars: int
     tiers: tuple[tuple[int, int], ...] = ((0, 0),)
     markets: tuple[str, ...] = ()
 
-    def tier(self, day: int) -> int:
-        """Return the fee tier of a day."""
-        return [tier for since, tier in self.tiers if day >= since][-1]
+    def tier(self, time_ms: int) -> int:
+        return [tier for day, tier in self.tiers if time_ms >= START + day * DAY][-1]
 
 
-ARBITRAGEUR = Taker(11375, 20_000, 900, ((0, 4), (45, 5)))
+class Maker(NamedTuple):
+    """An account with resting orders in some markets; with a larger weight it has more of them."""
 
-TAKERS = (
-    Taker(11519, 8_000, 700, ((0, 3), (150, 4))),
-    Taker(58344, 4_500, 450, ((0, 1), (90, 2), (240, 3)), ("LRC-ETH", "LRC-USDC", "LRC-USDT", "ETH-USDC")),
-    Taker(10083, 1_950, 380, ((0, 0), (70, 1), (200, 2))),
-    Taker(23100, 1_700, 1_500, ((0, 2),), ("LRC-ETH", "ETH-USDC", "UNI-ETH", "LINK-ETH", "USDT-USDC")),
-    Taker(33537, 1_250, 900, ((0, 0), (120, 1), (160, 0))),
-    Taker(82751, 900, 2_500, ((0, 1), (30, 3)), ("WBTC-ETH", "WBTC-USDT", "WBTC-USDC", "ETH-USDC")),
-    Taker(21779, 650, 600, ((0, 0),)),
-    Taker(40659, 480, 250, ((0, 0), (220, 1)), ("LRC-ETH", "LRC-USDC")),
-    Taker(
-        37042, 350, 4_000, ((0, 2), (100, 4)), ("USDT-USDC", "DAI-USDT", "ETH-USDC", "ETH-DAI", "ETH-USDT")
-    ),
-    Taker(25429, 260, 200),
-    Taker(60301, 190, 1_100, ((0, 1),)),
-    Taker(71468, 150, 300, ((0, 0),), ("LRC-ETH", "ENJ-ETH", "IMX-USDC", "GRID-ETH")),
-    Taker(87095, 120, 8_000, ((0, 3),), ("ETH-USDC", "WBTC-ETH", "WBTC-USDC")),
-    Taker(94669, 95, 150),
-    Taker(12059, 80, 500),
-    Taker(35703, 68, 350, ((0, 0),), ("ETH-USDT", "LRC-USDT", "DAI-USDT")),
-    Taker(56734, 58, 90),
-    Taker(79927, 48, 700, ((0, 1),), ("LRC-USDC",)),
-    Taker(94680, 40, 120, ((0, 0),), ("LRC-ETH", "ETH-USDC")),
-)
+    id: int
+    weight: int
+    markets: tuple[str, ...]
 
-MAKERS = {
-    41742: (5, ("LRC-USDC", "LRC-ETH", "ETH-USDC")),
-    32670: (4, ("ETH-USDC", "WBTC-ETH", "LRC-ETH")),
-    42019: (3, ("WBTC-USDC", "WBTC-USDT", "ETH-USDC", "LRC-USDC")),
-    34349: (4, ("USDT-USDC", "DAI-USDT")),
-    35644: (2, ("WBTC-ETH", "WBTC-USDT", "USDT-USDC", "DAI-USDT", "LRC-ETH")),
-    10083: (1, ("LRC-ETH", "WBTC-ETH")),
-}
-"""Account: (weight, markets in which its orders rest). One of them is otherwise a taker."""
+
+_TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
+ARBITRAGEUR = Taker(**_TRADERS["arbitrageur"])
+TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
+MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])
+"""One of the makers is otherwise a taker."""
 
 
 class Fill(NamedTuple):
@@ -131,8 +110,11 @@ class _Order(NamedTuple):
     tier: int
 
     def fee_bps(self, venue: str) -> int:
-        fees = STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue]
-        return fees[self.tier]
+        return (STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue])[self.tier]
+
+    def sold_and_bought(self) -> tuple[Token, Token]:
+        base, quote = self.market.base, self.market.quote
+        return (quote, base) if self.buys else (base, quote)
 
     def pool_quote(self, pool: Pool) -> int:
         return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
@@ -144,56 +126,46 @@ class Simulation:
     def __init__(self, seed: int, thousandths: int) -> None:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
-        self.fills: tuple[Fill, ...] = ()
         self.latent = LatentPrices(self._bits, START, DAYS * 24)
-        self._pools = {name: _new_pool(market) for name, market in MARKETS.items() if market.has_pool}
-        books = [market for market in MARKETS.values() if market.has_book]
-        self._books = {market.name: Book(market, _makers(market.name), self._bits) for market in books}
+        self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
+        self._books = {
+            name: Book(market, _makers(name), self._bits)
+            for name, market in MARKETS.items()
+            if market.has_book
+        }
         self._fills_left = {
-            taker.id: max(2, taker.quota * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
+            taker.id: max(2, taker.fills * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
         }
         self._storage: dict[tuple[int, int], int] = {}
-        self._fills_so_far: list[Fill] = []
+        self._fills: list[Fill] = []
         self._now, self._id, self._block, self._index, self._orders = START, FIRST_ID, 0, 0, 0
 
-    def run(self) -> None:
-        """Simulate the whole year and set `fills`."""
-        events = self._events()
+    def run(self) -> tuple[Fill, ...]:
+        """Simulate the whole year, and return every fill; the last ones are in no block yet."""
+        # When which taker has a fill due; an order with several fills uses up several events.
+        events = sorted(
+            (START + at, which)
+            for which, taker in enumerate(TAKERS)
+            for at in _trading_times(self._bits, self._fills_left[taker.id])
+        )
         choices = [_market_weights(taker) for taker in TAKERS]
         rounds = cycle(MARKETS[name] for name in self._pools)
         pace = self._fills_left[ARBITRAGEUR.id]
         owed = [0] * len(TAKERS)
         for number, (at, which) in enumerate(events, 1):
             while pace - self._fills_left[ARBITRAGEUR.id] < pace * number // len(events):
-                self._arbitrage_round(next(rounds), at)
+                market = next(rounds)
+                if not self._arbitrage(market, at):
+                    self._order(ARBITRAGEUR, market, self._random_time(at))
             if owed[which]:
                 owed[which] -= 1
                 continue
-            market = self._choose_market(choices[which])
+            weights, markets = choices[which]
+            market = markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
-        last = self._fills_so_far[-UNBLOCKED:]
-        self.fills = (
-            *self._fills_so_far[:-UNBLOCKED],
-            *(fill._replace(block_id=0, index_in_block=0) for fill in last),
-        )
-
-    def _events(self) -> list[tuple[int, int]]:
-        """Return when which taker has a fill due; an order with several fills uses up several events."""
-        return sorted(
-            (START + at, which)
-            for which, taker in enumerate(TAKERS)
-            for at in _trading_times(self._bits, self._fills_left[taker.id], DAYS)
-        )
-
-    def _choose_market(self, choices: tuple[list[int], list[Market]]) -> Market:
-        weights, markets = choices
-        return markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
-
-    def _arbitrage_round(self, market: Market, until: int) -> None:
-        """Let the arbitrageur visit a pool; it places an ordinary order if there is no arbitrage."""
-        if not self._arbitrage(market, until):
-            self._order(ARBITRAGEUR, market, self._random_time(until))
+        last = [fill._replace(block_id=0, index_in_block=0) for fill in self._fills[-UNBLOCKED:]]
+        return (*self._fills[:-UNBLOCKED], *last)
 
     def _random_time(self, until: int) -> int:
         return self._now + _random_below(self._bits, max(1, until - self._now))
@@ -209,7 +181,7 @@ class Simulation:
         least = MINIMUM_DOLLARS * USD * 10**market.base.decimals
         if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
             return False
-        order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier((at - START) // DAY))
+        order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier(at))
         self._advance_to(at)
         self._fill_at_pool(order, pool, order.pool_quote(pool))
         return True
@@ -226,8 +198,7 @@ class Simulation:
         prices = self._prices(market, self._now)
         pool, book = self._pools.get(market.name), self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
-        tier = taker.tier((self._now - START) // DAY)
-        order = _Order(market, bool(self._bits(1)), size, taker.id, tier)
+        order = _Order(market, bool(self._bits(1)), size, taker.id, taker.tier(self._now))
         matches = book.match(self._now, order.buys, size, taker.id, prices) if book else []
         matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
@@ -259,14 +230,14 @@ class Simulation:
 
     def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)
-        sold, bought = _sold_and_bought(order)
+        sold, bought = order.sold_and_bought()
         taken = self._new_order(order.taker, sold, 2)
         made = self._new_order(pool.account, bought, 1)
         self._fill(order, "amm", pool.account, order.size, quote, taken, made)
         return 1
 
     def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:
-        sold, bought = _sold_and_bought(order)
+        sold, bought = order.sold_and_bought()
         taken = self._new_order(order.taker, sold, 2)
         for level, size, quote in matches:
             level.left -= size
@@ -318,7 +289,7 @@ class Simulation:
             block_id=block,
             index_in_block=index,
         )
-        self._fills_so_far.append(fill)
+        self._fills.append(fill)
 
     def _next_position(self) -> tuple[int, int]:
         """Return the block of a fill made now, and the next index in it."""
@@ -333,28 +304,20 @@ def _random_below(bits: RandomBits, end: int) -> int:
     return bits(48) * end >> 48
 
 
-def _trading_times(bits: RandomBits, count: int, days: int) -> list[int]:
+def _trading_times(bits: RandomBits, count: int) -> list[int]:
     """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
     times: list[int] = []
     while len(times) < count:
         hour = bisect_right(CUMULATIVE_ACTIVITY, _random_below(bits, CUMULATIVE_ACTIVITY[-1]))
-        at = _random_below(bits, days) * DAY + hour * HOUR + _random_below(bits, HOUR)
+        at = _random_below(bits, DAYS) * DAY + hour * HOUR + _random_below(bits, HOUR)
         for _ in range(1 + (bits(8) & bits(8) & 7)):
-            times.append(min(at, days * DAY - 1))
+            times.append(min(at, DAYS * DAY - 1))
             at += _random_below(bits, BURST_PAUSE_MS) + 1
     return sorted(times[:count])
 
 
-def _new_pool(market: Market) -> Pool:
-    base, quote = (
-        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
-        for token in (market.base, market.quote)
-    )
-    return Pool(market, base, quote)
-
-
 def _makers(name: str) -> tuple[int, ...]:
-    shares = [(account,) * weight for account, (weight, names) in MAKERS.items() if name in names]
+    shares = [(maker.id,) * maker.weight for maker in MAKERS if name in maker.markets]
     return tuple(islice(cycle(chain.from_iterable(shares)), BOOK_SHARES))
 
 
@@ -363,9 +326,3 @@ def _market_weights(taker: Taker) -> tuple[list[int], list[Market]]:
     names = taker.markets or MARKETS
     markets = [MARKETS[name] for name in names if MARKETS[name].share]
     return list(accumulate(market.share for market in markets)), markets
-
-
-def _sold_and_bought(order: _Order) -> tuple[Token, Token]:
-    """Return the tokens that the taker sells and receives."""
-    base, quote = order.market.base, order.market.quote
-    return (quote, base) if order.buys else (base, quote)

@@ -7,6 +7,7 @@ basis points.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
@@ -68,11 +69,12 @@ def _walk(token: Token, bits: RandomBits, hours: int) -> list[int]:
 class Pool:
     """A constant-product pool that keeps its fees."""
 
-    __slots__ = ("account", "base", "quote")
-
-    def __init__(self, market: Market, base: int, quote: int) -> None:
+    def __init__(self, market: Market) -> None:
         self.account = market.pool or 0
-        self.base, self.quote = base, quote
+        self.base, self.quote = (
+            market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+            for token in (market.base, market.quote)
+        )
 
     def cost(self, size: int) -> int:
         """Return the quote to pay for `size` of base, fee included, rounded up."""
@@ -85,7 +87,6 @@ class Pool:
         return truncate_digits(self.quote * net // (self.base * BPS + net))
 
     def trade(self, buys: bool, size: int, quote: int) -> None:
-        """Move the reserves by one fill."""
         if buys:
             self.base, self.quote = self.base - size, self.quote + quote
         else:
@@ -101,14 +102,14 @@ class Pool:
         return None
 
 
+@dataclass(slots=True)
 class Level:
-    """A maker's resting order: a price and the size left at it."""
+    """A maker's resting order: a price and the size left at it; hash and storage id once it was filled."""
 
-    __slots__ = ("left", "maker", "order", "ticks")
-
-    def __init__(self, ticks: int, left: int, maker: int) -> None:
-        self.ticks, self.left, self.maker = ticks, left, maker
-        self.order: tuple[str, int] | None = None
+    ticks: int
+    left: int
+    maker: int
+    order: tuple[str, int] | None = None
 
 
 class Match(NamedTuple):

@@ -10,17 +10,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.history import POOL_PREFIX, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS, market_record, token_record
+from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
+from loopring_lab.relayer.venues import LatentPrices
 
 LARGEST = 50.0
 SMALLEST = 0.001
-
-PRICE_SCALES = {
-    name: (10 ** (market.base.decimals + 8), 10**market.quote.decimals) for name, market in MARKETS.items()
-}
-"""Factors that bring quote / size to 10**-8 quote units per base unit."""
 
 
 class World:
@@ -70,7 +66,7 @@ class World:
     def accounts(self) -> list[int]:
         """User accounts that trade, takers first; the accounts of pools are in `pools`."""
         takers = [taker.id for taker in (ARBITRAGEUR, *TAKERS)]
-        return takers + [maker for maker in MAKERS if maker not in takers]
+        return takers + [maker.id for maker in MAKERS if maker.id not in takers]
 
     @property
     def pools(self) -> dict[str, int]:
@@ -80,7 +76,7 @@ class World:
     @property
     def fills(self) -> tuple[Fill, ...]:
         """Every fill, in order of time; computed on first use and cached."""
-        return _simulate(self._key).fills
+        return _simulate(self._key)[0]
 
     @property
     def history(self) -> History:
@@ -95,7 +91,7 @@ class World:
         list of dict
             Every documented field.
         """
-        return [token_record(token) for token in TOKENS.values()]
+        return [token.record() for token in TOKENS.values()]
 
     def markets(self) -> list[dict[str, Any]]:
         """Return the market records as the relayer serves them.
@@ -105,7 +101,7 @@ class World:
         list of dict
             Every documented field.
         """
-        return [market_record(market) for market in MARKETS.values()]
+        return [market.record() for market in MARKETS.values()]
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
         """Return the underlying price of a token, which all its markets follow.
@@ -122,19 +118,18 @@ class World:
         int
             10**-12 dollars per unit.
         """
-        return _simulate(self._key).latent.dollars(TOKENS[symbol], time_ms)
+        return _simulate(self._key)[1].dollars(TOKENS[symbol], time_ms)
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: tuple[int, int]) -> Simulation:
+def _simulate(key: tuple[int, int]) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
-    simulation.run()
-    return simulation
+    return simulation.run(), simulation.latent
 
 
 @lru_cache(maxsize=4)
 def _history(key: tuple[int, int]) -> History:
-    fills = _simulate(key).fills
+    fills, _ = _simulate(key)
     return History(_keys(fills), partial(_row, fills))
 
 
@@ -148,20 +143,20 @@ def _row(fills: tuple[Fill, ...], number: int) -> Row:
     """Return a row by its number: the taker's side of fill n is row 2n, the maker's 2n + 1."""
     fill, is_maker = fills[number >> 1], bool(number & 1)
     buys = (fill.side == "BUY") is not is_maker
-    market = MARKETS[fill.market]
-    up, down = PRICE_SCALES[fill.market]
+    base, quote = MARKETS[fill.market].base, MARKETS[fill.market].quote
+    price = fill.quote * PRICE_SCALE * 10**base.decimals // (fill.size * 10**quote.decimals)
     return (
         str(fill.time_ms),
         str(fill.id),
         "BUY" if buys else "SELL",
         str(fill.size),
-        price_text(fill.quote * up // (fill.size * down)),
+        price_text(price),
         POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
         "0" if is_maker else str(fill.fee),
         str(fill.block_id),
         str(fill.index_in_block),
         str(fill.maker if is_maker else fill.taker),
-        str(market.quote.id if buys else market.base.id),
+        str(quote.id if buys else base.id),
         str(fill.maker_storage if is_maker else fill.taker_storage),
         fill.maker_hash if is_maker else fill.taker_hash,
         "maker" if is_maker else "taker",

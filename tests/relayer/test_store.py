@@ -4,7 +4,7 @@ import os
 import sqlite3
 
 import pytest
-from support.key_update_requests import request_signature, signed_update
+from support.key_update_requests import request_signature, signed_update, stored_sql
 from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
@@ -72,20 +72,18 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
             Relayer(World(size=0.001), store=wrong)
 
 
-def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters, monkeypatch):
+def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters):
     relayer = relayers(store=tmp_path / "relayer.db")
     posters(relayer).send(signed_update(relayer, ACCOUNT))
     relayer.step()
-    store, before = relayer._accounts.store, relayer._accounts.store.dump()
-
-    def fail(change):
-        raise sqlite3.OperationalError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "_apply", fail)
-        with pytest.raises(sqlite3.OperationalError):
-            relayer.step()
-    assert store.dump() == before
+    before, database = stored_sql(relayer), relayer._accounts.store._db
+    database.execute(
+        "CREATE TEMP TRIGGER fail BEFORE UPDATE ON main.accounts BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+    )
+    with pytest.raises(sqlite3.Error, match="disk full"):
+        relayer.step()
+    database.execute("DROP TRIGGER fail")
+    assert stored_sql(relayer) == before
     assert relayer.step() == 1
     assert relayer._accounts.find(ACCOUNT, None).nonce == 2
 

@@ -14,7 +14,7 @@ import pytest
 
 import loopring_lab
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import World, mainnet, simulation, venues
+from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.history import price_text
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
@@ -317,9 +317,9 @@ def test_prices_are_printed_like_a_java_double(scaled, text):
 
 
 def test_records_hold_amounts_as_decimal_text_and_an_unknown_date_as_0():
-    assert mainnet.market_record(MARKETS["GRID-ETH"])["createdAt"] == "0"
+    assert MARKETS["GRID-ETH"].record()["createdAt"] == "0"
     limits = {"minimum": "5000000", "maximum": "5000000000000", "dust": "1000000"}
-    assert mainnet.token_record(TOKENS["USDC"])["orderAmounts"] == limits
+    assert TOKENS["USDC"].record()["orderAmounts"] == limits
 
 
 def test_recorded_prices_are_printed_the_same(recordings):

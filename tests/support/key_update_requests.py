@@ -63,6 +63,11 @@ def request_signature(
     return protocol.sign_request(key.secret, message)
 
 
+def stored_sql(relayer: Relayer) -> list[str]:
+    """Return everything in the relayer's store, to compare it before and after."""
+    return list(relayer._accounts.store._db.iterdump())
+
+
 class Poster:
     """Sends any bytes as body and headers of POST /account, over one connection where that lasts."""
 
