@@ -321,7 +321,7 @@ class Client:
         asked: Params = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
         asked = {**asked, "fillTypes": fill_type} if fill_type else asked
         body = self._transport.get("/user/trades", asked, keyed=True)
-        return paging.read_total(wire.read([body], ["count"]))
+        return wire.read_total(wire.read([body], ["count"]))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
         """Read an account; needs no API key.

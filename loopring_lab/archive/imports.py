@@ -27,7 +27,6 @@ from loopring_lab.archive.records import (
     to_rows,
 )
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
-from loopring_lab.paging import read_total
 from loopring_lab.progress import Progress
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -101,7 +100,7 @@ class Import:
                 continue
             self._rows += len(batch.columns)
             if batch.totals[0] is not None:
-                self._totals[key] = max((moment, read_total(batch)), self._totals.get(key, (0, 0)))
+                self._totals[key] = max((moment, wire.read_total(batch)), self._totals.get(key, (0, 0)))
             self._batch[key].append(RawPage(body, moment, batch))
             self._batch_bytes += len(body)
             if self._batch_bytes >= BATCH_BYTES:

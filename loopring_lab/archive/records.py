@@ -77,7 +77,7 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
     lookup = MarketLookup(*listing.frames)
     batch = wire.concat([page.batch for page in pages])
     labels = [rows.FILL_TYPES.index(fill_type)] * len(pages)
-    typed = rows.typed(batch, labels, lookup, "received")
+    typed = rows.convert(batch, labels, lookup, "received")
     _refuse_other_accounts(typed["account_id"], account_id, fill_type)
     count = len(typed)
     columns = {name: typed[name] for name in TYPED}

@@ -66,9 +66,9 @@ class Sync:
     def _histories(self) -> Iterator[History]:
         """Look up what is held of a history only when its turn has come."""
         for key in self._keys:
-            dropped = self._last[key].gone if key in self._last else 0
-            held = held_identities(self._folder, key)
-            history = History(*key, window=self._window, held=held, dropped=dropped or 0)
+            last, held = self._last.get(key), held_identities(self._folder, key)
+            gone = last.gone if last else 0
+            history = History(*key, window=self._window, held=held, gone=gone or 0)
             self._begun.append(history)
             yield history
 

@@ -196,7 +196,7 @@ def _read_groups(
 
     def read_typed(group: Group) -> pa.Table:
         batch, labels = read(group)
-        return rows.typed(batch, labels, listing, fee_token)
+        return rows.convert(batch, labels, listing, fee_token)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(read_typed, groups))
