@@ -340,7 +340,7 @@ class PageScheduler:
 
     def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
         self._name, self._held, self._gone = name, held, gone
-        self._identities: set[int] = set()
+        self.identities: set[int] = set()
         self._contents: set[int] = set()
         self._fresh: set[int] = set()
         self.total = 0
@@ -349,17 +349,12 @@ class PageScheduler:
     @property
     def complete(self) -> bool:
         """Whether as many rows are known as the relayer counts, by identity or by content."""
-        return self.total in (len(self._identities), len(self._contents)) or self._missing == 0
+        return self.total in (len(self.identities), len(self._contents)) or self._missing == 0
 
     @property
     def known(self) -> int:
         """Number of identities read or held."""
         return len(self._held) + len(self._fresh)
-
-    @property
-    def identities(self) -> frozenset[int]:
-        """Hashes of the identities that were read."""
-        return frozenset(self._identities)
 
     @property
     def _missing(self) -> int:
@@ -370,7 +365,7 @@ class PageScheduler:
         """Count the rows of a page."""
         self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
-        self._identities.update(page.keys.identities)
+        self.identities.update(page.keys.identities)
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
 
@@ -420,7 +415,7 @@ class PageScheduler:
             if offset >= self.total:
                 return self.complete
             old_enough = window.since is not None and moments[-1] < window.since
-            if old_enough or (window.limit is not None and len(self._identities) >= window.limit):
+            if old_enough or (window.limit is not None and len(self.identities) >= window.limit):
                 return True
             stop = offset + pages * PAGE
             wave = yield range(offset, stop, PAGE)
@@ -444,8 +439,8 @@ class PageScheduler:
     def _read_ends(self, counted: int) -> Reading:
         """Read what arrived before the first row and after the last one, as long as that narrows the gap."""
         gap = self.total
-        while not self.complete and abs(self.total - len(self._identities)) < gap:
-            gap, reached = abs(self.total - len(self._identities)), self.total
+        while not self.complete and abs(self.total - len(self.identities)) < gap:
+            gap, reached = abs(self.total - len(self.identities)), self.total
             for offset in range(0, self.total, PAGE):
                 before = len(self._contents)
                 rows = yield from self._read_page(offset)
@@ -473,7 +468,7 @@ class PageScheduler:
         return IncompleteHistory(
             self._name,
             expected=f"{self.total} rows, as the relayer counts",
-            got=len(self._identities),
+            got=len(self.identities),
             hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
             "try again when it is quieter, or read its newest rows with limit=.",
         )
