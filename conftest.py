@@ -102,10 +102,13 @@ def any_block_folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(autouse=True)
 def _names_of_examples(request: pytest.FixtureRequest) -> None:
-    """Let the examples of docstrings start from ``lab`` and ``client``, as the package's docstring says."""
+    """Let the examples of docstrings start from ``lab`` and ``client``, and from ``archive``."""
     if isinstance(request.node, pytest.DoctestItem):
         import loopring_lab as lab
 
         with contextlib.redirect_stdout(io.StringIO()):
             names = {"lab": lab, "client": lab.connect()}
+        if request.node.name.startswith("loopring_lab.archive."):
+            names["archive"] = lab.Archive(request.getfixturevalue("tmp_path"))
+            names["archive"].sync(names["client"], account_id=71468)
         request.getfixturevalue("doctest_namespace").update(names)

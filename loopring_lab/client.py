@@ -44,6 +44,10 @@ UPDATE_REQUEST = 2
 class Client:
     """A relayer's tokens, markets and trades as DataFrames; made by `connect`.
 
+    A method that sends a request raises `RelayerError` if the relayer refuses it (`NotAuthorized` if the API
+    key is missing or wrong), `TransportError` if the relayer cannot be reached, and `UnexpectedAnswer` if the
+    answer is not as documented.
+
     Parameters
     ----------
     transport : Transport
@@ -103,11 +107,6 @@ class Client:
         pandas.DataFrame
             As `tables.tokens` describes.
 
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
-
         Examples
         --------
         >>> client.tokens().loc[["ETH", "USDC"], ["token_id", "decimals"]]
@@ -125,11 +124,6 @@ class Client:
         -------
         pandas.DataFrame
             As `tables.markets` describes.
-
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
 
         Examples
         --------
@@ -157,13 +151,13 @@ class Client:
     ) -> pd.DataFrame:
         """Read a whole trade history, AMM pool and order book, exactly.
 
-        Pages are read, for each fill type by itself because a row does not say which it is, until as many
-        rows are known as the relayer counts.
+        Pages are read until as many rows are known as the relayer counts; each fill type by itself, because
+        a row does not say which it is.
 
         Parameters
         ----------
         account_id : int, optional
-            Whose trades; may be left out with `order_hash`.
+            Whose trades; may be omitted with `order_hash`.
         market : str, optional
             Such as ``LRC-ETH``.
         order_hash : str, optional
@@ -171,34 +165,32 @@ class Client:
         fill_type : {'amm', 'dex'}, optional
             Only pool fills or only order-book fills.
         since, until : str, datetime or Timestamp, optional
-            From `since` on, and before `until`; UTC where no zone is given. The relayer cannot filter by
-            time, so rows are chosen here; a row of unknown time is kept.
+            From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
+            The relayer cannot filter by time, so rows are selected here.
         limit : int, optional
-            Return at most this many of the newest trades. While the relayer sends the newest rows first, only
-            as many pages are read as that takes; such a part cannot be checked against the relayer's count.
+            Return at most this many of the newest trades. If the relayer sends the newest rows first, only as
+            many pages are read as that takes; such a part cannot be checked against the relayer's count.
         progress : bool or callable, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI. A
             callable gets the trades read and expected after every page; what it raises ends the read.
         prefixes : tuple of str
-            A market's pool fills are also asked for under its name with these prefixes, because a relayer may
-            list them separately; ``()`` asks for the plain name only.
+            A market's pool fills are also requested under its name with these prefixes, because a relayer may
+            list them separately; ``()`` requests the plain name only.
         fee_token, ten_members : str
             As for `tables.trades`.
 
         Returns
         -------
         pandas.DataFrame
-            As `tables.trades` describes, oldest first; ``attrs["source"]`` and ``attrs["synthetic"]`` say
-            where it comes from.
+            As `tables.trades` describes; ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come
+            from.
 
         Raises
         ------
         IncompleteHistory
             The relayer sends fewer or more rows than it counts.
         UnexpectedAnswer
-            An answer is not what the contract says, or a fill is listed under both fill types.
-        RelayerError, TransportError
-            The relayer refuses (`NotAuthorized`: the API key is missing or wrong) or cannot be reached.
+            An answer is not as documented, or a fill is listed under both fill types.
         LabError
             An argument is not valid.
 
@@ -214,9 +206,9 @@ class Client:
         query.refuse_pool_name(market, prefixes, lambda: self._markets.index)
         start, end = query.parse_utc("since", since), query.parse_utc("until", until)
         window = paging.Window(None if end else limit, query.to_milliseconds(start))
-        types = (fill_type,) if fill_type else FILL_TYPES
-        histories = paging.plan_histories(account_id, types, market, prefixes, order_hash, window)
-        batches: dict[str, list[wire.Batch]] = {one: [] for one in types}
+        fill_types = (fill_type,) if fill_type else FILL_TYPES
+        histories = paging.plan_histories(account_id, fill_types, market, prefixes, order_hash, window)
+        batches: dict[str, list[wire.Batch]] = {name: [] for name in fill_types}
         try:
             with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
                 wanted = paging.until_error(histories)
@@ -241,8 +233,8 @@ class Client:
     ) -> Generator[paging.FetchedPage]:
         """Read the pages of trade histories as they arrive, to keep them as they were sent.
 
-        Each history is read until as many rows are known as the relayer counts. The error of one is
-        raised when the others are read.
+        Each history is read until as many rows are known as the relayer counts. The error of one history is
+        raised after the others have been read.
 
         Parameters
         ----------
@@ -261,11 +253,6 @@ class Client:
             ``history``, ``offset``, ``body`` (bytes, as sent), ``retrieved_at`` (milliseconds since 1970) and
             ``batch`` (rows as text columns); the pages of a history in order. Pages may overlap.
 
-        Raises
-        ------
-        IncompleteHistory, UnexpectedAnswer, RelayerError, TransportError, LabError
-            As for `trades`.
-
         Examples
         --------
         >>> for page in client.pages([(71468, "dex")]):
@@ -273,17 +260,17 @@ class Client:
         account 71468, dex trades 0 [50]
         account 71468, dex trades 50 [37]
         """
-        wanted = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
+        planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
         with track("trades", progress) as report:
-            yield from paging.PageReader(self._fetch_page, wanted, report, at_once, ten_members)
+            yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
 
     def listings(self) -> tuple[bytes, bytes]:
-        """Read tokens and markets as the relayer sends them now, to keep them beside saved pages.
+        """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
         Returns
         -------
         tuple of bytes
-            JSON text for `tables.tokens` and `tables.markets`.
+            JSON text: ``tokens.json`` and ``markets.json`` of a recording.
 
         Examples
         --------
@@ -308,20 +295,16 @@ class Client:
         int
             ``totalNum`` of a page of one row.
 
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or answers something else.
-
         Examples
         --------
         >>> client.count(10083), client.count(10083, "amm")
         (2495, 750)
         """
-        asked: Params = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
-        asked = {**asked, "fillTypes": fill_type} if fill_type else asked
-        body = self._transport.get("/user/trades", asked, keyed=True)
-        return paging.read_total(wire.read([body], ["count"]))
+        params: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
+        if fill_type:
+            params["fillTypes"] = fill_type
+        body = self._transport.get("/user/trades", params, keyed=True)
+        return wire.read_total(wire.read([body], ["count"]))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
         """Read an account; needs no API key.
@@ -557,20 +540,20 @@ class Client:
         return fees
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
-        asked = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", asked, keyed=True)
+        params = {**history.query, "offset": offset, "limit": paging.PAGE}
+        return self._transport.get("/user/trades", params, keyed=True)
 
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
-        found = tables.tokens(self._transport.get("/exchange/tokens"))
-        completion.register_names("token", found.index)
-        return found
+        tokens = tables.tokens(self._transport.get("/exchange/tokens"))
+        completion.register_names("token", tokens.index)
+        return tokens
 
     @functools.cached_property
     def _markets(self) -> pd.DataFrame:
-        found = tables.markets(self._transport.get("/mix/markets"), self._tokens)
-        completion.register_names("market", found.index)
-        return found
+        markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
+        completion.register_names("market", markets.index)
+        return markets
 
     @functools.cached_property
     def _accounts_by_key(self) -> dict[tuple[str, str], int]:

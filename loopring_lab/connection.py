@@ -1,8 +1,9 @@
-"""Which relayer to talk to: a live one, saved responses, or the embedded one."""
+"""Connecting to a relayer: a live one, saved responses, or the embedded one."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ def connect(
     """Connect to a relayer: a live one, a folder of saved responses, or the embedded synthetic one.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
-    LOOPRING_RECORDING. Without these the embedded relayer starts in this process, and prints a note.
+    LOOPRING_RECORDING. If neither is set, the embedded relayer starts in this process, and prints a note.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def connect(
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         return Client(Transport(base_url, api_key=key, rate=rate, timeout=timeout))
     folder = Path(recording).resolve() if recording else None
-    relayer = _embedded(folder, _fingerprint(folder) if folder else ())
+    relayer = _start_embedded(folder, _fingerprint(folder) if folder else ())
     if folder is None:
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     elif warning := _missing_fill_types(folder):
@@ -86,7 +87,7 @@ def connect(
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Fingerprint the files of a folder, so that a changed folder is read again."""
+    """Return what changes when a file of a folder does, so that the folder is then read again."""
     paths = sorted([*folder.glob("*.json"), *(folder / "trades").glob("*.json")])
     stats = ((str(path), path.stat()) for path in paths)
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
@@ -95,13 +96,8 @@ def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
 def _missing_fill_types(folder: Path) -> str:
     """Warn of accounts with a file for one fill type only; the other counts as no trades."""
     saved = {tuple(path.stem.split("-")) for path in (folder / "trades").glob("*.json")}
-    accounts = {account for account, _ in saved}
-    missing = sorted(
-        f"{account}-{fill_type}.json"
-        for account in accounts
-        for fill_type in FILL_TYPES
-        if (account, fill_type) not in saved
-    )
+    expected = itertools.product({account for account, _ in saved}, FILL_TYPES)
+    missing = sorted(f"{account}-{fill_type}.json" for account, fill_type in {*expected} - saved)
     if not missing:
         return ""
     count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
@@ -112,7 +108,7 @@ def _missing_fill_types(folder: Path) -> str:
 
 
 @functools.cache
-def _embedded(recording: Path | None, contents: tuple[tuple[str, int, int], ...]) -> Relayer:
+def _start_embedded(recording: Path | None, contents: tuple[tuple[str, int, int], ...]) -> Relayer:
     from loopring_lab.relayer import Relayer
 
     relayer = Relayer(recording=recording) if recording else Relayer()

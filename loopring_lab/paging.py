@@ -1,12 +1,13 @@
 """Whole trade histories out of pages of 50, while rows arrive and pages shift.
 
-A `History` says which trades are wanted and what is known of them; its `PageScheduler` decides which pages to
-read next. `PageReader` takes turns among any number of histories, fetches their pages on the threads of one
-`FetchPool`, parses together what has arrived together, and yields the pages of each history in order.
+A `PageReader` reads any number of histories side by side. The `PageScheduler` of each `History` decides which
+pages to read next, and the threads of one `FetchPool` fetch them. Pages that arrive together are parsed
+together; those of one history are yielded in order.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict, deque
@@ -16,7 +17,6 @@ from itertools import chain, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -31,18 +31,20 @@ from loopring_lab.tables.identity import RowKeys, row_keys
 
 PAGE = 50
 WORKERS, FEW_WORKERS = 12, 2
-QUICK = 0.015  # seconds: more threads do not help with a relayer that answers within this
+QUICK = 0.015  # seconds: more threads do not help with a relayer that responds within this
 PARSED_TOGETHER, PARSED_AFTER = 48, 0.1  # pages, seconds
-LARGE_WAVE, LARGEST_WAVE = 48, 240
+LARGE_WAVE, LARGEST_WAVE = 48, 240  # pages
 MAX_READINGS = 4
 
 Fetch = Callable[["History", int], bytes]
 Wave = list[RowKeys]
+"""Pages that were requested together: the keys of their rows."""
 Steps = Generator[range, Wave, None]
+Reading = Generator[range, Wave, bool]
 
 
 class Window(NamedTuple):
-    """How much of a history is wanted: a number of rows, and the oldest moment in milliseconds."""
+    """The part of a history to read: a number of the newest rows, and the oldest moment in milliseconds."""
 
     limit: int | None = None
     since: int | None = None
@@ -52,10 +54,10 @@ EVERYTHING = Window()
 
 
 class History:
-    """The trades of one filter of the trades endpoint: which are wanted, and how far reading them got.
+    """The trades that the relayer lists under one filter, and how far reading them has got.
 
-    `held` has the identity hashes of rows that need not be read again, `dropped` the number of those that the
-    relayer no longer lists.
+    `held` are the identities of rows that need not be read again, as hashes; `gone` is the number of those
+    that the relayer no longer lists.
     """
 
     def __init__(
@@ -67,15 +69,18 @@ class History:
         order_hash: str | None = None,
         window: Window = EVERYTHING,
         held: AbstractSet[int] = frozenset(),
-        dropped: int = 0,
+        gone: int = 0,
     ) -> None:
         self.account_id, self.fill_type, self.window = account_id, fill_type, window
         self.query: dict[str, str | int] = {"accountId": account_id or 0, "fillTypes": fill_type}
-        self.query |= {"orderHash": order_hash} if order_hash else {}
-        self.query |= {"market": market} if market else {}
-        whose = f"order {order_hash}" if account_id is None else f"account {account_id}"
-        self.name = f"{whose}, {fill_type} trades" + (f" of {market}" if market else "")
-        self.scheduler = PageScheduler(self.name, held, dropped)
+        self.name = f"order {order_hash}" if account_id is None else f"account {account_id}"
+        self.name += f", {fill_type} trades"
+        if order_hash:
+            self.query["orderHash"] = order_hash
+        if market:
+            self.query["market"] = market
+            self.name += f" of {market}"
+        self.scheduler = PageScheduler(self.name, held, gone)
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None
@@ -84,7 +89,7 @@ class History:
         self._begin_wave(next(self._steps))
 
     def next_offset(self) -> int | None:
-        """Return the offset to request next, or None while pages requested before are still to come."""
+        """Return the offset to request next, or None until the pages requested have arrived."""
         if self.ended or not self._to_request:
             return None
         self.requests += 1
@@ -93,15 +98,15 @@ class History:
     def accept(self, page: FetchedPage) -> Iterator[FetchedPage]:
         """Take a page, and yield those that no longer wait for an earlier one."""
         self._arrived[page.offset] = page
-        while self._to_come and self._to_come[0] in self._arrived:
-            ready = self._arrived.pop(self._to_come.popleft())
-            self.scheduler.take(ready)
+        while self._awaited and self._awaited[0] in self._arrived:
+            ready = self._arrived.pop(self._awaited.popleft())
+            self.scheduler.count(ready)
             self._wave.append(ready.keys)
             yield ready
 
     def advance(self) -> None:
-        """Begin the next wave of pages once all of this one have come."""
-        if self._to_come:
+        """Begin the next wave of pages once all of this one have arrived."""
+        if self._awaited:
             return
         try:
             self._begin_wave(self._steps.send(self._wave))
@@ -113,12 +118,48 @@ class History:
         self.ended, self.error = True, self.error or error
 
     def _begin_wave(self, offsets: range) -> None:
-        self._to_request, self._to_come = deque(offsets), deque(offsets)
+        self._to_request, self._awaited = deque(offsets), deque(offsets)
         self._wave: Wave = []
 
 
+def plan_histories(
+    account_id: int | None,
+    fill_types: Iterable[str],
+    market: str | None,
+    prefixes: Iterable[str],
+    order_hash: str | None,
+    window: Window,
+) -> list[History]:
+    """Split a query into histories: by fill type, and by the names that a market's pool may have."""
+    histories = []
+    for fill_type in fill_types:
+        names = [market]
+        if market and fill_type == "amm":
+            names += [prefix + market for prefix in prefixes]
+        for name in names:
+            history = History(account_id, fill_type, market=name, order_hash=order_hash, window=window)
+            histories.append(history)
+    return histories
+
+
+def until_error(histories: Iterable[History]) -> Iterator[History]:
+    """Yield histories to be read one after the other, until one of them fails."""
+    for history in histories:
+        yield history
+        if history.error:
+            return
+
+
+def count_shared(histories: Iterable[History]) -> int:
+    """Count the fills that are listed under more than one fill type."""
+    by_type: dict[str, set[int]] = defaultdict(set)
+    for history in histories:
+        by_type[history.fill_type] |= history.scheduler.identities
+    return sum(map(len, by_type.values())) - len(set().union(*by_type.values()))
+
+
 class FetchedPage(NamedTuple):
-    """An answer of the trades endpoint: its bytes, when they came (milliseconds), and its rows, parsed."""
+    """A page of a history: its bytes, when they arrived (milliseconds), and its rows, parsed."""
 
     history: History
     offset: int
@@ -129,7 +170,7 @@ class FetchedPage(NamedTuple):
 
 
 class PageReader:
-    """Reads histories page by page, each until nothing is missing."""
+    """Reads histories side by side, each until no row is missing."""
 
     def __init__(
         self,
@@ -146,12 +187,12 @@ class PageReader:
         self._error: LabError | None = None
 
     def __iter__(self) -> Iterator[FetchedPage]:
-        """Yield the pages; the error of one history is raised when the others are done."""
+        """Yield the pages; the error of one history is raised when the others have been read."""
         try:
             self._open_histories()
             while self._open:
-                self._hand_out()
-                for history, result in self._parse(self._await_answers()):
+                self._request_pages()
+                for history, result in self._parse(self._await_responses()):
                     if not history.ended:
                         yield from self._accept(history, result)
                 self._close_histories()
@@ -162,11 +203,10 @@ class PageReader:
             raise self._error
 
     def _open_histories(self) -> None:
-        """Begin histories while fewer are open than can be read at once."""
         while len(self._open) < self._at_once and (history := next(self._waiting, None)):
             self._open.append(history)
 
-    def _hand_out(self) -> None:
+    def _request_pages(self) -> None:
         """Keep the threads busy with one history after the other."""
         nothing_to_request = 0
         while self._pool.busy < self._threads and nothing_to_request < len(self._open):
@@ -179,32 +219,32 @@ class PageReader:
                 nothing_to_request = 0
                 self._pool.request(history, offset)
 
-    def _await_answers(self) -> list[Answer]:
-        """Wait for an answer, and for more of them only while that leaves no thread idle."""
-        answers = [self._pool.answer()]
+    def _await_responses(self) -> list[Response]:
+        """Wait for a response, and for more of them only while that leaves no thread idle."""
+        responses = [self._pool.next_response()]
         if self._at_once == 1:
-            self._threads = FEW_WORKERS if answers[0].seconds < QUICK else WORKERS
+            self._threads = FEW_WORKERS if responses[0].seconds < QUICK else WORKERS
         deadline = time.monotonic() + PARSED_AFTER
-        self._hand_out()
-        while self._pool.busy >= self._threads and len(answers) < PARSED_TOGETHER:
+        self._request_pages()
+        while self._pool.busy >= self._threads and len(responses) < PARSED_TOGETHER:
             try:
-                answers.append(self._pool.answer(max(0, deadline - time.monotonic())))
+                responses.append(self._pool.next_response(max(0, deadline - time.monotonic())))
             except Empty:
                 break
-            self._hand_out()
-        return answers
+            self._request_pages()
+        return responses
 
-    def _parse(self, answers: list[Answer]) -> Iterator[tuple[History, FetchedPage | BaseException]]:
-        """Parse the pages among answers together; an error stands for its own answer only."""
-        pages = [answer for answer in answers if answer.error is None]
+    def _parse(self, responses: list[Response]) -> Iterator[tuple[History, FetchedPage | BaseException]]:
+        """Parse pages together; an error concerns its own page only."""
+        fetched = [response for response in responses if response.error is None]
         batches = wire.read_each(
-            [page.body for page in pages],
-            [f"{page.history.name}, page at {page.offset}" for page in pages],
+            [response.body for response in fetched],
+            [f"{response.history.name}, page at {response.offset}" for response in fetched],
             ten_members=self._ten_members,
         )
         keys = iter(row_keys([batch for batch in batches if isinstance(batch, wire.Batch)]))
         results = iter(batches)
-        for history, offset, body, error, retrieved_at, _ in answers:
+        for history, offset, body, error, retrieved_at, _ in responses:
             result = error or next(results)
             if isinstance(result, wire.Batch):
                 yield history, FetchedPage(history, offset, body, retrieved_at, result, next(keys))
@@ -232,8 +272,8 @@ class PageReader:
             self._error = self._error or history.error
 
     def _report(self) -> None:
-        read = [history.scheduler for history in self._open]
-        known, total = sum(one.known for one in read), sum(one.total for one in read)
+        known = sum(history.scheduler.known for history in self._open)
+        total = sum(history.scheduler.total for history in self._open)
         self._progress(self._closed_known + known, self._closed_total + total)
 
 
@@ -244,7 +284,7 @@ class FetchPool:
         self.busy = 0
         self._fetch, self._threads = fetch, 0
         self._requests: SimpleQueue[tuple[History, int] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._responses: SimpleQueue[Response] = SimpleQueue()
 
     def request(self, history: History, offset: int) -> None:
         """Have a page fetched."""
@@ -254,14 +294,14 @@ class FetchPool:
             threading.Thread(target=self._work, name=f"fetching {self._threads}", daemon=True).start()
         self._requests.put((history, offset))
 
-    def answer(self, timeout: float | None = None) -> Answer:
-        """Wait for the next answer; `queue.Empty` after the timeout."""
-        answer = self._answers.get(timeout=timeout)
+    def next_response(self, timeout: float | None = None) -> Response:
+        """Wait for the next response; `queue.Empty` after the timeout."""
+        response = self._responses.get(timeout=timeout)
         self.busy -= 1
-        return answer
+        return response
 
     def shutdown(self) -> None:
-        """Forget what was not begun, and end each thread after its request."""
+        """Drop the requests that no thread has begun, and end each thread after its own."""
         while not self._requests.empty():
             self._requests.get()
         for _ in range(self._threads):
@@ -273,13 +313,13 @@ class FetchPool:
             body, failure = b"", None
             try:
                 body = self._fetch(*request)
-            except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+            except BaseException as error:  # noqa: BLE001 - raised again where the response is awaited
                 failure = error
-            self._answers.put(Answer(*request, body, failure, now_ms(), time.monotonic() - begin))
+            self._responses.put(Response(*request, body, failure, now_ms(), time.monotonic() - begin))
 
 
-class Answer(NamedTuple):
-    """What came of fetching a page."""
+class Response(NamedTuple):
+    """The outcome of fetching a page: its bytes or an error."""
 
     history: History
     offset: int
@@ -290,26 +330,26 @@ class Answer(NamedTuple):
 
 
 class PageScheduler:
-    """Decides which pages of one filter of the trades endpoint to read next; reads nothing itself.
+    """Decides which pages of one history to read next; reads nothing itself.
 
-    The relayer documents no order and no snapshot: while pages are read, rows may be added and move others
-    to later pages. So rows are counted by identity, and reading ends when they are as many as the relayer
-    counts in its latest answer. Both ends are read again first, then everything. What is held from earlier
-    readings is not read again, as long as the count is reached without it.
+    The relayer documents no order and no snapshot: while pages are read, new rows may push others to later
+    pages. So rows are counted by identity, and reading ends when there are as many as the relayer counts in
+    its latest response. Until then the pages at both ends are read again, and after them all pages. Rows held
+    from earlier readings are not read again, as long as the count is reached without them.
     """
 
-    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), dropped: int = 0) -> None:
-        self._name, self._held, self._dropped = name, held, dropped
-        self._identities: set[int] = set()
+    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
+        self._name, self._held, self._gone = name, held, gone
+        self.identities: set[int] = set()
         self._contents: set[int] = set()
         self._fresh: set[int] = set()
         self.total = 0
-        self._pages, self._pages_at_most = 0, MAX_READINGS * 10
+        self._pages, self._max_pages = 0, MAX_READINGS * 10
 
     @property
     def complete(self) -> bool:
         """Whether as many rows are known as the relayer counts, by identity or by content."""
-        return self.total in (len(self._identities), len(self._contents)) or self._missing == 0
+        return self.total in (len(self.identities), len(self._contents)) or self._missing == 0
 
     @property
     def known(self) -> int:
@@ -317,45 +357,40 @@ class PageScheduler:
         return len(self._held) + len(self._fresh)
 
     @property
-    def identities(self) -> frozenset[int]:
-        """Hashes of the identities that were read."""
-        return frozenset(self._identities)
+    def _missing(self) -> int:
+        """Rows still to be found, going by what was held and counted before."""
+        return self.total + self._gone - self.known
 
-    def steps(self, window: Window = EVERYTHING) -> Steps:
-        """Yield the offsets of each wave of pages; their keys are sent back."""
-        first = yield range(0, PAGE, PAGE)
-        self._pages_at_most = MAX_READINGS * (self.total // PAGE + 10)
-        if self._held and self.complete and self.total > PAGE and not _newest_first(first):
-            yield range((self.total - 1) // PAGE * PAGE, self.total, PAGE)
-        if self.complete:
-            return
-        if self._held:
-            if (yield from self._read_beside_held(window, first)):
-                return
-        elif window != EVERYTHING and (yield from self._read_newest(window, first)):
-            return
-        yield from self._read_everything()
-
-    def take(self, page: FetchedPage) -> None:
+    def count(self, page: FetchedPage) -> None:
         """Count the rows of a page."""
-        self.total = max(self.total, read_total(page.batch))
+        self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
-        self._identities.update(page.keys.identities)
+        self.identities.update(page.keys.identities)
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
 
-    @property
-    def _missing(self) -> int:
-        """Rows still to be found, going by what was held and counted before."""
-        return self.total + self._dropped - self.known
+    def steps(self, window: Window = EVERYTHING) -> Steps:
+        """Yield the offsets of each wave of pages; the keys of their rows are sent back."""
+        first = yield range(0, PAGE, PAGE)
+        self._max_pages = MAX_READINGS * (self.total // PAGE + 10)
+        if self._held and self.complete and self.total > PAGE and not _newest_first(first):
+            # a row that came while another went leaves the count as it was, and may be on the last page
+            yield range((self.total - 1) // PAGE * PAGE, self.total, PAGE)
+        enough = self.complete
+        if not enough and self._held:
+            enough = yield from self._read_around_held(window, first)
+        elif not enough and window != EVERYTHING:
+            enough = yield from self._read_newest(window, first)
+        if not enough:
+            yield from self._read_everything()
 
-    def _read_beside_held(self, window: Window, wave: Wave) -> Generator[range, Wave, bool]:
-        """Read what came before the rows held, then what comes behind them; tell whether that is enough."""
+    def _read_around_held(self, window: Window, wave: Wave) -> Reading:
+        """Read the rows before those held, then those behind them; tell whether that is enough."""
         offset, pages = PAGE, 1
         while not self.complete and offset < self.total and not self._meets_held(wave):
             if _reaches(wave, window.since):
                 return True
-            stop = offset + max(1, min(pages, -(-self._missing // PAGE))) * PAGE
+            stop = offset + max(1, min(pages, math.ceil(self._missing / PAGE))) * PAGE
             wave = yield range(offset, min(stop, self.total), PAGE)
             offset, pages = stop, min(2 * pages, LARGE_WAVE)
         counted, pages = self.total, 1
@@ -368,10 +403,10 @@ class PageScheduler:
                 return True
         return self.complete or (yield from self._read_ends(counted))
 
-    def _read_newest(self, window: Window, wave: Wave) -> Generator[range, Wave, bool]:
-        """Read on from the newest rows; False where that does not lead to an answer to be trusted."""
+    def _read_newest(self, window: Window, wave: Wave) -> Reading:
+        """Read on from the newest rows; tell whether that is enough: not if they are out of order."""
         moments: list[int] = []
-        offset, pages = PAGE, max(1, -(-(window.limit or 0) // PAGE) - 1)
+        offset, pages = PAGE, max(1, math.ceil((window.limit or 0) / PAGE) - 1)
         while True:
             fresh = _moments(wave)
             moments += fresh
@@ -379,16 +414,15 @@ class PageScheduler:
                 return False
             if offset >= self.total:
                 return self.complete
-            if window.since is not None and moments[-1] < window.since:
-                return True
-            if window.limit is not None and len(self._identities) >= window.limit:
+            old_enough = window.since is not None and moments[-1] < window.since
+            if old_enough or (window.limit is not None and len(self.identities) >= window.limit):
                 return True
             stop = offset + pages * PAGE
             wave = yield range(offset, stop, PAGE)
             offset, pages = stop, min(2 * pages, WORKERS)
 
     def _read_everything(self) -> Steps:
-        """Read every page at once; if that leaves a gap, once more in order, so that rows only move ahead."""
+        """Read every page at once; if rows are missing then, page by page, so that none slips past."""
         counted, before = self.total, -1
         step = (LARGE_WAVE if self._held else LARGEST_WAVE) * PAGE
         for offset in range(PAGE, counted, step):
@@ -402,11 +436,11 @@ class PageScheduler:
             for offset in range(0, counted, PAGE):
                 yield from self._read_page(offset)
 
-    def _read_ends(self, counted: int) -> Generator[range, Wave, bool]:
-        """Read what arrived before the first row and after the last one, while that closes the gap."""
+    def _read_ends(self, counted: int) -> Reading:
+        """Read what arrived before the first row and after the last one, as long as that narrows the gap."""
         gap = self.total
-        while not self.complete and abs(self.total - len(self._identities)) < gap:
-            gap, reached = abs(self.total - len(self._identities)), self.total
+        while not self.complete and abs(self.total - len(self.identities)) < gap:
+            gap, reached = abs(self.total - len(self.identities)), self.total
             for offset in range(0, self.total, PAGE):
                 before = len(self._contents)
                 rows = yield from self._read_page(offset)
@@ -421,7 +455,7 @@ class PageScheduler:
 
     def _read_page(self, offset: int) -> Generator[range, Wave, int]:
         """Read one page, and return its number of rows."""
-        if self._pages > self._pages_at_most:
+        if self._pages > self._max_pages:
             raise self._incomplete()
         [page] = yield range(offset, offset + PAGE, PAGE)
         return len(page.identities)
@@ -434,57 +468,10 @@ class PageScheduler:
         return IncompleteHistory(
             self._name,
             expected=f"{self.total} rows, as the relayer counts",
-            got=len(self._identities),
+            got=len(self.identities),
             hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
             "try again when it is quieter, or read its newest rows with limit=.",
         )
-
-
-def plan_histories(
-    account_id: int | None,
-    fill_types: Iterable[str],
-    market: str | None,
-    prefixes: Iterable[str],
-    order_hash: str | None,
-    window: Window,
-) -> list[History]:
-    """Split a query into histories: by fill type, and by the names that a market's pool may have."""
-    histories: list[History] = []
-    for fill_type in fill_types:
-        pools = [prefix + market for prefix in prefixes] if market and fill_type == "amm" else []
-        histories += [
-            History(account_id, fill_type, market=name, order_hash=order_hash, window=window)
-            for name in (market, *pools)
-        ]
-    return histories
-
-
-def until_error(histories: Iterable[History]) -> Iterator[History]:
-    """Yield histories to be read one after the other, until one of them fails."""
-    for history in histories:
-        yield history
-        if history.error:
-            return
-
-
-def count_shared(histories: Iterable[History]) -> int:
-    """Count the fills that are listed under more than one fill type."""
-    by_type: dict[str, set[int]] = defaultdict(set)
-    for history in histories:
-        by_type[history.fill_type] |= history.scheduler.identities
-    return sum(map(len, by_type.values())) - len(set().union(*by_type.values()))
-
-
-def read_total(batch: wire.Batch) -> int:
-    """Return the number of rows that a relayer counts, as a batch of one page says it."""
-    [sent], [place] = batch.totals, batch.places
-    total = None if sent is None else parse_decimal(str(sent))
-    if total is None or total != int(total) or total < 0:
-        hint = "Check that base_url is a relayer."
-        raise UnexpectedAnswer(
-            f"{place}.totalNum", expected="a number of rows", got=wire.short(sent), hint=hint
-        )
-    return int(total)
 
 
 def now_ms() -> int:

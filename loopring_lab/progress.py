@@ -8,22 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[int, int], None]
-"""Gets how many there are and how many are expected; what it raises ends the read."""
+"""Called with how many trades are read and expected; raising ends the read."""
 Watching = bool | Progress | None
 """True shows a bar, False none; None shows one after a second, and not under CI."""
 
 
 @contextmanager
 def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
-    """Show a progress bar, from the first second on."""
+    """Show a progress bar; where it is not asked for, after a second."""
     if progress is False or (progress is None and any(map(os.environ.get, ("CI", "TQDM_DISABLE")))):
         yield None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(
-        desc=label, delay=0 if progress else 1, leave=bool(progress), disable=False, **options
-    ) as shown:
+    options |= {"delay": 0 if progress else 1, "leave": bool(progress), "disable": False}
+    with tqdm(desc=label, **options) as shown:
         yield shown
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a query: validated, converted, and with a suggestion where a name is wrong."""
+"""The arguments of a query: validation, conversion, and suggestions for wrong names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Moment = str | pd.Timestamp | Any
 def validate_trade_query(
     account_id: int | None, order_hash: str | None, fill_type: str | None, limit: int | None
 ) -> None:
-    """Refuse what no relayer could answer."""
+    """Refuse a query that no relayer could answer."""
     if account_id is None and not order_hash:
-        raise LabError("trades: nothing to ask for. Give account_id=, or order_hash=.")
+        raise LabError("trades: neither an account nor an order is given. Give account_id= or order_hash=.")
     if fill_type is not None and fill_type not in FILL_TYPES:
         raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
     if limit is not None and limit < 1:
@@ -58,7 +58,7 @@ def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
 def refuse_pool_name(
     market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]
 ) -> None:
-    """Refuse a pool's own name, which would be asked for with the prefix twice."""
+    """Refuse a pool's own name, which would be requested with the prefix twice."""
     prefix = next((prefix for prefix in prefixes if market and market.startswith(prefix)), None)
     if market and prefix and market not in known_markets():
         plain = market.removeprefix(prefix)
@@ -71,7 +71,7 @@ def with_suggestion(
     accounts: Sequence[int] | None,
     known_markets: Callable[[], pd.Index],
 ) -> RelayerError:
-    """Add to a relayer's error what to ask for instead: the nearest market, or accounts that are known."""
+    """Add to a relayer's error what to try instead: the nearest market, or accounts that are known."""
     if error.code == NO_ACCOUNT and accounts:
         some = ", ".join(map(str, accounts[:3]))
         hint = f"There are {len(accounts)} here, such as {some}: client.accounts lists them."
@@ -95,8 +95,8 @@ def near_market(name: str, known: pd.Index) -> str | None:
 def filter_trades(
     frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
 ) -> pd.DataFrame:
-    """Choose rows by their time, and then the newest of them."""
+    """Select rows by their time, and then the newest of them."""
     moment = frame["created_at"]
     inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
-    chosen = frame if inside.all() else frame[inside]
-    return (chosen.tail(limit) if limit else chosen).reset_index(drop=True)
+    selected = frame if inside.all() else frame[inside]
+    return (selected.tail(limit) if limit else selected).reset_index(drop=True)

@@ -154,7 +154,7 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "nothing to ask for. Give account_id=, or order_hash=."),
+        ({}, "neither an account nor an order is given. Give account_id= or order_hash=."),
         ({"account_id": -1}, "account_id=-1 is not a valid account id. Give a whole number, such as 10083."),
         ({"account_id": "10083"}, "account_id='10083' is not a valid account id. Give a whole number"),
         ({"account_id": 1, "fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),

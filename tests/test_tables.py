@@ -60,7 +60,7 @@ def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
     for one in text:
         fast, slow = wire.read([one], ["page"]), wire.read_tolerantly([one], ["page"], "account")
         assert fast.columns.equals(slow.columns)
-        typed = [rows.typed(batch, [-1], listing, "received").to_pandas() for batch in (fast, slow)]
+        typed = [rows.convert(batch, [-1], listing, "received").to_pandas() for batch in (fast, slow)]
         assert_frame_equal(*typed)
     assert_frame_equal(read(text), read([json.loads(one) for one in text]))
 

@@ -33,6 +33,10 @@ __all__ = ["Archive"]
 class Archive:
     """Trades of any number of accounts, stored in a folder.
 
+    Methods that read raise `NotAnArchive` while there are no trades, and `DamagedArchive` if a file is
+    missing or cannot be read; methods that write raise `ArchiveError` if the folder cannot be written to,
+    and nothing committed before is lost. Examples of methods start from the ``archive`` made below.
+
     Parameters
     ----------
     path : path
@@ -52,12 +56,11 @@ class Archive:
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     archive = lab.Archive(folder)
-    ...     report = archive.sync(client, account_id=10083)
-    ...     trades = archive.trades(account_id=10083)
-    >>> bool(report["complete"].all()), len(trades), report["rows"].tolist()
-    (True, 2495, [750, 1745])
+    >>> archive = lab.Archive(tempfile.mkdtemp())
+    >>> archive.sync(client, account_id=71468)[["fill_type", "rows", "missing", "complete"]]
+      fill_type  rows  missing  complete
+    0       amm    63        0      True
+    1       dex    87        0      True
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -104,8 +107,7 @@ class Archive:
             Trades from then on; UTC where no zone is given. A relayer that does not send the newest rows
             first is read to the end.
         progress : bool or callable, optional
-            True shows a progress bar, False none; by default one appears after a second, and not under CI. A
-            callable gets the trades held and expected.
+            As for `Client.trades`; a callable gets the trades held and expected.
 
         Returns
         -------
@@ -114,23 +116,18 @@ class Archive:
 
         Raises
         ------
-        IncompleteHistory
-            The relayer sends fewer or more rows than it counts; the other accounts were read.
-        UnexpectedAnswer
-            An answer is not what the contract says; as above.
+        IncompleteHistory, UnexpectedAnswer
+            The relayer sends fewer or more rows than it counts, or an answer is not as documented; the other
+            accounts were read.
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            The folder cannot be written to, or synthetic trades would be mixed with others.
+            Synthetic trades would be mixed with others.
 
         Examples
         --------
-        >>> import tempfile
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> archive.sync(client, account_id=71468)[["fill_type", "rows", "missing"]]
-          fill_type  rows  missing
-        0       amm    63        0
-        1       dex    87        0
+        >>> archive.sync(client, accounts=[71468, 79927])["rows"].tolist()
+        [63, 87, 16, 32]
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
@@ -160,9 +157,9 @@ class Archive:
         account_id : int, optional
             Whose trades.
         fill_type : {'amm', 'dex'}, optional
-            What was asked for.
+            What the pages were requested for.
         progress : bool or callable, optional
-            As for `sync`; a callable gets the trades read and expected, estimated from the size of the files.
+            As for `sync`; the number expected is estimated from the size of the files.
 
         Returns
         -------
@@ -171,21 +168,16 @@ class Archive:
 
         Raises
         ------
-        UnexpectedAnswer
-            A file holds something else, or does not say whose trades it has; files before it are imported.
-        AmountError
-            An amount does not fit.
+        UnexpectedAnswer, AmountError
+            A file holds something else, an amount does not fit, or it is unknown whose trades these are;
+            files before it are imported.
         LabError
             A path does not exist, or there are no tokens and markets.
-        ArchiveError
-            The folder cannot be written to.
 
         Examples
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(client, account_id=71468)
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
         >>> size = file.write_text(f'{{"totalNum": 2, "trades": [{row}]}}')
@@ -211,7 +203,7 @@ class Archive:
         account_id : int, optional
             One account; all of them if left out.
         since, until : str, datetime or Timestamp, optional
-            From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
+            As for `Client.trades`.
 
         Returns
         -------
@@ -219,25 +211,17 @@ class Archive:
             As `tables.trades` describes, oldest first, the current version of each trade.
             ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come from.
 
-        Raises
-        ------
-        NotAnArchive, DamagedArchive
-            There are no trades yet; or a file is missing or cannot be read.
-
         Examples
         --------
-        >>> import tempfile
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(client, account_id=71468)
         >>> trades = archive.trades(since="2022-12-24")
         >>> trades[["created_at", "market", "side", "fill_type"]].head(2)
                              created_at   market  side fill_type
         0 2022-12-26 12:29:33.311+00:00  LRC-ETH  SELL       dex
         1 2022-12-26 12:30:57.793+00:00  LRC-ETH   BUY       dex
         """
-        where = pc.field("current")
         moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
         start, end = parse_utc("since", since), parse_utc("until", until)
+        where = pc.field("current")
         if start is not None:
             where = where & (unknown | (moment >= _scalar(start)))
         if end is not None:
@@ -246,16 +230,13 @@ class Archive:
         rows = self._folder.read(TRADES, [*TYPED, "listing"], where, accounts)
         known = listings(self._folder)
         used = set(pc.unique(rows["listing"]).to_pylist())
-        snapshots = [one for digest, one in known.items() if digest in used] or list(known.values())
+        snapshots = [known[digest] for digest in known if digest in used] or list(known.values())
         if not snapshots:
             raise self._folder.no_trades_yet()
         frame = to_frame(rows, snapshots[-1])
-        sources = dict.fromkeys(one.source for one in snapshots)
-        frame.attrs |= {
-            "fee_token": "received",
-            "source": "; ".join(sources),
-            "synthetic": any(one.synthetic for one in snapshots),
-        }
+        sources = dict.fromkeys(snapshot.source for snapshot in snapshots)
+        synthetic = any(snapshot.synthetic for snapshot in snapshots)
+        frame.attrs |= {"fee_token": "received", "source": "; ".join(sources), "synthetic": synthetic}
         return frame
 
     def scan(self, engine: str) -> Any:
@@ -276,14 +257,9 @@ class Archive:
         ------
         LabError
             The engine is not known or not installed.
-        DamagedArchive
-            A file is missing.
 
         Examples
         --------
-        >>> import tempfile
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(client, account_id=71468)
         >>> fills = archive.scan("duckdb").aggregate("fill_type, count(*)").order("fill_type")
         >>> fills.fetchall()
         [('amm', 63), ('dex', 87)]
@@ -296,28 +272,19 @@ class Archive:
         Parameters
         ----------
         accounts : iterable of int, optional
-            Only these.
+            Only these accounts.
 
         Returns
         -------
         pandas.DataFrame
             One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
             that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
-            ``synced_at`` (UTC), ``second_versions`` (changed contents of known trades) and ``odd`` rows,
-            which `lab.anomalies` explains. ``total`` and ``missing`` are null until a sync has finished.
-            Trades that the relayer no longer lists stay and count as held.
-
-        Raises
-        ------
-        NotAnArchive, DamagedArchive
-            There are no trades yet; or a file is missing or cannot be read.
+            ``synced_at`` (UTC), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
+            rows, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a sync has
+            finished. Trades that the relayer no longer lists stay and count as held.
 
         Examples
         --------
-        >>> import tempfile
-        >>> client, archive = client, lab.Archive(tempfile.mkdtemp())
-        >>> archive.sync(client, account_id=71468).equals(archive.report())
-        True
         >>> archive.report()[["fill_type", "rows", "total", "complete"]]
           fill_type  rows  total  complete
         0       amm    63     63      True
@@ -326,52 +293,40 @@ class Archive:
         return queries.report(self._folder, None if accounts is None else list(accounts))
 
     def compact(self) -> Compacted:
-        """Replace many small files by few large ones, which makes reading faster.
+        """Replace many small files with a few large ones, which are faster to read.
 
-        Replaced files stay for a week, for those who are reading them; older ones are removed.
+        Replaced files stay for a week, for readers that still use them; older ones are removed.
 
         Returns
         -------
         Compacted
             The numbers of files ``before`` and ``after``, and of old ones ``removed``.
 
-        Raises
-        ------
-        ArchiveError
-            The folder cannot be written to; nothing is lost.
-
         Examples
         --------
-        >>> import tempfile
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> for account in (71468, 79927):
-        ...     report = archive.sync(client, account)
         >>> archive.compact().removed
         0
         """
         return maintenance.compact(self._folder)
 
     def reread(self) -> pd.DataFrame:
-        """Run today's reader over the verbatim members of all rows, with the listings of their time.
+        """Convert all rows anew from the members as received, with the listings of their time.
+
+        For use after an upgrade of the toolkit that reads rows better.
 
         Returns
         -------
         pandas.DataFrame
-            A line for each ``account_id`` and ``column`` that changed, with the number of ``rows``; empty
-            where today's reader reads everything as before.
+            A line for each ``account_id`` and ``column`` that changed, with the number of ``rows``; empty if
+            nothing did.
 
         Raises
         ------
         UnexpectedAnswer, AmountError
-            It refuses a row; the rows of that account stay as they are.
-        ArchiveError
-            The disk refuses.
+            A row cannot be read; the rows of that account stay as they are.
 
         Examples
         --------
-        >>> import tempfile
-        >>> archive = lab.Archive(tempfile.mkdtemp())
-        >>> report = archive.sync(client, account_id=71468)
         >>> archive.reread().empty
         True
         """

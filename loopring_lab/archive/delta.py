@@ -1,4 +1,4 @@
-"""The folder of an archive: three Delta tables, a manifest, and storage errors in words."""
+"""The folder of an archive: three Delta tables, a manifest, and clear errors for what storage refuses."""
 
 from __future__ import annotations
 
@@ -32,62 +32,56 @@ if TYPE_CHECKING:
 MANIFEST, FORMAT, SCHEMA = "archive.json", "loopring_lab archive", 1
 TRADES, LISTINGS, SYNCS = "trades", "listings", "syncs"
 MOMENT = pa.timestamp("us", "UTC")
-AMOUNT = pa.decimal128(38, 18)
+
+
+def _fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
+    return [pa.field(name, field_type) for name in names.split()]
+
+
 SCHEMAS = {
-    TRADES: pa.schema(
-        [
-            ("created_at", MOMENT),
-            ("trade_id", pa.int64()),
-            ("account_id", pa.int64()),
-            *((name, pa.string()) for name in ("market", "base", "quote", "side", "fill_type", "role")),
-            *((name, AMOUNT) for name in ("size", "price", "notional", "fee")),
-            ("fee_token", pa.string()),
-            ("fee_bps", pa.float64()),
-            ("order_hash", pa.string()),
-            *((name, pa.int64()) for name in ("block_id", "index_in_block", "token_id", "storage_id")),
-            ("extra", pa.string()),
-            ("asked", pa.string()),
-            ("verbatim", pa.string()),
-            ("retrieved_at", MOMENT),
-            ("listing", pa.string()),
-            ("version", pa.int32()),
-            ("current", pa.bool_()),
-        ]
-    ),
-    LISTINGS: pa.schema(
-        [
-            *((name, pa.string()) for name in ("listing", "tokens", "markets", "source")),
-            ("synthetic", pa.bool_()),
-            ("retrieved_at", MOMENT),
-        ]
-    ),
-    SYNCS: pa.schema(
-        [
-            ("account_id", pa.int64()),
-            ("fill_type", pa.string()),
-            ("synced_at", MOMENT),
-            *((name, pa.int64()) for name in ("total", "gone", "requests")),
-            ("since", MOMENT),
-        ]
-    ),
-}
+    TRADES: pa.schema([
+        *_fields("created_at", MOMENT),
+        *_fields("trade_id account_id", pa.int64()),
+        *_fields("market base quote side fill_type role", pa.string()),
+        *_fields("size price notional fee", pa.decimal128(38, 18)),
+        *_fields("fee_token", pa.string()),
+        *_fields("fee_bps", pa.float64()),
+        *_fields("order_hash", pa.string()),
+        *_fields("block_id index_in_block token_id storage_id", pa.int64()),
+        *_fields("extra asked verbatim", pa.string()),
+        *_fields("retrieved_at", MOMENT),
+        *_fields("listing", pa.string()),
+        *_fields("version", pa.int32()),
+        *_fields("current", pa.bool_()),
+    ]),
+    LISTINGS: pa.schema([
+        *_fields("listing tokens markets source", pa.string()),
+        *_fields("synthetic", pa.bool_()),
+        *_fields("retrieved_at", MOMENT),
+    ]),
+    SYNCS: pa.schema([
+        *_fields("account_id", pa.int64()),
+        *_fields("fill_type", pa.string()),
+        *_fields("synced_at", MOMENT),
+        *_fields("total gone requests", pa.int64()),
+        *_fields("since", MOMENT),
+    ]),
+}  # fmt: skip
 """The tables of an archive, in the order in which they are made."""
 STATISTICS = {"delta.dataSkippingStatsColumns": "created_at,trade_id,asked,version,current,extra"}
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 ATTEMPTS = 50
 
 
 class Conflict(Exception):
-    """Another writer committed rows of the same accounts first: look again and try again."""
+    """Another writer committed rows of the same accounts first; read again and retry."""
 
 
 def _give_up(state: tenacity.RetryCallState) -> NoReturn:
-    raise ArchiveError(
-        f"Other writers of this archive came first {state.attempt_number} times. Nothing was lost: try again "
-        "when they are done."
-    )
+    problem = f"Other writers of this archive committed first, {state.attempt_number} times in a row"
+    raise ArchiveError(f"{problem}. Nothing was lost: try again when they are done.")
 
 
 retry_on_conflict = tenacity.Retrying(
@@ -96,7 +90,7 @@ retry_on_conflict = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(Conflict),
     retry_error_callback=_give_up,
 )
-"""Calls a function again while other writers come first."""
+"""Calls a function, again as long as other writers commit first."""
 
 
 class DeltaFolder:
@@ -104,14 +98,18 @@ class DeltaFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._delta = _deltalake()
+        try:
+            self._delta: Any = importlib.import_module("deltalake")
+        except ImportError:
+            hint = "Install it with: pip install 'loopring-lab[archive]'"
+            raise LabError(f"An archive needs the package deltalake. {hint}") from None
         self.check()
 
     def check(self) -> bool:
         """Tell whether the archive has been created; raise an error if the folder is something else."""
-        created = has_manifest(self.path)
+        created = _has_manifest(self.path)
         logs = [self._has_log(name) for name in SCHEMAS]
-        if created and sorted(logs, reverse=True) != logs:
+        if created and sorted(logs, reverse=True) != logs:  # tables are created in this order
             missing = list(SCHEMAS)[logs.index(False)]
             raise DamagedArchive(
                 f"{self.path}: the log of {missing}/ is missing, while other tables have theirs. The files "
@@ -126,7 +124,9 @@ class DeltaFolder:
             return
         with self.translate_errors("creating the archive"):
             self.path.mkdir(parents=True, exist_ok=True)
-            write_manifest(self.path)
+            fresh = self.path / f".{MANIFEST}.{os.getpid()}"
+            fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
+            fresh.replace(self.path / MANIFEST)
             for name, schema in SCHEMAS.items():
                 self._delta.DeltaTable.create(
                     str(self.path / name),
@@ -147,7 +147,7 @@ class DeltaFolder:
         if lacking:
             raise DamagedArchive(
                 f"{self.path / name}: this Delta table has no {', '.join(lacking)}, so it is not the "
-                "archive's. Nothing was changed. Restore the archive's own table, or name another folder."
+                "archive's. Nothing was changed. Restore the archive's own table, or use another folder."
             )
         return table
 
@@ -176,26 +176,23 @@ class DeltaFolder:
             return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning)
 
     def files(self) -> list[str]:
-        """List the Parquet files that the trades consist of now, each seen to be there."""
-        # deltalake gives addresses, in which a folder's spaces and letters beyond ASCII are written otherwise
-        inner = [address.rsplit("/", 2)[-2:] for address in self.table(TRADES).file_uris()]
+        """List the Parquet files of the current trades; an error if one is missing."""
+        # deltalake gives URIs, in which spaces and letters beyond ASCII are escaped
+        inner = [uri.rsplit("/", 2)[-2:] for uri in self.table(TRADES).file_uris()]
         files = [(self.path / TRADES).resolve().joinpath(*parts) for parts in inner]
         with self.translate_errors(f"reading {TRADES}/"):
             for file in files:
                 file.stat()
         return list(map(str, files))
 
-    def append(self, name: str, rows: pa.Table, table: DeltaTable | None = None, claims: Any = ()) -> None:
-        """Commit rows, all or none."""
-        opened = table or self.table(name)
+    def append(
+        self, name: str, rows: pa.Table, table: DeltaTable | None = None, claims: Sequence[str] = ()
+    ) -> None:
+        """Commit rows, all or none; commits that claim the same account at the same time conflict."""
+        opened, options = table or self.table(name), {"mode": "append"}
         with self.translate_errors(f"writing {name}/"):
-            self._delta.write_deltalake(
-                opened,
-                rows.cast(SCHEMAS[name]),
-                mode="append",
-                writer_properties=self._writer_properties(),
-                commit_properties=self._commit_properties(opened, claims),
-            )
+            options |= self._commit_options(opened, claims)
+            self._delta.write_deltalake(opened, rows.cast(SCHEMAS[name]), **options)
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Commit new rows of trades together with those held whose ``current`` they change, all or none."""
@@ -207,25 +204,19 @@ class DeltaFolder:
                 f"t.account_id IN ({accounts}) AND {same}",
                 source_alias="s",
                 target_alias="t",
-                writer_properties=self._writer_properties(),
-                commit_properties=self._commit_properties(table, claims),
+                **self._commit_options(table, claims),
             ).when_matched_update({"current": "s.current"}).when_not_matched_insert_all().execute()
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Replace all rows of an account, all or none."""
+        options = {"mode": "overwrite", "predicate": f"account_id = {int(account_id)}"}
         with self.translate_errors("writing trades/"):
-            self._delta.write_deltalake(
-                table,
-                rows.cast(SCHEMAS[TRADES]),
-                mode="overwrite",
-                predicate=f"account_id = {int(account_id)}",
-                writer_properties=self._writer_properties(),
-                commit_properties=self._commit_properties(table, claims),
-            )
+            options |= self._commit_options(table, claims)
+            self._delta.write_deltalake(table, rows.cast(SCHEMAS[TRADES]), **options)
 
     @contextmanager
     def translate_errors(self, doing: str) -> Iterator[None]:
-        """Turn errors of disk, log and files into an `ArchiveError` that says what is safe and what to do."""
+        """Turn storage errors into an `ArchiveError` that says what is safe and what to do."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
@@ -233,7 +224,7 @@ class DeltaFolder:
         except CommitFailedError as error:
             raise _write_error(self.path, doing, error) or Conflict(str(error)) from None
         except (OSError, pa.ArrowInvalid, DeltaError) as error:
-            raise storage_error(self.path, doing, error) from None
+            raise _storage_error(self.path, doing, error) from None
 
     def no_trades_yet(self) -> NotAnArchive:
         """Return the error for an archive that has not been created."""
@@ -242,14 +233,13 @@ class DeltaFolder:
             "or loopring-lab sync."
         )
 
-    def _commit_properties(self, table: DeltaTable, claims: Any) -> Any:
-        number = table.version() + 1
-        return self._delta.CommitProperties(
-            app_transactions=[self._delta.Transaction(claim, number) for claim in claims] or None
-        )
-
-    def _writer_properties(self) -> Any:
-        return self._delta.WriterProperties(compression="ZSTD", compression_level=3)
+    def _commit_options(self, table: DeltaTable, claims: Sequence[str]) -> dict[str, Any]:
+        version = table.version() + 1
+        transactions = [self._delta.Transaction(claim, version) for claim in claims]
+        return {
+            "writer_properties": self._delta.WriterProperties(compression="ZSTD", compression_level=3),
+            "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
+        }
 
     def _has_log(self, name: str) -> bool:
         log = self.path / name / "_delta_log"
@@ -258,18 +248,11 @@ class DeltaFolder:
         return False
 
 
-def write_manifest(path: Path) -> None:
-    """Write the file that marks a folder as an archive."""
-    fresh = path / f".{MANIFEST}.{os.getpid()}"
-    fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
-    fresh.replace(path / MANIFEST)
-
-
-def has_manifest(path: Path) -> bool:
+def _has_manifest(path: Path) -> bool:
     """Tell whether a folder is marked as an archive."""
     odd = MISREAD.search(path.resolve().as_posix())
     if odd:
-        raise LabError(f"{path}: {odd[0]!r} in a path is misread by deltalake. Name another folder.")
+        raise LabError(f"{path}: deltalake misreads {odd[0]!r} in a path. Use another folder.")
     try:
         found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -278,16 +261,16 @@ def has_manifest(path: Path) -> bool:
     except ValueError:
         found = None
     except OSError as error:
-        raise storage_error(path, "opening it", error) from None
+        raise _storage_error(path, "opening it", error) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise NotAnArchive(
-            f"{path}: {MANIFEST} does not belong to an archive. Nothing was changed. Name another folder."
+            f"{path}: {MANIFEST} does not belong to an archive. Nothing was changed. Use another folder."
         )
     schema = found.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise NewerArchive(
             f"{path}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
-            "Nothing was changed and all of it is safe. Upgrade loopring-lab to use it."
+            "Nothing was changed. Upgrade loopring-lab to use it."
         )
     return True
 
@@ -295,34 +278,30 @@ def has_manifest(path: Path) -> bool:
 def _refuse_other_content(path: Path) -> None:
     """Refuse a path that is neither empty nor missing."""
     if path.exists() and not path.is_dir():
-        raise NotAnArchive(f"{path} is a file. An archive is a folder: name another one.")
+        raise NotAnArchive(f"{path} is a file. An archive is a folder: use another path.")
     entries = path.iterdir() if path.exists() else ()
     names = sorted(entry.name for entry in entries if not entry.name.startswith(f".{MANIFEST}."))
     if "_delta_log" in names:
-        hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Name another folder"
+        hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Use another folder"
         raise NotAnArchive(f"{path}: a Delta table, but not an archive. Nothing was changed. {hint}.")
     if names:
         raise NotAnArchive(
             f"{path}: contains {names[0]!r} and is not an archive. Nothing was changed. "
-            "Name an empty folder, or one that does not exist yet."
+            "Use an empty folder, or one that does not exist yet."
         )
 
 
-def storage_error(path: Path, doing: str, error: Exception) -> ArchiveError:
-    """Say in words what went wrong with the folder of an archive."""
-    return _write_error(path, doing, error) or _damage(path, doing, error)
-
-
 def _write_error(path: Path, doing: str, error: Exception) -> ArchiveError | None:
-    """Recognise a full disk and a read-only folder, also where another library reports them as text."""
-    numbers = {int(number) for number in re.findall(r"\(os error (\d+)\)", str(error))}
-    numbers |= {error.errno} if isinstance(error, OSError) and error.errno else set()
-    if numbers & set(DISK_FULL):
+    """Recognise a full disk and a read-only folder, even if a library reports them as text only."""
+    numbers = set(map(int, re.findall(r"\(os error (\d+)\)", str(error))))
+    if isinstance(error, OSError) and error.errno:
+        numbers.add(error.errno)
+    if numbers & DISK_FULL:
         return DiskRefused(
             f"{path}: the disk is full ({doing}). What was committed before is safe. "
             "Make room, then run the same again: it resumes from there."
         )
-    if numbers & set(NOT_WRITABLE):
+    if numbers & NOT_WRITABLE:
         return DiskRefused(
             f"{path}: no permission ({doing}). What was committed before is safe: report, trades and scan "
             "work on a read-only folder. To add to it, allow writing or copy it elsewhere."
@@ -330,7 +309,9 @@ def _write_error(path: Path, doing: str, error: Exception) -> ArchiveError | Non
     return None
 
 
-def _damage(path: Path, doing: str, error: Exception) -> ArchiveError:
+def _storage_error(path: Path, doing: str, error: Exception) -> ArchiveError:
+    if write_error := _write_error(path, doing, error):
+        return write_error
     file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
     what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
     return DamagedArchive(
@@ -338,11 +319,3 @@ def _damage(path: Path, doing: str, error: Exception) -> ArchiveError:
         "file from a backup; or, if a file of trades is missing, drop it with "
         f"deltalake.DeltaTable({str(path / 'trades')!r}).repair() and sync or import again."
     )
-
-
-def _deltalake() -> Any:
-    try:
-        return importlib.import_module("deltalake")
-    except ImportError:
-        hint = "pip install 'loopring-lab[archive]'"
-        raise LabError(f"An archive needs the package deltalake. Install it with: {hint}") from None

@@ -1,4 +1,4 @@
-"""Maintenance of an archive: few large files instead of many small ones, and old rows typed anew."""
+"""Maintenance of an archive: compacting its files, and converting old rows anew."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Compacted(NamedTuple):
 
 
 def compact_small_files(folder: DeltaFolder) -> None:
-    """Compact tables of many small files; nothing is removed from the folder."""
+    """Compact the tables that have many small files; no file is removed."""
     for name in SCHEMAS:
         files = folder.table(name).file_uris()
         if len(files) > MANY_FILES * (1 + len({file.rsplit("/", 2)[-2] for file in files})):
@@ -36,7 +36,7 @@ def compact_small_files(folder: DeltaFolder) -> None:
 
 
 def compact(folder: DeltaFolder) -> Compacted:
-    """Write few large files for many small ones, and remove those that nobody has needed for a week."""
+    """Replace small files with large ones, and remove those that were replaced over a week ago."""
     before = after = removed = 0
     for name in SCHEMAS:
         found = retry_on_conflict(_compact, folder, name)
@@ -46,7 +46,7 @@ def compact(folder: DeltaFolder) -> Compacted:
 
 
 def reread(folder: DeltaFolder) -> pd.DataFrame:
-    """Read the verbatim members of all rows again, with the listings of their time."""
+    """Convert all rows anew from their verbatim members, with the listings of their time."""
     known = listings(folder)
     accounts = sorted(pc.unique(folder.read(TRADES, ["account_id"])["account_id"]).to_pylist())
     changes: list[tuple[int, str, int]] = []
@@ -85,7 +85,7 @@ def _reread_account(
 
 
 def _split_by_listing(rows: pa.Table) -> list[pa.Table]:
-    """Split rows into those of one fill type and listing, not too many at once."""
+    """Split rows by fill type and listing, into tables of bounded size."""
     groups = rows.select(["asked", "listing"]).group_by(["asked", "listing"]).aggregate([]).to_pylist()
     parts = []
     for group in groups:

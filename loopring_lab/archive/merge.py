@@ -1,4 +1,4 @@
-"""Rows merged into the archive by identity: nothing lost, nothing duplicated, changes kept as versions."""
+"""Merging rows into an archive by identity: none lost, none duplicated, changes kept as versions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, to_rows
+from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.tables.identity import IDENTITY
 
 KEY = ("account_id", *IDENTITY, "asked")
 VERSION = ("verbatim", "retrieved_at", "version", "current")
 
 
-class Merged(NamedTuple):
-    """How many rows a merge added: of new identities, and further contents of known ones."""
-
-    fresh: int = 0
-    changed: int = 0
-
-
 class _Version(NamedTuple):
-    """One content of an identity: its row among those held, or else among the new ones."""
+    """One content of an identity, with its row among those held or else among the new ones."""
 
     moment: int
     number: int
@@ -37,18 +32,28 @@ class _Version(NamedTuple):
     current: bool
 
 
-def merge(folder: DeltaFolder, rows: pa.Table) -> Merged:
-    """Commit what is new among rows, all or none, whoever else writes at the same time."""
-    return retry_on_conflict(_merge_once, folder, rows) if len(rows) else Merged()
+def merge_pages(
+    folder: DeltaFolder, batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
+) -> dict[HistoryKey, LabError]:
+    """Commit what is new on pages, all or none, and return the errors of histories that were left out."""
+    parts, errors = [], dict[HistoryKey, LabError]()
+    for key, pages in batch.items():
+        try:
+            parts.append(to_rows(key, pages, listing))
+        except (UnexpectedAnswer, AmountError) as error:
+            errors[key] = error
+    if any(map(len, parts)):
+        retry_on_conflict(_merge_once, folder, pa.concat_tables(parts))
+    return errors
 
 
-def _merge_once(folder: DeltaFolder, rows: pa.Table) -> Merged:
+def _merge_once(folder: DeltaFolder, rows: pa.Table) -> None:
     table = folder.table(TRADES)
     accounts = pc.unique(rows["account_id"]).to_pylist()
     held = folder.read(TRADES, [*KEY, *VERSION], _same_ids(rows), accounts, table)
     fresh, changes = resolve_versions(rows, held)
     if not len(fresh):
-        return Merged()
+        return
     claims = [f"account {account}" for account in sorted(set(fresh["account_id"].to_pylist()))]
     if len(changes):
         accounts = sorted(set(changes["account_id"].to_pylist()))
@@ -56,12 +61,10 @@ def _merge_once(folder: DeltaFolder, rows: pa.Table) -> Merged:
         folder.merge(pa.concat_tables([fresh, _apply_changes(again, changes)]), table, claims)
     else:
         folder.append(TRADES, fresh, table, claims)
-    first = pc.sum(pc.equal(fresh["version"], 1)).as_py()
-    return Merged(first, len(fresh) - first)
 
 
 def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Find what is new among rows, and what it changes about those held."""
+    """Find the new rows, and those held of which they change `current`."""
     moments = rows["retrieved_at"].cast(pa.int64()).to_numpy()
     order = np.argsort(moments, kind="stable")
     rows, moments = rows.take(pa.array(order)), moments[order]
@@ -85,9 +88,9 @@ def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table
 def _mark_current(
     rows: pa.Table, held: pa.Table, several: Sequence[dict[str, _Version]], added: list[int]
 ) -> tuple[pa.Table, pa.Table]:
-    """Mark the latest of several contents of an identity as current, and the others as not."""
+    """Mark only the latest of several contents of an identity as current."""
     numbers, flags = np.ones(len(rows), np.int32), np.ones(len(rows), bool)
-    turned: list[int] = []
+    flipped: list[int] = []
     for versions in several:
         latest = max(version.moment for version in versions.values())
         for version in versions.values():
@@ -95,10 +98,10 @@ def _mark_current(
             if not version.held:
                 numbers[version.row], flags[version.row] = version.number, current
             elif current != version.current:
-                turned.append(version.row)
+                flipped.append(version.row)
     rows = set_column(set_column(rows, "version", pa.array(numbers)), "current", pa.array(flags))
     rows = rows.take(pa.array(added, pa.int64()))
-    changes = held.take(pa.array(turned, pa.int64()))
+    changes = held.take(pa.array(flipped, pa.int64()))
     return rows, set_column(changes, "current", pc.invert(changes["current"]))
 
 
@@ -111,7 +114,7 @@ def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
 
 
 def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
-    """Return the rows that `changes` names, with what it says of being current."""
+    """Return the rows that `changes` names, with their new `current`."""
     current = dict(zip(_keys(changes, "version"), changes["current"].to_pylist(), strict=True))
     keys = _keys(rows, "version")
     places = [place for place, key in enumerate(keys) if key in current]
@@ -124,7 +127,7 @@ def _keys(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:
 
 
 def _same_ids(rows: pa.Table) -> Any:
-    """Select the rows that can have the identity of one of these: by account, first and last id."""
+    """Select the rows that may have one of these identities, by account and range of ids."""
     spans = rows.group_by("account_id").aggregate([("trade_id", "min"), ("trade_id", "max")])
     names = ("account_id", "trade_id_min", "trade_id_max")
     trade_id, unknown = pc.field("trade_id"), pc.field("trade_id").is_null()

@@ -1,4 +1,4 @@
-"""What an archive holds: its report, and its trades on other engines."""
+"""What an archive holds: the report, and its trades on other engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder
-from loopring_lab.archive.records import TYPED, HistoryKey, SyncRecord, last_sync_records
+from loopring_lab.archive.records import TYPED, last_sync_records
 from loopring_lab.errors import LabError
 
 KEYS = ["account_id", "fill_type"]
@@ -22,50 +22,35 @@ COUNTED = {
     "odd": pc.field("extra").is_valid() & pc.field("current"),
 }
 MOMENT = "datetime64[ms, UTC]"
-
-
-def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
-    """Report per account and fill type what is held and what is missing."""
-    sums = {(row.pop("account_id"), row.pop("fill_type")): row for row in _sums(folder, accounts)}
-    records = {
-        key: record
-        for key, record in last_sync_records(folder).items()
-        if accounts is None or key[0] in accounts
-    }
-    frame = pd.DataFrame(
-        [_report_line(key, sums.get(key), records.get(key)) for key in sorted(sums.keys() | records.keys())],
-        columns=[*KEYS, *_TYPES],
-    )
-    for name, dtype in _TYPES.items():
-        column = pd.to_datetime(frame[name], unit="ms", utc=True) if dtype == MOMENT else frame[name]
-        frame[name] = column.astype(dtype)
-    return frame
-
-
-def _report_line(key: HistoryKey, sums: dict[str, Any] | None, record: SyncRecord | None) -> dict[str, Any]:
-    held = sums or {"rows": 0, "second_versions": 0, "odd": 0}
-    line = dict(zip(KEYS, key, strict=True)) | held | {"complete": False}
-    if record:
-        missing = max(0, record.total + (record.gone or 0) - held["rows"])
-        line |= {"total": record.total, "missing": missing, "complete": missing == 0}
-        line["synced_at"] = record.synced_at
-    return line
-
-
-_TYPES: dict[str, Any] = {
+DTYPES: dict[str, Any] = {
     "rows": "int64",
     "total": "Int64",
     "missing": "Int64",
     "complete": "bool",
-    "first": MOMENT,
-    "last": MOMENT,
-    "synced_at": MOMENT,
+    **dict.fromkeys(("first", "last", "synced_at"), MOMENT),
     "second_versions": "int64",
     "odd": "int64",
 }
 
 
-def _sums(folder: DeltaFolder, accounts: Sequence[int] | None) -> list[dict[str, Any]]:
+def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
+    """Report per account and fill type what is held and what is missing."""
+    lines = {(line["account_id"], line["fill_type"]): line for line in _count_rows(folder, accounts)}
+    for key, record in last_sync_records(folder).items():
+        if accounts is None or key[0] in accounts:
+            line = lines.setdefault(key, dict(zip(KEYS, key, strict=True)) | dict.fromkeys(COUNTED, 0))
+            missing = max(0, record.total + (record.gone or 0) - line["rows"])
+            line |= {"total": record.total, "missing": missing, "complete": missing == 0}
+            line["synced_at"] = record.synced_at
+    ordered = [{"complete": False} | lines[key] for key in sorted(lines)]
+    frame = pd.DataFrame(ordered, columns=[*KEYS, *DTYPES])
+    for name, dtype in DTYPES.items():
+        column = pd.to_datetime(frame[name], unit="ms", utc=True) if dtype == MOMENT else frame[name]
+        frame[name] = column.astype(dtype)
+    return frame
+
+
+def _count_rows(folder: DeltaFolder, accounts: Sequence[int] | None) -> list[dict[str, Any]]:
     milliseconds = pc.field("created_at").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     columns = {
         "account_id": pc.field("account_id"),
@@ -82,9 +67,8 @@ def _sums(folder: DeltaFolder, accounts: Sequence[int] | None) -> list[dict[str,
 
 def _add_up(table: pa.Table) -> pa.Table:
     sums = [*((name, "sum") for name in COUNTED), ("first", "min"), ("last", "max")]
-    names = {f"{name}_{how}": name for name, how in sums}
     added = table.group_by(KEYS).aggregate(sums)
-    return added.rename_columns([names.get(name, name) for name in added.column_names])
+    return added.rename_columns({f"{name}_{how}": name for name, how in sums})
 
 
 def scan(folder: DeltaFolder, engine: str) -> Any:
@@ -120,18 +104,16 @@ def _polars(folder: DeltaFolder) -> Any:
     files = folder.files()
     if not files:
         return polars.LazyFrame(polars.from_arrow(_pyarrow(folder)))
-    opened = polars.scan_parquet(
-        files, glob=False, hive_partitioning=True, hive_schema={"account_id": polars.Int64}
-    )
+    schema = {"account_id": polars.Int64}
+    opened = polars.scan_parquet(files, glob=False, hive_partitioning=True, hive_schema=schema)
     return opened.filter("current").select(TYPED)
 
 
 def _dask(folder: DeltaFolder) -> Any:
     import dask.dataframe as dd
 
-    files = folder.files()
-    meta = _part(None)
-    return dd.from_map(_part, files or [None], meta=meta)  # type: ignore[no-untyped-call]
+    files: list[str | None] = [*folder.files()] or [None]
+    return dd.from_map(_read_file, files, meta=_read_file(None))  # type: ignore[no-untyped-call]
 
 
 def _spark(folder: DeltaFolder) -> Any:
@@ -142,14 +124,13 @@ def _spark(folder: DeltaFolder) -> Any:
     files = folder.files()
     if not files:
         return spark.createDataFrame(_pyarrow(folder))
-    opened = (
-        spark.read.option("basePath", str((folder.path / TRADES).resolve())).parquet(*files).where("current")
-    )
+    reader = spark.read.option("basePath", str((folder.path / TRADES).resolve()))
+    opened = reader.parquet(*files).where("current")
     return opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED)
 
 
-def _part(file: str | None, columns: list[str] | None = None) -> pd.DataFrame:
-    """Read one file, wherever Dask's worker runs."""
+def _read_file(file: str | None, columns: list[str] | None = None) -> pd.DataFrame:
+    """Read one file, in a worker of Dask; without a file, an empty frame."""
     wanted = columns or TYPED
     if file is None:
         table = SCHEMAS[TRADES].empty_table().select(wanted)

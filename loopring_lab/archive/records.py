@@ -1,4 +1,4 @@
-"""What an archive stores: rows made of pages, the listings that scale them, and records of syncs."""
+"""What an archive stores: rows, the listings by which they are scaled, and a record of each sync."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ TOKENS = ("base", "quote", "fee_token")
 TYPED = SCHEMAS[TRADES].names[:21]
 
 HistoryKey = tuple[int, str]
+"""Account id and fill type."""
+_MS = pa.timestamp("ms", "UTC")
+_NOT_PLAIN = (b"\\", b" ", b"\n", b"\t", b"\r", b"]]", b"[[", b"{")
 
 
 class RawPage(NamedTuple):
-    """A page as it came, when it came (milliseconds), and its rows as text columns."""
+    """A page as received, when it was received (milliseconds), and its rows as text columns."""
 
     body: bytes
     retrieved_at: int
@@ -48,19 +51,19 @@ class ListingSnapshot:
     frames: tuple[pd.DataFrame, pd.DataFrame] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Read both, so that what is not a listing is refused before anything is stored."""
+        """Read both, so that anything else is refused before it is stored."""
         tokens = tables.tokens(self.tokens)
         object.__setattr__(self, "frames", (tokens, tables.markets(self.markets, tokens)))
 
     @property
     def digest(self) -> str:
-        """16 hex digits that stand for the content, whenever it was retrieved."""
+        """16 hex digits that identify the content, whenever it was retrieved."""
         content = json.dumps([self.tokens, self.markets, self.source, self.synthetic])
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 class SyncRecord(NamedTuple):
-    """What the relayer counted of one history, and how many of the rows held it no longer lists (`gone`)."""
+    """How many rows of a history the relayer counted; `gone` is the number held that it no longer lists."""
 
     account_id: int
     fill_type: str
@@ -72,18 +75,18 @@ class SyncRecord(NamedTuple):
 
 
 def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot) -> pa.Table:
-    """Turn pages of one history into rows of the archive."""
+    """Convert pages of one history to rows of the archive."""
     account_id, fill_type = key
     lookup = MarketLookup(*listing.frames)
     batch = wire.concat([page.batch for page in pages])
-    labels = [rows.FILL_TYPES.index(fill_type)] * len(pages)
-    typed = rows.typed(batch, labels, lookup, "received")
+    codes_of_pages = [rows.FILL_TYPES.index(fill_type)] * len(pages)
+    typed = rows.convert(batch, codes_of_pages, lookup, "received")
     _refuse_other_accounts(typed["account_id"], account_id, fill_type)
     count = len(typed)
     columns = {name: typed[name] for name in TYPED}
-    for name, labels_of in _labels(lookup).items():
+    for name, words in _categories(lookup).items():
         codes = typed[name].to_numpy()
-        columns[name] = pa.array(labels_of, pa.string()).take(pa.array(codes, pa.int64(), mask=codes < 0))
+        columns[name] = pa.array(words, pa.string()).take(pa.array(codes, pa.int64(), mask=codes < 0))
     columns["account_id"] = pa.array(np.full(count, account_id))
     columns["created_at"] = typed["created_at"].cast(pa.timestamp("ms", "UTC"))
     moments = np.repeat([page.retrieved_at * 1000 for page in pages], batch.counts)
@@ -95,23 +98,21 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
         "version": pa.repeat(pa.scalar(1, pa.int32()), count),
         "current": pa.repeat(True, count),
     }
-    found = portable(pa.table(columns))
-    for name, column in stored.items():
-        found = found.append_column(name, column)
-    return found.cast(SCHEMAS[TRADES])
+    known = portable(pa.table(columns))
+    table = pa.table([*known.columns, *stored.values()], [*known.column_names, *stored])
+    return table.cast(SCHEMAS[TRADES])
 
 
 def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
-    """Turn rows of the archive into the frame that the client returns."""
+    """Convert rows of the archive to the frame that the client returns."""
     lookup = MarketLookup(*listing.frames)
-    tokens = pc.unique(pa.chunked_array([c for n in TOKENS for c in table[n].chunks], pa.string()))
-    lookup.tokens += sorted(set(tokens.drop_null().to_pylist()) - set(lookup.tokens))
-    markets = pc.unique(table["market"]).drop_null().to_pylist()
+    tokens = {symbol for name in TOKENS for symbol in pc.unique(table[name].drop_null()).to_pylist()}
+    lookup.tokens += sorted(tokens - set(lookup.tokens))
+    markets = pc.unique(table["market"].drop_null()).to_pylist()
     lookup.markets += [name for name in markets if name not in set(lookup.markets)]
     columns: dict[str, Any] = {name: table[name] for name in TYPED}
-    for name, labels in _labels(lookup).items():
-        codes = pc.index_in(table[name], value_set=pa.array(labels, pa.string()))
-        columns[name] = codes.fill_null(-1)
+    for name, words in _categories(lookup).items():
+        columns[name] = pc.index_in(table[name], value_set=pa.array(words, pa.string())).fill_null(-1)
     for name in ("size", "price", "notional", "fee"):
         columns[name] = table[name].cast(AMOUNT.pyarrow_dtype)
     columns["created_at"] = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -119,7 +120,7 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
 
 
 def row_texts(body: bytes) -> list[str]:
-    """Cut a page into the JSON text of its rows: members as they were sent, without white space."""
+    """Split a page into the JSON text of its rows: members as they were sent, without white space."""
     wire.parse(body, "page")  # refuses what nests too deep
     page = json.loads(body, parse_int=_Number, parse_float=_Number)
     return [_to_json(row) for row in wire.page_rows(page, "page")]
@@ -130,17 +131,17 @@ def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
     account_id, fill_type = key
     where = (pc.field("asked") == fill_type) & (pc.field("version") == 1)
     held = folder.read(TRADES, IDENTITY, where, [account_id])
-    return set(hash_identities(*(held[name] for name in IDENTITY)))
+    return set(hash_identities(*held.columns))
 
 
 def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
-    """Store a listing unless it is there already."""
+    """Store a listing unless it is stored already."""
 
     def attempt() -> None:
         table = folder.table(LISTINGS)
         stored = listings(folder)
         for other in stored.values():
-            _check_same_source(folder, other, listing)
+            _refuse_mixing(folder, other, listing)
         if listing.digest not in stored:
             row = {name: getattr(listing, name) for name in SCHEMAS[LISTINGS].names[1:]}
             fresh = pa.Table.from_pylist([{"listing": listing.digest, **row}], _with_times(LISTINGS, _MS))
@@ -150,7 +151,7 @@ def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
 
 
 def listings(folder: DeltaFolder) -> dict[str, ListingSnapshot]:
-    """Read every listing, oldest first, by its digest."""
+    """Read all listings, oldest first, by digest."""
     rows = _read_with_milliseconds(folder, LISTINGS, "retrieved_at")
     return {row.pop("listing"): ListingSnapshot(**row) for row in rows}
 
@@ -163,7 +164,7 @@ def store_sync_records(folder: DeltaFolder, records: Sequence[SyncRecord]) -> No
 
 
 def last_sync_records(folder: DeltaFolder) -> dict[HistoryKey, SyncRecord]:
-    """Read what was counted last of each history; `gone` as last known."""
+    """Read the latest record of each history; `gone` as last known."""
     found: dict[HistoryKey, SyncRecord] = {}
     for row in _read_with_milliseconds(folder, SYNCS, "synced_at"):
         record = SyncRecord(**row)
@@ -174,14 +175,10 @@ def last_sync_records(folder: DeltaFolder) -> dict[HistoryKey, SyncRecord]:
     return found
 
 
-_MS = pa.timestamp("ms", "UTC")
-
-
 def _with_times(name: str, times: pa.DataType) -> pa.Schema:
     """Return the schema of a table with another type for its times."""
-    return pa.schema(
-        [one.with_type(times) if pa.types.is_timestamp(one.type) else one for one in SCHEMAS[name]]
-    )
+    fields = SCHEMAS[name]
+    return pa.schema([f.with_type(times) if pa.types.is_timestamp(f.type) else f for f in fields])
 
 
 def _read_with_milliseconds(folder: DeltaFolder, name: str, order: str) -> list[dict[str, Any]]:
@@ -190,7 +187,7 @@ def _read_with_milliseconds(folder: DeltaFolder, name: str, order: str) -> list[
     return found
 
 
-def _check_same_source(folder: DeltaFolder, stored: ListingSnapshot, fresh: ListingSnapshot) -> None:
+def _refuse_mixing(folder: DeltaFolder, stored: ListingSnapshot, fresh: ListingSnapshot) -> None:
     """Refuse to mix synthetic trades with real ones, or with those of another synthetic world."""
     if stored.synthetic != fresh.synthetic or (stored.synthetic and stored.source != fresh.source):
         raise ArchiveError(
@@ -210,19 +207,14 @@ def _refuse_other_accounts(ids: pa.ChunkedArray, account_id: int, fill_type: str
         )
 
 
-def _labels(lookup: MarketLookup) -> dict[str, Sequence[str]]:
-    """Return the columns of codes, with the names that the codes stand for."""
-    tokens: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
-    return tokens | {
-        "market": lookup.markets,
-        "side": SIDES,
-        "fill_type": rows.FILL_TYPES,
-        "role": rows.ROLES,
-    }
+def _categories(lookup: MarketLookup) -> dict[str, Sequence[str]]:
+    """Return the columns of codes, each with the words that the codes stand for."""
+    words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
+    return words | {"market": lookup.markets, "side": SIDES, "fill_type": rows.FILL_TYPES, "role": rows.ROLES}
 
 
 def _row_texts(pages: Sequence[RawPage], count: int) -> list[str]:
-    """Cut pages into rows, quickly where they are plain; a cut at a wrong place gives too many."""
+    """Split pages into rows, quickly where they are plain; splitting at a wrong place gives too many."""
     quick = [row for page in pages for row in _cut(page.body)]
     return quick if len(quick) == count else [row for page in pages for row in row_texts(page.body)]
 
@@ -233,9 +225,6 @@ def _cut(body: bytes) -> list[str]:
     if not inner or not body.isascii() or any(sign in inner for sign in _NOT_PLAIN):
         return row_texts(body)
     return [f"[{row}]" for row in inner.decode().split("],[")]
-
-
-_NOT_PLAIN = (b"\\", b" ", b"\n", b"\t", b"\r", b"]]", b"[[", b"{")
 
 
 class _Number(str):

@@ -1,4 +1,4 @@
-"""Histories read side by side, and committed a bounded batch at a time."""
+"""Download of missing trades: histories read side by side, committed in bounded batches."""
 
 from __future__ import annotations
 
@@ -7,24 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-import pyarrow as pa
-
+from loopring_lab.archive import records
 from loopring_lab.archive.delta import DeltaFolder
 from loopring_lab.archive.maintenance import compact_small_files
-from loopring_lab.archive.merge import merge
-from loopring_lab.archive.records import (
-    HistoryKey,
-    ListingSnapshot,
-    RawPage,
-    SyncRecord,
-    held_identities,
-    last_sync_records,
-    store_listing,
-    store_sync_records,
-    to_rows,
-)
+from loopring_lab.archive.merge import merge_pages
+from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.client import Client
-from loopring_lab.errors import AmountError, LabError, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 
@@ -32,27 +21,29 @@ BATCH_ROWS, BATCH_SECONDS = 5_000, 5.0
 
 
 class Sync:
-    """Brings an archive up to what a relayer has now."""
+    """Adds to an archive what a relayer lists now."""
 
     def __init__(
         self, folder: DeltaFolder, client: Client, keys: Sequence[HistoryKey], since: int | None
     ) -> None:
         self._folder, self._client, self._keys = folder, client, keys
         self._window = Window(since=since)
-        self._listing = _list_markets(client)
-        store_listing(folder, self._listing)
-        self._last = last_sync_records(folder)
+        tokens, markets = (text.decode() for text in client.listings())
+        self._listing = ListingSnapshot(tokens, markets, client.source, client.synthetic, now_ms())
+        records.store_listing(folder, self._listing)
+        self._last = records.last_sync_records(folder)
         self._begun: list[History] = []
-        self._batch: dict[History, list[RawPage]] = defaultdict(list)
+        self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
 
     def run(self, progress: Watching) -> None:
-        """Read and commit every history; what went wrong with one is raised when the others are done."""
+        """Read and commit every history; the error of one is raised when the others are done."""
         try:
             with closing(self._client.pages(self._histories(), progress=progress)) as pages:
                 for page in pages:
-                    self._batch[page.history].append(RawPage(page.body, page.retrieved_at, page.batch))
+                    raw = RawPage(page.body, page.retrieved_at, page.batch)
+                    self._batch[_key(page.history)].append(raw)
                     if self._is_batch_full():
                         self._commit([history for history in self._begun if history.ended])
         except (UnexpectedAnswer, RelayerError) as error:
@@ -64,11 +55,11 @@ class Sync:
             raise self._errors[0]
 
     def _histories(self) -> Iterator[History]:
-        """Look up what is held of a history only when its turn has come."""
+        """Look up what is held of a history only when its turn comes, to save memory."""
         for key in self._keys:
-            dropped = self._last[key].gone if key in self._last else 0
-            held = held_identities(self._folder, key)
-            history = History(*key, window=self._window, held=held, dropped=dropped or 0)
+            last, held = self._last.get(key), records.held_identities(self._folder, key)
+            gone = last.gone if last else 0
+            history = History(*key, window=self._window, held=held, gone=gone or 0)
             self._begun.append(history)
             yield history
 
@@ -79,22 +70,18 @@ class Sync:
     def _commit(self, done: list[History]) -> None:
         """Commit the rows read, then what was counted of the histories that are done."""
         batch, self._batch = self._batch, defaultdict(list)
-        parts = []
-        for history, pages in batch.items():
-            try:
-                parts.append(to_rows(_key(history), pages, self._listing))
-            except (UnexpectedAnswer, AmountError) as error:
-                self._errors.append(error)
+        errors = merge_pages(self._folder, batch, self._listing)
+        self._errors += errors.values()
+        for history in self._begun:
+            if error := errors.get(_key(history)):
                 history.fail(error)
-        if parts:
-            merge(self._folder, pa.concat_tables(parts))
         self._begun = [history for history in self._begun if history not in done]
-        store_sync_records(self._folder, [_record(history) for history in done if history.requests])
+        records.store_sync_records(self._folder, [_record(history) for history in done if history.requests])
         self._committed_at = time.monotonic()
 
 
 def _key(history: History) -> HistoryKey:
-    assert history.account_id is not None  # noqa: S101 - `Sync` makes no other
+    assert history.account_id is not None  # noqa: S101 - `Sync` reads accounts only
     return history.account_id, history.fill_type
 
 
@@ -102,8 +89,3 @@ def _record(history: History) -> SyncRecord:
     read = history.scheduler
     gone = read.known - read.total if read.complete else None
     return SyncRecord(*_key(history), now_ms(), read.total, gone, history.requests, history.window.since)
-
-
-def _list_markets(client: Client) -> ListingSnapshot:
-    tokens, markets = client.listings()
-    return ListingSnapshot(tokens.decode(), markets.decode(), client.source, client.synthetic, now_ms())

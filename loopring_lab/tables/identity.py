@@ -1,4 +1,4 @@
-"""What makes two rows the same trade, in one place: paging, archive and `anomalies` go by it."""
+"""What makes two rows the same trade: paging, archive and `anomalies` use this one definition."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = ("BUY", "SELL")
 MAX_INT64 = 2**63 - 1
 
-_SEPARATOR = secrets.token_hex(8)  # not known to a relayer, which therefore cannot make hashes collide
+_SEPARATOR = secrets.token_hex(8)  # unknown to the relayer, which therefore cannot make rows collide
 
 
 class RowKeys(NamedTuple):
-    """Hashes of the identities and of the whole contents of a page's rows, and their milliseconds."""
+    """For each row of a page: hashes of its identity and its whole content, and its time in milliseconds."""
 
     identities: list[int]
     contents: list[int]
@@ -29,7 +29,7 @@ class RowKeys(NamedTuple):
 
 
 def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
-    """Return the keys of each batch, computed for all of them at once; rows as they were sent."""
+    """Return the keys of each batch, computed for all of them at once."""
     columns = wire.concat(batches).columns
     ids = _integers(columns["id"])
     keys = (
@@ -42,7 +42,7 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
 
 
 def hash_identities(trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array) -> list[int]:
-    """Hash the identities of rows; equal ones have equal hashes within this process only."""
+    """Hash the identities of rows; hashes can be compared within this process only."""
     known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
     return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes])
 
@@ -53,13 +53,9 @@ def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
 
 
 def _integers(column: pa.Array) -> pa.Array:
-    """Read text as integers; what is none, or too large, becomes null here and an error when it is typed."""
-    if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
-        try:
-            return column.cast(pa.int64())
-        except pa.ArrowInvalid:
-            pass
-    return pa.array([_integer(text) for text in column.to_pylist()], pa.int64())
+    """Read text as integers; anything else becomes null here and an error when the rows are converted."""
+    numbers = wire.cast_digits(column, pa.int64())
+    return pa.array(map(_integer, column.to_pylist()), pa.int64()) if numbers is None else numbers
 
 
 def _integer(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Trade rows: text columns to typed, scaled Arrow columns, and a note on every odd row."""
+"""Trade rows: text columns to typed, scaled Arrow columns, with a note on every irregular row."""
 
 from __future__ import annotations
 
@@ -12,66 +12,67 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, parse_decimal, range_of, reduce_scale, scale
+from loopring_lab.amounts.scaling import WHOLE, first_failure, parse_decimal, range_of, reduce_scale, scale
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.tables.identity import MAX_INT64, SIDES
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.wire import CORE, MEMBERS, Batch
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_digits
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
 FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
+"""Positions in a list of names, -1 where unknown."""
 _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
-_INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
+_REQUIRED_INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
+_HINT = "Nothing is guessed: check the source of the row, or leave its page out."
 
 
-def typed(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
-    """Type and scale the rows of a batch."""
+def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
+    """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
     each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
-    return _Typing(batch, listing).table(each[::-1] if batch.reversed else each, fee_token)
+    return _Converter(batch, listing).table(each[::-1] if batch.reversed else each, fee_token)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sort keys of typed rows: milliseconds and id, unknown ones last."""
-    moment, number = (
-        pc.fill_null(table[name], pa.scalar(MAX_INT64)).to_numpy() for name in ("created_at", "trade_id")
-    )
-    return moment, number
+    """Return the sort keys of typed rows: milliseconds and trade id, unknown ones last."""
+    names, last = ("created_at", "trade_id"), pa.scalar(MAX_INT64)
+    moments, ids = (pc.fill_null(table[name], last).to_numpy() for name in names)
+    return moments, ids
 
 
-class _Typing:
-    """One batch on its way from text to types, collecting what is odd about its rows."""
+class _Converter:
+    """Converts the columns of one batch, and collects what is irregular about its rows."""
 
     def __init__(self, batch: Batch, listing: MarketLookup) -> None:
         self.batch, self.listing = batch, listing
         self.columns = batch.columns
         self.rows = batch.columns.num_rows
-        self.marks: list[tuple[str, np.ndarray]] = []
+        self.flags: list[tuple[str, np.ndarray]] = []
         self.reasons: dict[int, list[str]] = defaultdict(list)
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
     def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
         for name in CORE:
-            self.mark(self.columns[name].is_null(), f"{name} is missing")
+            self.flag(self.columns[name].is_null(), f"{name} is missing")
         market, base, quote, pool = self.markets()
-        side = self.coded("side", SIDES, fold=True)
+        side = self.codes("side", SIDES, ignore_case=True)
         token_id = self.integers("tokenId")
-        fee_code = self.fee_codes(fee_token, side, base, quote, token_id)
-        size = self.scaled("size", base)
-        fee = self.scaled("feeAmount", fee_code)
-        price = self.price()
-        notional = self.notional(size, price)
+        fee_code = self.fee_tokens(fee_token, side, base, quote, token_id)
+        size = self.amounts("size", base)
+        fee = self.amounts("feeAmount", fee_code)
+        price = self.prices()
+        notional = self.notionals(size, price)
         gross = np.where(
             fee_code == base, _floats(size), np.where(fee_code == quote, _floats(notional), np.nan)
         )
-        self.mark(pool & (fill_type == 1), "a pool's market among order-book fills")
-        self.check_sold(side, base, quote, token_id)
+        self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
+        self.flag_wrong_token(side, base, quote, token_id)
         created = self.integers("createdAt")
-        self.mark(pc.equal(created, 0), "createdAt is 0")
-        role = self.coded("type", ROLES)
+        self.flag(pc.equal(created, 0), "createdAt is 0")
+        role = self.codes("type", ROLES)
         return pa.table(
             {
                 "created_at": pc.if_else(pc.equal(created, 0), None, created),
@@ -94,91 +95,89 @@ class _Typing:
                 "index_in_block": self.integers("indexInBlock"),
                 "token_id": token_id,
                 "storage_id": self.integers("storageId"),
-                "extra": self.extra(),
+                "extra": self.notes(),
             }
         )
 
-    def mark(self, rows: pa.Array | np.ndarray, reason: str) -> None:
+    def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
+        """Note a reason why rows are irregular."""
         mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
         if mask.any():
-            self.marks.append((reason, mask))
+            self.flags.append((reason, mask))
 
-    def keep(self, row: int, name: str, reason: str) -> None:
-        """Note a member that no column can hold, and hold on to its text."""
+    def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
+        """Keep the text of a member that its column cannot hold."""
         self.verbatim[row][name] = self.columns[name][row].as_py()
-        self.reasons[row].append(reason)
+        if reason:
+            self.reasons[row].append(reason)
 
     def where(self, row: int, name: str) -> str:
         return f"{self.batch.where(row)}[{MEMBERS.index(name)}] ({name})"
 
-    def markets(self) -> tuple[Codes, Codes, Codes, Codes]:
-        coded = self.columns["market"].dictionary_encode()
-        pairs = [self.listing.pair(raw) for raw in [*coded.dictionary.to_pylist(), None]]
-        codes = coded.indices.fill_null(len(pairs) - 1).to_numpy()
+    def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
+        """Look up markets with their tokens, and whether the name is a pool's."""
+        encoded = self.columns["market"].dictionary_encode()
+        pairs = [self.listing.pair(raw) for raw in [*encoded.dictionary.to_pylist(), None]]
+        codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
         reasons = np.array([pair.reason or "" for pair in pairs], object)
         for reason in filter(None, dict.fromkeys(reasons)):
-            self.mark((reasons == reason)[codes], reason)
-        market, base, quote = (
-            np.array(column, np.int32)[codes] for column in list(zip(*pairs, strict=True))[:3]
-        )
-        return market, base, quote, np.array([pair.pool for pair in pairs])[codes]
+            self.flag((reasons == reason)[codes], reason)
+        *columns, pools, _ = zip(*pairs, strict=True)
+        market, base, quote = (np.array(column, np.int32)[codes] for column in columns)
+        return market, base, quote, np.array(pools)[codes]
 
-    def coded(self, name: str, words: tuple[str, ...], *, fold: bool = False) -> Codes:
-        coded = self.columns[name].dictionary_encode()
-        found = [word.upper() if fold else word for word in coded.dictionary.to_pylist()]
+    def codes(self, name: str, words: tuple[str, ...], *, ignore_case: bool = False) -> Codes:
+        encoded = self.columns[name].dictionary_encode()
+        found = [word.upper() if ignore_case else word for word in encoded.dictionary.to_pylist()]
         codes = np.array([words.index(word) if word in words else -2 for word in found] + [-1], np.int8)
-        codes = codes[coded.indices.fill_null(len(found)).to_numpy()]
-        for row in np.flatnonzero(codes == -2):
+        codes = codes[encoded.indices.fill_null(len(found)).to_numpy()]
+        for row in np.flatnonzero(codes == -2).tolist():
             got = self.columns[name][row].as_py()
-            self.keep(int(row), name, f"{name} {got!r} is not {' or '.join(words)}")
+            self.keep_text(row, name, f"{name} {got!r} is not {' or '.join(words)}")
         known: Codes = np.maximum(codes, -1)
         return known
 
     def integers(self, name: str) -> pa.Array:
         column = self.columns[name]
-        if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py() and column.null_count < self.rows:
-            try:
-                return column.cast(pa.int64())
-            except pa.ArrowInvalid:
-                pass
-        return pa.array(
-            [self.integer(name, row, text) for row, text in enumerate(column.to_pylist())], pa.int64()
-        )
+        numbers = cast_digits(column, pa.int64())
+        if numbers is not None:
+            return numbers
+        each = [self.integer(name, row, text) for row, text in enumerate(column.to_pylist())]
+        return pa.array(each, pa.int64())
 
     def integer(self, name: str, row: int, text: str | None) -> int | None:
-        number = None if text is None else parse_decimal(text)
-        if text is None or (number is not None and number == int(number) and abs(number) <= MAX_INT64):
-            return None if number is None else int(number)
-        if name in _INTEGERS:
-            raise UnexpectedAnswer(
-                self.where(row, name), expected=_INTEGERS[name], got=repr(text), hint=_HINT
-            )
-        self.keep(row, name, f"{name} {text!r} is not a whole number")
+        if text is None:
+            return None
+        number = parse_decimal(text)
+        if number is not None and number == int(number) and abs(number) <= MAX_INT64:
+            return int(number)
+        if name in _REQUIRED_INTEGERS:
+            expected = _REQUIRED_INTEGERS[name]
+            raise UnexpectedAnswer(self.where(row, name), expected=expected, got=repr(text), hint=_HINT)
+        self.keep_text(row, name, f"{name} {text!r} is not a whole number")
         return None
 
-    def scaled(self, name: str, token: Codes) -> pa.Array:
-        whole = self.whole(name)
-        unknown = (token < 0) & ~np.asarray(whole.is_null())
-        for row in np.flatnonzero(unknown):
-            self.verbatim[int(row)][name] = self.columns[name][row].as_py()
+    def amounts(self, name: str, token: Codes) -> pa.Array:
+        """Scale amounts to units; those of unknown tokens become null."""
+        numbers = self.smallest_units(name)
+        for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
+            self.keep_text(row, name)
 
         def label(row: int) -> str:
             return f"{self.listing.tokens[token[row]]} in {self.where(row, name)}"
 
-        return scale(whole, self.listing.decimals[token], _TYPE, label)
+        return scale(numbers, self.listing.decimals[token], _TYPE, label)
 
-    def whole(self, name: str) -> pa.Array:
+    def smallest_units(self, name: str) -> pa.Array:
         column = self.columns[name]
-        if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
-            try:
-                return column.cast(WHOLE)
-            except pa.ArrowInvalid:
-                pass
-        return pa.array(
-            [self.plain(name, row, text) for row, text in enumerate(column.to_pylist())], pa.string()
-        ).cast(WHOLE)
+        numbers = cast_digits(column, WHOLE)
+        if numbers is not None:
+            return numbers
+        each = [self.digits(name, row, text) for row, text in enumerate(column.to_pylist())]
+        return pa.array(each, pa.string()).cast(WHOLE)
 
-    def plain(self, name: str, row: int, text: str | None) -> str | None:
+    def digits(self, name: str, row: int, text: str | None) -> str | None:
+        """Write a whole number, however it was sent, as its digits."""
         if text is None:
             return None
         number = parse_decimal(text)
@@ -188,70 +187,68 @@ class _Typing:
         if number.adjusted() > 75:
             raise AmountError(f"{self.where(row, name)}: {text[:20]}… has more than 76 digits. {_HINT}")
         if number < 0:
-            self.reasons[row].append(f"{name} is negative")
-            self.verbatim[row][name] = text
+            self.keep_text(row, name, f"{name} is negative")
         return f"{number:.0f}"
 
-    def price(self) -> pa.Array:
+    def prices(self) -> pa.Array:
         column = self.columns["price"]
         try:
             return column.cast(_TYPE)
         except pa.ArrowInvalid:
-            row = next(row for row, text in enumerate(column.to_pylist()) if not _fits(text))
-        text, where = column[row].as_py(), self.where(row, "price")
-        if parse_decimal(text) is None:
-            raise UnexpectedAnswer(where, expected="a decimal number", got=repr(text), hint=_HINT)
-        raise AmountError(f"{where}: price {text} does not fit {_TYPE}, and is not rounded. {_HINT}")
+            row, _ = first_failure(column, lambda part: part.cast(_TYPE))
+        price, where = column[row].as_py(), self.where(row, "price")
+        if parse_decimal(price) is None:
+            raise UnexpectedAnswer(where, expected="a decimal number", got=repr(price), hint=_HINT)
+        raise AmountError(f"{where}: price {price} does not fit {_TYPE}, and is not rounded. {_HINT}")
 
-    def notional(self, size: pa.Array, price: pa.Array) -> pa.Array:
+    def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         exact = pc.multiply(size, price)
-        ends = [end for end in pc.min_max(exact).as_py().values() if end is not None]
-        if any(abs(end) >= _BEYOND for end in ends):
-            row = next(
-                row for row, value in enumerate(exact.to_pylist()) if value in ends and abs(value) >= _BEYOND
-            )
-            where = self.batch.where(row)
-            raise AmountError(
-                f"{where}: size times price, {exact[row]}, does not fit {range_of(_TYPE)}. {_HINT}"
-            )
+        ends = [end for end in pc.min_max(exact).as_py().values() if end is not None and abs(end) >= _BEYOND]
+        if ends:
+            row = exact.to_pylist().index(ends[0])
+            problem = f"size times price, {exact[row]}, does not fit {range_of(_TYPE)}"
+            raise AmountError(f"{self.batch.where(row)}: {problem}. {_HINT}")
         return reduce_scale(exact, _TYPE, truncate=True)
 
-    def fee_codes(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
-        if rule == "row":
-            coded = token_id.dictionary_encode()
-            codes = [self.listing.code(number) for number in coded.dictionary.to_pylist()]
-            found: Codes = np.array([*codes, -1], np.int32)[coded.indices.fill_null(len(codes)).to_numpy()]
-            return found
-        if rule != "received":
-            return base if rule == "base" else quote
-        return np.select([side == 0, side == 1], [base, quote], -1).astype(np.int32)
+    def fee_tokens(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
+        if rule == "base":
+            return base
+        if rule == "quote":
+            return quote
+        if rule == "received":
+            return np.select([side == 0, side == 1], [base, quote], -1).astype(np.int32)
+        encoded = token_id.dictionary_encode()
+        codes = [self.listing.code(number) for number in encoded.dictionary.to_pylist()]
+        found: Codes = np.array([*codes, -1], np.int32)[encoded.indices.fill_null(len(codes)).to_numpy()]
+        return found
 
-    def check_sold(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
+    def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         sold = np.select([side == 0, side == 1], [quote, base], -1)
         expected = self.listing.token_ids[sold]
         sent = token_id.fill_null(-1).to_numpy()
-        self.mark((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")
+        self.flag((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")
 
-    def extra(self) -> pa.Array:
-        self.tails()
+    def notes(self) -> pa.Array:
+        """Describe each irregular row as JSON text; null for a regular one."""
+        self.keep_tails()
         special = sorted(self.reasons.keys() | self.verbatim.keys())
-        if not self.marks and not special:
+        if not self.flags and not special:
             return pa.nulls(self.rows, pa.string())
-        group = np.zeros(self.rows, np.int64)
-        for _, mask in self.marks:
+        group = np.zeros(self.rows, np.int64)  # rows of the same flags share a text
+        for _, mask in self.flags:
             group = np.unique(group * 2 + mask, return_inverse=True)[1]
         _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
-        texts = np.array([_note(self.marked(row), {}) for row in samples.tolist()], object)[inverse]
+        texts = np.array([_note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
         for row in special:
-            texts[row] = _note(self.marked(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
+            texts[row] = _note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
         return pa.array(texts, pa.string())
 
-    def marked(self, row: int) -> list[str]:
-        return [reason for reason, mask in self.marks if mask[row]]
+    def flags_of(self, row: int) -> list[str]:
+        return [reason for reason, mask in self.flags if mask[row]]
 
-    def tails(self) -> None:
+    def keep_tails(self) -> None:
         has_tail = self.columns["tail"].is_valid().to_numpy(zero_copy_only=False)
-        self.mark(has_tail, "more members than are known")
+        self.flag(has_tail, "more members than are known")
         for row in np.flatnonzero(has_tail).tolist():
             tail = json.loads(self.columns["tail"][row].as_py())
             self.verbatim[row] |= {str(place): member for place, member in enumerate(tail, len(MEMBERS))}
@@ -262,16 +259,8 @@ def _note(reasons: list[str], members: dict[str, str]) -> str | None:
     return json.dumps(note, ensure_ascii=False, sort_keys=True) if reasons else None
 
 
-def _fits(text: str | None) -> bool:
-    try:
-        pa.array([text], pa.string()).cast(_TYPE)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _floats(amounts: pa.Array) -> np.ndarray:
-    """Read amounts as floats; below 2**128 smallest units straight from their words, which is much faster."""
+    """Convert amounts to floats; those below 2**128 straight from their words, which is much faster."""
     words = np.frombuffer(amounts.buffers()[1], "<u8").reshape(-1, 4)[amounts.offset :][: len(amounts)]
     if words[:, 2:].any():
         floats: np.ndarray = amounts.cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -284,6 +273,3 @@ def _floats(amounts: pa.Array) -> np.ndarray:
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     ratio: np.ndarray = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0)
     return ratio
-
-
-_HINT = "Nothing is guessed: check the source of the row, or leave its page out."

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as paj
 
+from loopring_lab.amounts.scaling import parse_decimal
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
@@ -28,6 +29,8 @@ MAX_DEPTH = 500
 Page = bytes | str | Mapping[str, Any]
 _PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
 _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
+_HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
+_NFT_HINT = "Trades of NFTs have a layout of their own, which is not supported: leave that page out."
 
 
 class Batch(NamedTuple):
@@ -56,7 +59,7 @@ class Batch(NamedTuple):
 
 
 def group(pages: Sequence[Page]) -> Iterator[slice]:
-    """Cut pages into groups of a few megabytes, which fit a processor's cache and a thread's turn."""
+    """Cut pages into groups of a few megabytes, which fit into a processor's cache."""
     start, size = 0, 0
     for position, page in enumerate(pages):
         size += len(page) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
@@ -80,19 +83,32 @@ def read_each(
     together = _read_regular(pages, places, ten_members)
     if together:
         return list(_split(together))
-    return [_read_one(page, place, ten_members) for page, place in zip(pages, places, strict=True)]
+    results: list[Batch | UnexpectedAnswer] = []
+    for page, place in zip(pages, places, strict=True):
+        try:
+            regular = _read_regular([page], [place], ten_members)
+            results.append(regular or read_tolerantly([page], [place], ten_members))
+        except UnexpectedAnswer as error:
+            results.append(error)
+    return results
 
 
-def _read_one(page: bytes, place: str, ten_members: str) -> Batch | UnexpectedAnswer:
-    try:
-        regular = _read_regular([page], [place], ten_members)
-        return regular or read_tolerantly([page], [place], ten_members)
-    except UnexpectedAnswer as error:
-        return error
+def read_tolerantly(pages: Sequence[Page], places: Sequence[str], ten_members: str) -> Batch:
+    """Read pages of any layout through the standard library, naming the row or member at fault."""
+    columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
+    counts, totals = [], []
+    for page, place in zip(pages, places, strict=True):
+        answer = parse(page, place)
+        trades = page_rows(answer, place)
+        counts.append(len(trades))
+        totals.append(answer.get("totalNum"))
+        for number, row in enumerate(trades):
+            _append(columns, row, f"{place}.trades[{number}]", ten_members)
+    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Put batches together that are in the order of their pages."""
+    """Join batches that are in the order of their pages."""
     return Batch(
         pa.concat_batches([batch.columns for batch in batches] or [_complete({}, 0)]),
         [count for batch in batches for count in batch.counts],
@@ -109,6 +125,72 @@ def oldest_first(batch: Batch) -> Batch:
         return batch
     backwards = pa.array(np.arange(rows - 1, -1, -1, dtype=np.int32))
     return batch._replace(columns=batch.columns.take(backwards), reversed=True)
+
+
+def read_total(batch: Batch) -> int:
+    """Return the number of rows that a relayer counts, from a batch of one page."""
+    [sent], [place] = batch.totals, batch.places
+    total = None if sent is None else parse_decimal(str(sent))
+    if total is None or total != int(total) or total < 0:
+        hint = "Check that base_url is a relayer."
+        raise UnexpectedAnswer(f"{place}.totalNum", expected="a number of rows", got=short(sent), hint=hint)
+    return int(total)
+
+
+def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
+    """Cast text to whole numbers; None if a member is more than digits, or too large."""
+    try:
+        if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+            return column.cast(to)
+    except pa.ArrowInvalid:
+        pass
+    return None
+
+
+def page_rows(answer: Any, where: str) -> list[Any]:
+    """Take the rows out of a parsed page, or raise an `UnexpectedAnswer` that says what is wrong with it."""
+    if not isinstance(answer, Mapping) or "trades" not in answer:
+        expected = 'an object with "totalNum" and "trades"'
+        raise UnexpectedAnswer(where, expected=expected, got=short(answer), hint=_HINT)
+    trades = answer["trades"]
+    if not isinstance(trades, list):
+        raise UnexpectedAnswer(f"{where}.trades", expected="a list of rows", got=short(trades), hint=_HINT)
+    return trades
+
+
+def parse(page: Page | list[Any], where: str) -> Any:
+    """Parse JSON text, keeping numbers as the text they were sent as."""
+    if not isinstance(page, (bytes, str)):
+        return page
+    if nests_too_deep(page):
+        hint = "This is not a relayer's answer: check base_url or the saved file."
+        got = f"brackets nested over {MAX_DEPTH} deep"
+        raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
+    try:
+        return json.loads(page, parse_int=str, parse_float=str)
+    except UnicodeDecodeError as error:
+        got = f"bytes that are not UTF-8 at {error.start}"
+    except json.JSONDecodeError as error:
+        got = f"{len(page)} characters that break off or go wrong at {error.pos} ({error.msg})"
+    hint = "Ask for the page again; if it was saved, save it again."
+    raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
+
+
+def nests_too_deep(text: bytes | str) -> bool:
+    """Tell whether JSON text nests so deep that parsing it could crash Python."""
+    data = text.encode() if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    letters = np.frombuffer(data, np.uint8)
+    opens, closes = ((letters == pair[0]) | (letters == pair[1]) for pair in (b"[{", b"]}"))
+    steps = opens[opens | closes].astype(np.int8) * 2 - 1
+    return bool(np.cumsum(steps, dtype=np.int64).max() > MAX_DEPTH)
+
+
+def short(value: Any) -> str:
+    """Show a value from the wire in an error message, cut to 80 characters."""
+    text = f"{type(value).__name__} {_compact(value)}" if value is not None else "nothing (null)"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read_regular(
@@ -148,20 +230,6 @@ def _read_regular(
     return Batch(_complete(columns, len(rows)), counts, totals, places, backwards)
 
 
-def read_tolerantly(pages: Sequence[Page], places: Sequence[str], ten_members: str) -> Batch:
-    """Read pages of any layout through the standard library, naming the row or member at fault."""
-    columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
-    counts, totals = [], []
-    for page, place in zip(pages, places, strict=True):
-        answer = parse(page, place)
-        trades = page_rows(answer, place)
-        counts.append(len(trades))
-        totals.append(answer.get("totalNum"))
-        for number, row in enumerate(trades):
-            _append(columns, row, f"{place}.trades[{number}]", ten_members)
-    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
-
-
 def _split(batch: Batch) -> Iterator[Batch]:
     start = 0
     for count, total, place in zip(batch.counts, batch.totals, batch.places, strict=True):
@@ -173,16 +241,11 @@ def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_memb
     if not isinstance(row, list):
         raise UnexpectedAnswer(where, expected="a list of members", got=short(row), hint=_HINT)
     if len(row) == NFT_MEMBERS:
-        hint = (
-            "Trades of NFTs have a layout of their own that this toolkit does not read; leave that page out."
-        )
-        raise UnexpectedAnswer(
-            where, expected="a token trade of 7 or more members", got="an NFT trade of 19 members", hint=hint
-        )
+        expected, got = "a token trade of 7 or more members", f"an NFT trade of {NFT_MEMBERS} members"
+        raise UnexpectedAnswer(where, expected=expected, got=got, hint=_NFT_HINT)
     if len(row) < len(CORE):
-        raise UnexpectedAnswer(
-            where, expected="7 or more members", got=f"{len(row)}: {short(row)}", hint=_HINT
-        )
+        got = f"{len(row)}: {short(row)}"
+        raise UnexpectedAnswer(where, expected="7 or more members", got=got, hint=_HINT)
     members = dict(zip(_layout(len(row), ten_members), map(_text, row), strict=False))
     for name in MEMBERS:
         columns[name].append(members.get(name))
@@ -206,48 +269,6 @@ def _is_later(moment: str | None, other: str | None) -> bool:
     return (len(first), first) > (len(second), second)
 
 
-def page_rows(answer: Any, where: str) -> list[Any]:
-    """Take the rows out of a parsed page, or raise an `UnexpectedAnswer` that says what is wrong with it."""
-    if not isinstance(answer, Mapping) or "trades" not in answer:
-        expected = 'an object with "totalNum" and "trades"'
-        raise UnexpectedAnswer(where, expected=expected, got=short(answer), hint=_HINT)
-    trades = answer["trades"]
-    if not isinstance(trades, list):
-        raise UnexpectedAnswer(f"{where}.trades", expected="a list of rows", got=short(trades), hint=_HINT)
-    return trades
-
-
-def parse(page: Page | list[Any], where: str) -> Any:
-    """Parse JSON text, keeping numbers as the text they were sent as."""
-    if not isinstance(page, (bytes, str)):
-        return page
-    if nests_too_deep(page):
-        hint = "This is not a relayer's answer: check base_url or the saved file."
-        raise UnexpectedAnswer(
-            where, expected="JSON", got=f"brackets nested over {MAX_DEPTH} deep", hint=hint
-        )
-    try:
-        return json.loads(page, parse_int=str, parse_float=str)
-    except UnicodeDecodeError as error:
-        got: object = f"bytes that are not UTF-8 at {error.start}"
-    except json.JSONDecodeError as error:
-        got = f"{len(page)} characters that break off or go wrong at {error.pos} ({error.msg})"
-    raise UnexpectedAnswer(
-        where, expected="JSON", got=got, hint="Ask for the page again; if it was saved, save it again."
-    )
-
-
-def nests_too_deep(text: bytes | str) -> bool:
-    """Tell whether JSON text nests so deep that parsing it could crash Python."""
-    data = text.encode() if isinstance(text, str) else text
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return False
-    letters = np.frombuffer(data, np.uint8)
-    opens, closes = ((letters == pair[0]) | (letters == pair[1]) for pair in (b"[{", b"]}"))
-    steps = opens[opens | closes].astype(np.int8) * 2 - 1
-    return bool(np.cumsum(steps, dtype=np.int64).max() > MAX_DEPTH)
-
-
 def _text(member: Any) -> str | None:
     if member is None or isinstance(member, str):
         return member
@@ -256,12 +277,3 @@ def _text(member: Any) -> str | None:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def short(value: Any) -> str:
-    """Show a value from the wire in an error message, cut to 80 characters."""
-    text = f"{type(value).__name__} {_compact(value)}" if value is not None else "nothing (null)"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-_HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."

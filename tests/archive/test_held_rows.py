@@ -27,9 +27,9 @@ def identities(numbers: Iterable[int]) -> set[int]:
     return set(hash_identities(pa.array(ids, pa.int64()), pa.array(["SELL"] * len(ids), pa.string()), orders))
 
 
-def read(rows: Rows, held: set[int], dropped: int = 0, window: Window = EVERYTHING) -> tuple[set[int], int]:
+def read(rows: Rows, held: set[int], gone: int = 0, window: Window = EVERYTHING) -> tuple[set[int], int]:
     """Read rows that stay as they are; return the numbers read and the count of requests."""
-    history = History(5, "dex", window=window, held=held, dropped=dropped)
+    history = History(5, "dex", window=window, held=held, gone=gone)
 
     def fetch(_: History, offset: int) -> bytes:
         return page(rows[offset : offset + PAGE], len(rows))
@@ -76,7 +76,7 @@ def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends() ->
 def test_what_the_relayer_dropped_is_not_looked_for_again() -> None:
     rows = arranged(500, "newest")
     held = identities([*range(500), *range(9_000, 9_040)])
-    assert read(rows, held, dropped=40) == (set(range(450, 500)), 1)
+    assert read(rows, held, gone=40) == (set(range(450, 500)), 1)
     assert read(rows, held)[0] == set(range(500))
 
 
