@@ -166,16 +166,7 @@ async def read_account(
     )
 
 
-@router.post(
-    "/account",
-    summary="Update the key",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}},
-        }
-    },
-)
+@router.post("/account", summary="Update the key")
 async def update_key(
     request: Request,
     backend: AnyBackend,
@@ -256,9 +247,7 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schema
 async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
-        raise ApiError(
-            Code.INVALID_ARGUMENT, f"accountId: no counterfactual wallet owns account {account_id}"
-        )
+        raise ApiError(Code.INVALID_ARGUMENT, f"accountId: no wallet owns account {account_id}")
     return schemas.WalletResponse(
         account_id=account_id,
         wallet=backend.accounts.owner(account_id).address,
@@ -278,9 +267,8 @@ async def invalid_request(request: Request, error: RequestValidationError) -> JS
     code = CODES.get(name, Code.INVALID_ARGUMENT)
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
-    if first["input"] is None:
-        return _error(request, code, f"{name}: {first['msg']}")
-    return _error(request, code, f"{name}: {first['msg']}, got {printable(first['input'])}")
+    got = "" if first["input"] is None else f", got {printable(first['input'])}"
+    return _error(request, code, f"{name}: {first['msg']}{got}")
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -316,6 +304,8 @@ class RelayerApp(FastAPI):
         models, paths = document["components"]["schemas"], document["paths"]
         body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
         models |= body.pop("$defs") | {"UpdateBody": body}
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}}
+        paths[f"{API}/account"]["post"]["requestBody"] = {"required": True, "content": content}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
         operations = [operation for methods in paths.values() for operation in methods.values()]
