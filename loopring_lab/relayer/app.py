@@ -49,6 +49,14 @@ class Backend:
         names |= self.source.history.market_names
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
+    @cached_property
+    def tokens_json(self) -> bytes:
+        return _encode(self.source.tokens())
+
+    @cached_property
+    def markets_json(self) -> bytes:
+        return _encode({"markets": self.source.markets()})
+
 
 async def get_backend(request: Request) -> Backend:
     """Refuse repeated parameters, which programs read differently, and return the backend."""
@@ -108,13 +116,13 @@ router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse
 
 @router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
 async def read_tokens(backend: AnyBackend) -> Response:
-    return JSONResponse(backend.source.tokens())
+    return Response(backend.tokens_json, media_type="application/json")
 
 
 @router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
 @router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
-    return JSONResponse({"markets": backend.source.markets()})
+    return Response(backend.markets_json, media_type="application/json")
 
 
 @router.get(
@@ -352,6 +360,10 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def docs_page(document: dict[str, Any]) -> str:
