@@ -103,9 +103,7 @@ class Accounts:
             if account is None:
                 raise ApiError(Code.USER_NOT_FOUND, f"user not found: no account {account_id} with an owner")
         if account is None or (owner is not None and owner.lower() != account.owner.lower()):
-            raise ApiError(
-                Code.ADDRESS_NOT_FOUND, "address not found: owner has no account, or another account"
-            )
+            raise ApiError(Code.ADDRESS_NOT_FOUND, "address not found: owner has no account, or another")
         return account
 
     def wallet_of(self, account_id: int) -> Wallet | None:

@@ -49,6 +49,14 @@ class Backend:
         names |= self.source.history.market_names
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
+    @cached_property
+    def tokens_json(self) -> bytes:
+        return _encode(self.source.tokens())
+
+    @cached_property
+    def markets_json(self) -> bytes:
+        return _encode({"markets": self.source.markets()})
+
 
 async def get_backend(request: Request) -> Backend:
     """Refuse repeated parameters, which programs read differently, and return the backend."""
@@ -108,13 +116,13 @@ router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse
 
 @router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
 async def read_tokens(backend: AnyBackend) -> Response:
-    return JSONResponse(backend.source.tokens())
+    return Response(backend.tokens_json, media_type="application/json")
 
 
 @router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
 @router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
-    return JSONResponse({"markets": backend.source.markets()})
+    return Response(backend.markets_json, media_type="application/json")
 
 
 @router.get(
@@ -166,16 +174,7 @@ async def read_account(
     )
 
 
-@router.post(
-    "/account",
-    summary="Update the key",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}},
-        }
-    },
-)
+@router.post("/account", summary="Update the key")
 async def update_key(
     request: Request,
     backend: AnyBackend,
@@ -256,9 +255,7 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schema
 async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
-        raise ApiError(
-            Code.INVALID_ARGUMENT, f"accountId: no counterfactual wallet owns account {account_id}"
-        )
+        raise ApiError(Code.INVALID_ARGUMENT, f"accountId: no wallet owns account {account_id}")
     return schemas.WalletResponse(
         account_id=account_id,
         wallet=backend.accounts.owner(account_id).address,
@@ -278,9 +275,8 @@ async def invalid_request(request: Request, error: RequestValidationError) -> JS
     code = CODES.get(name, Code.INVALID_ARGUMENT)
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
-    if first["input"] is None:
-        return _error(request, code, f"{name}: {first['msg']}")
-    return _error(request, code, f"{name}: {first['msg']}, got {printable(first['input'])}")
+    got = "" if first["input"] is None else f", got {printable(first['input'])}"
+    return _error(request, code, f"{name}: {first['msg']}{got}")
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -316,6 +312,8 @@ class RelayerApp(FastAPI):
         models, paths = document["components"]["schemas"], document["paths"]
         body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
         models |= body.pop("$defs") | {"UpdateBody": body}
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}}
+        paths[f"{API}/account"]["post"]["requestBody"] = {"required": True, "content": content}
         if backend.settings.key_seed_required:
             body["required"].append("keySeed")
         operations = [operation for methods in paths.values() for operation in methods.values()]
@@ -362,6 +360,10 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def docs_page(document: dict[str, Any]) -> str:

@@ -106,8 +106,7 @@ class Store:
 
     def pending(self, account_id: int) -> StoredUpdate | None:
         """Return the pending update of an account, which freezes it."""
-        found = self._updates(f"account = ? AND {PENDING}", account_id)
-        return found[0] if found else None
+        return next(iter(self._updates(f"account = ? AND {PENDING}", account_id)), None)
 
     def updates(self, account_id: int) -> list[StoredUpdate]:
         """Return every update that was accepted for an account, newest first."""

@@ -17,7 +17,6 @@ from loopring_lab.relayer.settings import Settings
 
 API = "/api/v3"
 WINDOW_SECONDS = 1.0
-TOO_MANY_REQUESTS = 429
 MESSAGES = {"429": "too many requests", "500": "internal error", "503": "service unavailable"}
 NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -122,9 +121,9 @@ class NetworkConditions:
             await self._stall(fault == "slow", scope, receive, send)
 
     async def _send_error(self, fault: str, scope: Scope, receive: Receive, send: Send) -> None:
-        status = int(fault)
-        headers = {"Retry-After": "1"} if status == TOO_MANY_REQUESTS and self._settings.retry_after else None
-        response = error_response(self._settings.error_shape, Code.UNKNOWN, MESSAGES[fault], status, headers)
+        headers = {"Retry-After": "1"} if fault == "429" and self._settings.retry_after else None
+        shape, message = self._settings.error_shape, MESSAGES[fault]
+        response = error_response(shape, Code.UNKNOWN, message, int(fault), headers)
         await response(scope, receive, send)
 
     async def _stall(self, resumes: bool, scope: Scope, receive: Receive, send: Send) -> None:

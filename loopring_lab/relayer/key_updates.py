@@ -57,15 +57,13 @@ class KeyUpdates:
         signer = required_signer(body, {**protocol.FACTORY_INIT_CODE_HASHES, **settings.wallet_factories})
         digest = check_signature(body, header, signer, settings)
         salt = body.counter_factual_info and body.counter_factual_info.wallet_salt
-        name = "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()
+        request_hash = "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()
         with self._accounts.store.transaction():
             pending = self._accounts.store.pending(body.account_id)
             if pending is None:
-                return self._accept(body, seed, name), False
-        if pending.change.hash != name:
-            raise ApiError(
-                Code.DUPLICATE, "another update of this account is pending: try again when it has ended"
-            )
+                return self._accept(body, seed, request_hash), False
+        if pending.change.hash != request_hash:
+            raise ApiError(Code.DUPLICATE, "another update of this account is pending: try again later")
         return pending, True
 
     def _key_seed(self, body: UpdateBody) -> str:
@@ -76,7 +74,7 @@ class KeyUpdates:
             raise ApiError(Code.INVALID_ARGUMENT, f"keySeed: must end with {end!r}")
         return body.key_seed
 
-    def _accept(self, body: UpdateBody, seed: str, name: str) -> StoredUpdate:
+    def _accept(self, body: UpdateBody, seed: str, request_hash: str) -> StoredUpdate:
         nonce = self._accounts.find(body.account_id, body.owner).nonce
         if body.nonce != nonce:
             raise ApiError(Code.WRONG_NONCE, f"nonce: expected the account's, {nonce}, got {body.nonce}")
@@ -85,7 +83,7 @@ class KeyUpdates:
             raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: must be later than now, {int(now)}")
         change = KeyChange(
             account=body.account_id,
-            hash=name,
+            hash=request_hash,
             x=f"{int(body.public_key.x, 16):#066x}",
             y=f"{int(body.public_key.y, 16):#066x}",
             nonce=nonce,

@@ -86,7 +86,6 @@ class Market(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``BASE-QUOTE``."""
         return f"{self.base.symbol}-{self.quote.symbol}"
 
     @property

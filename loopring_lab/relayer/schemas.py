@@ -17,7 +17,7 @@ from loopring_lab.relayer.settings import Address, ErrorShape
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
-Coordinate = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
+Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
 STATUS = "|".join(get_args(Status))
 MAX_LIMIT = 50
 MAX_TIME = 2**53
@@ -67,11 +67,7 @@ class ApiError(Exception):
 
 
 def error_response(
-    shape: ErrorShape,
-    code: int,
-    message: str,
-    status: int = 400,
-    headers: dict[str, str] | None = None,
+    shape: ErrorShape, code: int, message: str, status: int = 400, headers: dict[str, str] | None = None
 ) -> JSONResponse:
     """Build an error response in the shape of the settings."""
     if shape == "flat":
@@ -248,6 +244,7 @@ class UpdatesResponse(_Record):
 
 
 class _Params(BaseModel):
+    # Not a _Record, which would also accept account_id for accountId.
     model_config = ConfigDict(alias_generator=to_camel)
 
 
@@ -259,9 +256,7 @@ class AccountParams(_Params):
 class TradesParams(_Params):
     account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
     market: str | None = Field(None, description="Only trades in this market.")
-    order_hash: str | None = Field(
-        None, pattern=r"^0x[0-9a-fA-F]{1,64}$", description="Only fills of this order."
-    )
+    order_hash: Hex256 | None = Field(None, description="Only fills of this order.")
     fill_types: Literal["amm", "dex", "amm,dex", "dex,amm"] = Field("amm,dex", description="Only these.")
     offset: Offset = 0
     limit: Limit = MAX_LIMIT
@@ -298,8 +293,8 @@ class _Body(BaseModel):
 
 
 class PublicKey(_Body):
-    x: Coordinate
-    y: Coordinate
+    x: Hex256
+    y: Hex256
 
 
 class TokenVolume(_Body):
@@ -329,10 +324,7 @@ class UpdateBody(_Body):
     valid_until: Uint32 = Field(description="Seconds since the epoch.")
     nonce: Uint32 = Field(description="The account's nonce.")
     key_seed: str | None = Field(
-        None,
-        min_length=17,
-        max_length=1000,
-        description="The text the owner signs to derive the key; ends in `with key nonce: <nonce>`.",
+        None, max_length=1000, description="The text signed to derive the key; ends in `with key nonce: <n>`."
     )
     ecdsa_signature: str | None = Field(
         None, pattern=r"^0x[0-9a-fA-F]{2,512}$", repr=False, description="The same as X-API-SIG."

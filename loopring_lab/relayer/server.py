@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -110,8 +111,7 @@ class Relayer:
         return f"Relayer({self.source}, {where})"
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -309,10 +309,8 @@ class Relayer:
         server = ThreadedServer(self.app)
 
         def run() -> None:
-            try:
+            with listener:
                 asyncio.run(server.serve(sockets=[listener]))
-            finally:
-                listener.close()
 
         thread = threading.Thread(target=run, name="embedded relayer", daemon=True)
         thread.start()
@@ -331,14 +329,9 @@ class Relayer:
 
     def run_forever(self) -> None:
         """Serve until Ctrl-C, then stop."""
-        self.start()
-        try:
+        with self, suppress(KeyboardInterrupt):
             while self._running and self._running[1].is_alive():
                 self._running[1].join(1)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self.stop()
 
 
 class Worker:
@@ -365,10 +358,10 @@ class Worker:
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            try:
+            with suppress(
+                sqlite3.OperationalError
+            ):  # locked by another process; the next step makes up for it
                 self._step()
-            except sqlite3.OperationalError:
-                continue  # locked by another process; the next step makes up for it
 
 
 class HttpProtocol(H11Protocol):
@@ -377,12 +370,10 @@ class HttpProtocol(H11Protocol):
     _is_rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Put the connection into the state of its requests."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "transport": transport}
 
     def data_received(self, data: bytes) -> None:
-        """Read a request, unless the connection is about to close."""
         if not self._is_rejected:
             super().data_received(data)
 

@@ -39,10 +39,8 @@ BOOK_SHARES = 16
 SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
 
 FEES_BPS = {"dex": (30, 25, 20, 10, 8, 4), "amm": (10, 10, 8, 8, 4, 0)}
-"""The taker fee of each tier, per venue."""
-
 STABLE_FEES_BPS = (4, 4, 4, 0, 0, 0)
-"""The taker fee of each tier if both tokens are stable coins."""
+"""The taker fee of each tier, per venue, and if both tokens are stable coins."""
 
 CUMULATIVE_ACTIVITY = tuple(
     accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
@@ -73,8 +71,7 @@ class Maker(NamedTuple):
 _TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
 ARBITRAGEUR = Taker(**_TRADERS["arbitrageur"])
 TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
-MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])
-"""One of the makers is otherwise a taker."""
+MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])  # one of them is otherwise a taker
 
 
 class Fill(NamedTuple):
@@ -121,8 +118,6 @@ class _Order(NamedTuple):
 
 
 class Simulation:
-    """One run of the exchange."""
-
     def __init__(self, seed: int, thousandths: int) -> None:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "

@@ -15,8 +15,7 @@ from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 from loopring_lab.relayer.venues import LatentPrices
 
-LARGEST = 50.0
-SMALLEST = 0.001
+SMALLEST, LARGEST = 0.001, 50.0
 
 
 class World:

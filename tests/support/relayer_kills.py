@@ -27,10 +27,10 @@ ACCOUNTS = (10083, 11519, 58344, 94680)
 KEY = "operator"
 SETTINGS = Settings(update_seconds=0.01)
 LONGEST_RUN = 0.1  # seconds after the first request is accepted
-PATIENCE = 20
+TIMEOUT = 20  # seconds
 
 
-def host(path: str) -> None:
+def fork_relayers(path: str) -> None:
     """Fork a relayer with a file store for every line that comes in, and print its process and port."""
     import eth_account  # noqa: F401
     import uvicorn  # noqa: F401
@@ -48,9 +48,9 @@ def host(path: str) -> None:
 
 
 @contextmanager
-def hosted(path: Path) -> Iterator[subprocess.Popen[str]]:
+def forking_host(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a host until the end of the block."""
-    code = f"from support.relayer_kills import host; host({str(path)!r})"
+    code = f"from support.relayer_kills import fork_relayers; fork_relayers({str(path)!r})"
     folder = str(Path(__file__).parents[1])
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -72,7 +72,7 @@ class Tally:
 
     accepted: Counter[int] = field(default_factory=Counter)
     hashes: list[str] = field(default_factory=list)
-    lost: dict[int, dict[str, Any]] = field(default_factory=dict)
+    unanswered: dict[int, dict[str, Any]] = field(default_factory=dict)
     resolved: Counter[str] = field(default_factory=Counter)
     pending_at_start: int = 0
 
@@ -85,15 +85,16 @@ class Client:
         self._owners = Relayer(World(size=0.001), SETTINGS)
         self._url = ""
         self._session = requests.Session()
-        self._started: Callable[[], None] = _nothing
+        self._on_first_accepted: Callable[[], None] = _nothing
 
-    def run_until_killed(self, url: str, deadline: float, started: Callable[[], None]) -> None:
-        """Send updates until the relayer is gone; call `started` when the first was accepted."""
-        self._url, self._session, self._started = url + "/api/v3", requests.Session(), started
+    def run_until_killed(self, url: str, deadline: float, on_first_accepted: Callable[[], None]) -> None:
+        """Send updates until the relayer is gone; call back when the first was accepted."""
+        self._url, self._session = url + "/api/v3", requests.Session()
+        self._on_first_accepted = on_first_accepted
         try:
             self.tally.pending_at_start += sum(self.account(each)["frozen"] for each in ACCOUNTS)
-            for account_id, body in list(self.tally.lost.items()):
-                self._settle(account_id, body)
+            for account_id, body in list(self.tally.unanswered.items()):
+                self._resend(account_id, body)
             while time.monotonic() < deadline:
                 for account_id in ACCOUNTS:
                     account = self.account(account_id)
@@ -124,12 +125,12 @@ class Client:
 
     def _update(self, account_id: int, nonce: int) -> None:
         body = signed_update(self._owners, account_id, nonce)
-        self.tally.lost[account_id] = body
+        self.tally.unanswered[account_id] = body
         answer = self._post(body)
         assert answer.status_code == 200, answer.text
         self._accepted(account_id, answer.json())
 
-    def _settle(self, account_id: int, body: dict[str, Any]) -> None:
+    def _resend(self, account_id: int, body: dict[str, Any]) -> None:
         """Send a request again whose answer was lost."""
         answer = self._post(body)
         if answer.status_code == 200:
@@ -139,7 +140,7 @@ class Client:
             assert answer.json()["resultInfo"]["code"] == 102021, answer.text
             self.tally.resolved["processed"] += 1
             self.tally.accepted[account_id] += 1
-            del self.tally.lost[account_id]
+            del self.tally.unanswered[account_id]
 
     def _post(self, body: dict[str, Any]) -> requests.Response:
         headers = {"X-API-SIG": body["ecdsaSignature"]}
@@ -148,34 +149,19 @@ class Client:
     def _accepted(self, account_id: int, answer: dict[str, Any]) -> None:
         self.tally.accepted[account_id] += 1
         self.tally.hashes.append(answer["hash"])
-        del self.tally.lost[account_id]
-        self._started()
-        self._started = _nothing
+        del self.tally.unanswered[account_id]
+        self._on_first_accepted()
+        self._on_first_accepted = _nothing
 
 
 def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
-    """Kill a relayer many times during updates; every accepted request must be processed exactly once.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    kills : int
-        How many relayers are killed by SIGKILL.
-    seed : int
-        Seed of the moments.
-
-    Returns
-    -------
-    Tally
-        Checked: AssertionError where a request is lost or applied twice.
-    """
+    """Kill a relayer many times during updates; every accepted request must be processed exactly once."""
     client, rng = Client(), random.Random(seed)
-    with hosted(path) as process:
+    with forking_host(path) as process:
         for _ in range(kills):
             pid, url = start_relayer(process)
             killer = threading.Timer(rng.uniform(0, LONGEST_RUN), os.kill, (pid, signal.SIGKILL))
-            client.run_until_killed(url, time.monotonic() + PATIENCE, killer.start)
+            client.run_until_killed(url, time.monotonic() + TIMEOUT, killer.start)
             killer.join()
         pid, url = start_relayer(process)
         client.run_until_killed(url, time.monotonic(), _nothing)
@@ -196,11 +182,11 @@ def start_relayer(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def check(client: Client) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while any(client.account(each)["frozen"] for each in ACCOUNTS):
         assert time.monotonic() < deadline, "an update is stuck"
         time.sleep(0.01)
-    seen: list[str] = []
+    found: list[str] = []
     for account_id in ACCOUNTS:
         account, accepted = client.account(account_id), client.tally.accepted[account_id]
         assert account["nonce"] == account["keyNonce"] == 1 + accepted, (account, accepted)
@@ -208,7 +194,7 @@ def check(client: Client) -> None:
             assert account["publicKey"] == client.expected_key(account_id, accepted)
         updates = client.updates(account_id)
         assert [update["status"] for update in updates] == ["processed"] * accepted
-        seen += [update["hash"] for update in updates]
-    assert len(set(seen)) == len(seen) == client.tally.accepted.total()
-    assert set(client.tally.hashes) <= set(seen)
-    assert not client.tally.lost
+        found += [update["hash"] for update in updates]
+    assert len(set(found)) == len(found) == client.tally.accepted.total()
+    assert set(client.tally.hashes) <= set(found)
+    assert not client.tally.unanswered
