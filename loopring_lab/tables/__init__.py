@@ -150,7 +150,6 @@ def join_batches(
     batches: Mapping[str, Sequence[wire.Batch]],
     tokens: pd.DataFrame,
     markets: pd.DataFrame,
-    *,
     account_id: int | None,
     fee_token: str,
 ) -> pd.DataFrame:
