@@ -217,9 +217,7 @@ class Client:
         except RelayerError as error:
             raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
         tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
-        frame = tables.join_batches(
-            batches, self._tokens, self._markets, account_id=account_id, fee_token=fee_token
-        )
+        frame = tables.join_batches(batches, self._tokens, self._markets, account_id, fee_token)
         frame.attrs["fee_token"] = fee_token
         return self._labelled(query.filter_trades(frame, start, end, limit))
 

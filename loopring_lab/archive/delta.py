@@ -189,10 +189,10 @@ class DeltaFolder:
         self, name: str, rows: pa.Table, table: DeltaTable | None = None, claims: Sequence[str] = ()
     ) -> None:
         """Commit rows, all or none; commits that claim the same account at the same time conflict."""
-        opened, options = table or self.table(name), {"mode": "append"}
+        opened = table or self.table(name)
         with self.translate_errors(f"writing {name}/"):
-            options |= self._commit_options(opened, claims)
-            self._delta.write_deltalake(opened, rows.cast(SCHEMAS[name]), **options)
+            options = self._commit_options(opened, claims)
+            self._delta.write_deltalake(opened, rows.cast(SCHEMAS[name]), mode="append", **options)
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Commit new rows of trades together with those held whose ``current`` they change, all or none."""
@@ -209,10 +209,11 @@ class DeltaFolder:
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Replace all rows of an account, all or none."""
-        options = {"mode": "overwrite", "predicate": f"account_id = {int(account_id)}"}
+        where = f"account_id = {int(account_id)}"
         with self.translate_errors("writing trades/"):
-            options |= self._commit_options(table, claims)
-            self._delta.write_deltalake(table, rows.cast(SCHEMAS[TRADES]), **options)
+            options = self._commit_options(table, claims)
+            data = rows.cast(SCHEMAS[TRADES])
+            self._delta.write_deltalake(table, data, mode="overwrite", predicate=where, **options)
 
     @contextmanager
     def translate_errors(self, doing: str) -> Iterator[None]:

@@ -126,7 +126,7 @@ def _read_listing(folder: Path) -> ListingSnapshot:
 def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
     """Read the pages of a file: one, or one per line; compressed with gzip or not."""
     count = 0
-    for bodies in _group(_bodies(file)):
+    for bodies in wire.group(_bodies(file)):
         numbers = range(count + 1, count + 1 + len(bodies))
         places = [file.name if number == 1 else f"{file.name}, page {number}" for number in numbers]
         count += len(bodies)
@@ -199,22 +199,6 @@ def _bodies(file: Path) -> Iterator[bytes]:
     except (EOFError, gzip.BadGzipFile) as error:
         hint = "Save it again; the pages before it are imported."
         raise UnexpectedAnswer(file.name, expected="a whole gzip file", got=str(error), hint=hint) from None
-
-
-def _group(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Group pages to be parsed together; where a file breaks off, the pages before it come first."""
-    group, size = list[bytes](), 0
-    try:
-        for body in bodies:
-            group.append(body)
-            size += len(body)
-            if size >= wire.GROUP_BYTES:
-                yield group
-                group, size = [], 0
-    except UnexpectedAnswer:
-        yield group
-        raise
-    yield group
 
 
 def _is_json(line: bytes) -> bool:

@@ -5,11 +5,12 @@ Only this package knows the wire's names, the order of a row's members, and thei
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,6 @@ from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, to
 __all__ = ["anomalies", "markets", "tokens", "trades"]
 
 GROUP_PAGES = 800
-
-Group = TypeVar("Group")
 
 
 def __dir__() -> list[str]:
@@ -98,17 +97,17 @@ def trades(
     """
     validate_options(fee_token, ten_members)
     every = [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
-    places = [f"pages[{position}]" for position in range(len(every))]
-    labels = _fill_type_codes(fill_type, len(every))
-
+    codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
+    groups = list(wire.group(every)) or [[]]
+    starts = itertools.accumulate(map(len, groups), initial=0)
 
-    def read(group: slice) -> pa.Table:
-        batch = wire.read(every[group], places[group], ten_members=ten_members)
-        return rows.convert(batch, labels[group], lookup, fee_token)
+    def read(group: list[wire.Page], start: int) -> pa.Table:
+        numbers = range(start, start + len(group))
+        batch = wire.read(group, [f"pages[{number}]" for number in numbers], ten_members=ten_members)
+        return rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
 
-    groups = list(wire.group(every)) or [slice(0, 0)]
-    return join_typed(_in_parallel(read, groups), lookup, account_id)
+    return join_typed(_in_parallel(read, groups, starts), lookup, account_id)
 
 
 def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +150,6 @@ def join_batches(
     batches: Mapping[str, Sequence[wire.Batch]],
     tokens: pd.DataFrame,
     markets: pd.DataFrame,
-    *,
     account_id: int | None,
     fee_token: str,
 ) -> pd.DataFrame:
@@ -163,12 +161,12 @@ def join_batches(
         for start in range(0, len(pages), GROUP_PAGES)
     ]
 
-    def convert(group: tuple[int, Sequence[wire.Batch]]) -> pa.Table:
-        code, pages = group
+    def convert(code: int, pages: Sequence[wire.Batch]) -> pa.Table:
         batch = wire.oldest_first(wire.concat(pages))
         return rows.convert(batch, [code] * len(pages), lookup, fee_token)
 
-    return join_typed(_in_parallel(convert, groups or [(0, [])]), lookup, account_id)
+    parts = _in_parallel(convert, *zip(*groups, strict=True)) if groups else [convert(0, [])]
+    return join_typed(parts, lookup, account_id)
 
 
 def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
@@ -193,9 +191,9 @@ def refuse_shared_fills(count: int, advice: str) -> None:
         )
 
 
-def _in_parallel(convert: Callable[[Group], pa.Table], groups: Iterable[Group]) -> list[pa.Table]:
+def _in_parallel(read: Callable[..., pa.Table], *arguments: Iterable[Any]) -> list[pa.Table]:
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(convert, groups))
+        return list(pool.map(read, *arguments))
 
 
 def _sort(parts: list[pa.Table]) -> pa.Table:

@@ -8,8 +8,8 @@ tolerant path names the page, row and member at fault.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ GROUP_BYTES = 8 << 20
 MAX_DEPTH = 500
 
 Page = bytes | str | Mapping[str, Any]
+AnyPage = TypeVar("AnyPage", bound=Page)
 _PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
 _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
@@ -58,16 +59,22 @@ class Batch(NamedTuple):
         return f"{self.places[page]}.trades[{position}]"
 
 
-def group(pages: Sequence[Page]) -> Iterator[slice]:
-    """Cut pages into groups of a few megabytes, which fit into a processor's cache."""
-    start, size = 0, 0
-    for position, page in enumerate(pages):
-        size += len(page) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
-        if size >= GROUP_BYTES:
-            yield slice(start, position + 1)
-            start, size = position + 1, 0
-    if start < len(pages):
-        yield slice(start, len(pages))
+def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
+    """Group pages by a few megabytes, which fit a processor's cache; if one fails, first those before it."""
+    members: list[AnyPage] = []
+    size = 0
+    try:
+        for page in pages:
+            members.append(page)
+            size += len(page) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
+            if size >= GROUP_BYTES:
+                yield members
+                members, size = [], 0
+    except UnexpectedAnswer:
+        yield members
+        raise
+    if members:
+        yield members
 
 
 def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
