@@ -161,7 +161,7 @@ def test_only_root_is_allowed_as_root(
     assert ("--allow-root" in launches[0]) is allowed
 
 
-def test_words_after_two_dashes_reach_jupyterlab(launches: Launches) -> None:
+def test_arguments_after_two_dashes_reach_jupyterlab(launches: Launches) -> None:
     assert cli.main(["lab", "--no-browser", "--", "--port=9000", "--", "x"]) == 0
     assert launches[0][1] == "--no-browser"
     assert launches[0][-3:] == ["--port=9000", "--", "x"]
@@ -309,7 +309,7 @@ def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]
         [],
     ],
 )
-def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
+def test_invalid_arguments_are_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         cli.main(words)
     assert refused.value.code == 2

@@ -266,7 +266,7 @@ def test_a_failed_update_ends_in_the_relayers_reason() -> None:
         assert again.wait().nonce == before.nonce + 1
 
 
-def test_without_an_api_key_the_account_tells_how_it_went() -> None:
+def test_without_an_api_key_the_account_shows_the_outcome() -> None:
     with key_update_setup(fail_updates={1: "no one is told"}) as setup:
         setup.connect(api_key=None)
         receipt = setup.prepare().submit()
@@ -371,7 +371,9 @@ def silent_for_posts(number: int, request: Request) -> Answer:
     return Answer(hang_up=True) if request.method == "POST" else Answer(404)
 
 
-def test_a_request_that_is_never_answered_is_sent_three_times_and_told_so(setup: KeyUpdateSetup) -> None:
+def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says_so(
+    setup: KeyUpdateSetup,
+) -> None:
     update = setup.prepare()
     with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
         with pytest.raises(KeyUpdateError, match=r"sent 3 times without an answer.*Call submit\(\) again"):
@@ -421,7 +423,7 @@ def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
 # A wallet elsewhere
 
 
-def test_a_wallet_signs_twice_and_each_step_tells_the_next(setup: KeyUpdateSetup) -> None:
+def test_a_wallet_signs_twice_and_each_step_names_the_next(setup: KeyUpdateSetup) -> None:
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     for early in (update.typed_data, update.submit, update.body, lambda: update.l2_key):
@@ -535,7 +537,7 @@ def test_the_wallet_must_be_the_accounts(setup: KeyUpdateSetup, wallet: tuple[in
         setup.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
 
 
-def test_an_unknown_factory_is_told_on_both_sides(setup: KeyUpdateSetup) -> None:
+def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> None:
     factory, code = "0x" + "11" * 20, "0x" + "22" * 32
     signer = setup.relayer.signer(ACCOUNT)
     owner = protocol.wallet_address(factory, signer.address, 5, code)
@@ -547,7 +549,7 @@ def test_an_unknown_factory_is_told_on_both_sides(setup: KeyUpdateSetup) -> None
     assert "factory unknown" in refused(update.submit, 100001)
 
 
-def test_a_factory_that_the_relayer_was_told_about_works() -> None:
+def test_a_factory_that_the_relayer_is_configured_with_works() -> None:
     factory, code = "0x" + "11" * 20, "0x" + "22" * 32
     with key_update_setup(wallet_factories={factory: code}) as setup:
         signer = setup.relayer.signer(ACCOUNT)

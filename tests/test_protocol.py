@@ -275,7 +275,7 @@ def test_published_packed_keys(x: str, y: str, packed: str) -> None:
 
 @given(x=st.integers(1, curve.P - 1), y=st.integers(0, curve.P - 1))
 @few
-def test_bit_255_tells_x_from_its_negative(x: int, y: int) -> None:
+def test_bit_255_distinguishes_x_from_its_negative(x: int, y: int) -> None:
     packed, opposite = protocol.pack_public_key(x, y), protocol.pack_public_key(curve.P - x, y)
     assert packed ^ opposite == 1 << 255
     assert packed % (1 << 255) == y

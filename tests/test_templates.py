@@ -108,7 +108,7 @@ def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
         ("first-look", "a.ipynb", {"recording": "nowhere"}, "the folder nowhere does not exist"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(
+def test_impossible_requests_are_refused_with_the_reason(
     name: str, target: str, parameters: dict[str, object], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(LabError) as refused:

@@ -60,7 +60,7 @@ def test_a_result_is_taken_once() -> None:
     assert (state.taken, state.doing, state.problem) == ([7], "", "")
 
 
-def test_progress_is_told_while_it_lasts() -> None:
+def test_progress_is_reported_while_work_lasts() -> None:
     state, (work, started, let) = Keeping(), held_back("done")
     state.start(work)
     assert started.wait(SECONDS)
@@ -117,7 +117,7 @@ def test_cancelling_nothing_says_nothing() -> None:
     assert state.problem == ""
 
 
-def test_an_error_is_told_in_its_words() -> None:
+def test_an_error_becomes_the_problem() -> None:
     state = Keeping()
 
     def fail(report: ReportProgress) -> None:
@@ -128,7 +128,7 @@ def test_an_error_is_told_in_its_words() -> None:
     assert (state.problem, state.doing) == ("It is gone. Look elsewhere.", "")
 
 
-def test_a_fault_of_ours_is_told_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_reported_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     raised = []
     monkeypatch.setattr(threading, "excepthook", lambda found: raised.append(found.exc_type))
     state = Keeping()

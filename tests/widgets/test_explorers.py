@@ -177,7 +177,7 @@ def test_a_reading_that_is_cancelled_reads_no_further(gated: Callable[[], Any]) 
     assert explorer.problem.startswith("Reading the trades of account 10083: cancelled")
 
 
-def test_an_unknown_account_is_told_in_words(client: Client) -> None:
+def test_an_unknown_account_is_reported(client: Client) -> None:
     explorer = FeeExplorer(client, account=2)
     explorer.read()
     explorer.wait(SECONDS)
@@ -185,7 +185,7 @@ def test_an_unknown_account_is_told_in_words(client: Client) -> None:
     assert not explorer.is_read
 
 
-def test_no_trades_at_all_are_told_in_words(trades: pd.DataFrame) -> None:
+def test_no_trades_at_all_are_reported(trades: pd.DataFrame) -> None:
     with pytest.raises(LabError, match="There are no trades. Choose another account"):
         _ = FeeExplorer(trades.head(0)).table
 

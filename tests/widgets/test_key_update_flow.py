@@ -150,7 +150,7 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, set
     assert setup.client.account(ACCOUNT).key_seed == own
 
 
-def test_a_seed_that_the_protocol_does_not_allow_is_told(wizard: KeyUpdateWizard) -> None:
+def test_a_seed_that_the_protocol_does_not_allow_is_refused(wizard: KeyUpdateWizard) -> None:
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_seed, "too short") == "key"
     assert "does not end in 'with key nonce: 1'" in wizard.problem
@@ -158,7 +158,7 @@ def test_a_seed_that_the_protocol_does_not_allow_is_told(wizard: KeyUpdateWizard
 
 
 @pytest.mark.parametrize("text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63])
-def test_what_is_no_private_key_is_told_and_not_repeated(wizard: KeyUpdateWizard, text: str) -> None:
+def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: KeyUpdateWizard, text: str) -> None:
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, text) == "key"
     assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
@@ -200,7 +200,7 @@ def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: KeyUpdate
         wizard.next()
 
 
-def test_a_fee_token_or_account_that_does_not_work_is_told_at_the_first_step(
+def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
     wizard: KeyUpdateWizard,
 ) -> None:
     wizard.fee_token = "LINK"
@@ -261,7 +261,7 @@ def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup:
     assert wizard.held.finished
 
 
-def test_an_update_that_fails_is_told_with_the_relayers_reason() -> None:
+def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
     with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
         wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
         signed(wizard, setup)

@@ -78,7 +78,7 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
         ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is disabled. Choose another market."),
     ],
 )
-def test_what_is_found_is_said_in_words(
+def test_findings_are_full_sentences(
     client: Client, market: str, amount: str, of: str, kind: str, words: str
 ) -> None:
     found = check_amount(client, market, amount, of)
@@ -165,7 +165,7 @@ def test_before_reading_it_says_what_to_do(client: Client) -> None:
         MarketExplorer("https://relayer.example")  # type: ignore[arg-type]
 
 
-def test_a_relayer_that_is_gone_is_told_in_words() -> None:
+def test_a_relayer_that_is_gone_is_reported() -> None:
     relayer = Relayer().start()
     client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
     client._transport._attempts = 1

@@ -77,7 +77,7 @@ def test_columns_are_kept_in_order_and_once() -> None:
         ("market", 5, "market=5 is not text. Give text, or None for nothing."),
     ],
 )
-def test_what_is_wrong_is_said_and_the_old_choice_stays(name: str, value: Any, words: str) -> None:
+def test_an_invalid_value_is_refused_and_the_old_one_stays(name: str, value: Any, words: str) -> None:
     some = Some(account=1, side="SELL", since="2022-01-02", every="1d", market="LRC-ETH")
     before = some.trait_values()
     with pytest.raises(LabError) as caught:
