@@ -15,21 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts import scaling
 from loopring_lab.amounts.display import show
-from loopring_lab.amounts.scaling import (
-    WHOLE,
-    TokenName,
-    as_array,
-    as_series,
-    check_decimals,
-    convert_by_decimals,
-    first_failure,
-    is_exact,
-    parse_integers,
-    range_of,
-    scale,
-    with_scale,
-)
+from loopring_lab.amounts.scaling import TokenName, as_array, as_series, is_exact, range_of
 from loopring_lab.errors import AmountError
 
 __all__ = ["AMOUNT", "LIMIT", "fit", "show", "to_float", "to_smallest", "to_units", "total"]
@@ -83,10 +71,9 @@ def to_units(
     ['1.500000000000000000', '0.000001000000000000']
     """
     index = values.index if isinstance(values, pd.Series) else None
-    numbers = parse_integers(values, token)
-    each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), len(numbers))
-    check_decimals(each, token)
-    return as_series(scale(numbers, each, dtype.pyarrow_dtype, token), index)
+    numbers = scaling.parse_integers(values, token)
+    each = scaling.decimals_of_each(decimals, len(numbers), token)
+    return as_series(scaling.scale(numbers, each, dtype.pyarrow_dtype, token), index)
 
 
 def to_smallest(
@@ -98,10 +85,8 @@ def to_smallest(
     ----------
     amounts : pandas.Series, shape (n,)
         Amounts in units, of a decimal dtype.
-    decimals : int or sequence of int, shape (n,)
-        Decimals of the token, 0 to 30; one for all amounts or one for each.
-    token : str or callable
-        Name for error messages; a callable receives the position of the amount.
+    decimals, token : optional
+        As for `to_units`.
 
     Returns
     -------
@@ -118,15 +103,13 @@ def to_smallest(
     >>> to_smallest(to_units(["1500000"], 6), 6).astype(str).tolist()
     ['1500000']
     """
-    array = as_array(amounts)
-    each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), len(array))
-    check_decimals(each, token)
 
     def to_whole(part: pa.Array, places: int) -> pa.Array:
-        return with_scale(part.cast(pa.decimal256(76, places)), WHOLE)
+        return scaling.with_scale(part.cast(pa.decimal256(76, places)), scaling.WHOLE)
 
-    problem = "has digits below the token's smallest unit"
-    return as_series(convert_by_decimals(array, each, to_whole, token, problem), amounts.index)
+    array, problem = as_array(amounts), "has digits below the token's smallest unit"
+    each = scaling.decimals_of_each(decimals, len(array), token)
+    return as_series(scaling.convert_by_decimals(array, each, to_whole, token, problem), amounts.index)
 
 
 def total(amounts: pd.Series, by: Any = None) -> Any:
@@ -193,18 +176,17 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
 
     Examples
     --------
-    >>> wide = to_units([7], 0, dtype=LIMIT)
-    >>> fit(wide).dtype
+    >>> fit(to_units([7], 0, dtype=LIMIT)).dtype
     decimal256(37, 18)[pyarrow]
     """
-    array = as_array(amounts)
+    array, target = as_array(amounts), dtype.pyarrow_dtype
     try:
-        return as_series(array.cast(dtype.pyarrow_dtype), amounts.index, amounts.name)
+        return as_series(array.cast(target), amounts.index, amounts.name)
     except pa.ArrowInvalid:
-        position, value = first_failure(array, lambda part: part.cast(dtype.pyarrow_dtype))
-        where = f"{amounts.name!r} at {amounts.index[position]!r}"
+        row, value = scaling.first_failure(array, lambda part: part.cast(target))
         raise AmountError(
-            f"{where}: {value:f} does not fit {range_of(dtype.pyarrow_dtype)}. Use a wider dtype."
+            f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(target)}. Use a "
+            "wider dtype."
         ) from None
 
 

@@ -37,22 +37,20 @@ class Shown:
         self.frame, self.notes = frame, notes
 
     def __repr__(self) -> str:
-        return "\n".join([self._titled().to_string(index=self._has_index), *self.notes])
+        table, has_index = self._printable()
+        return "\n".join([table.to_string(index=has_index), *self.notes])
 
     def _repr_html_(self) -> str:
-        table = self._titled().to_html(border=0, index=self._has_index, escape=True)
-        return table.replace("<td>", '<td style="white-space: nowrap">') + notes_html(self.notes)
+        table, has_index = self._printable()
+        html = table.to_html(border=0, index=has_index, escape=True)
+        return html.replace("<td>", '<td style="white-space: nowrap">') + notes_html(self.notes)
 
-    def _titled(self) -> pd.DataFrame:
-        """Move the index's name into the header row."""
+    def _printable(self) -> tuple[pd.DataFrame, bool]:
+        """Move the index's name into the header row; an index without a name is not printed."""
         if self.frame.index.nlevels > 1:
-            return self.frame
+            return self.frame, True
         name: Any = self.frame.index.name
-        return self.frame.rename_axis(index=None, columns=name)
-
-    @property
-    def _has_index(self) -> bool:
-        return self.frame.index.name is not None or self.frame.index.nlevels > 1
+        return self.frame.rename_axis(index=None, columns=name), name is not None
 
 
 def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
@@ -84,11 +82,10 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
 
     Examples
     --------
-    >>> from loopring_lab.amounts import to_units
-    >>> frame = pd.DataFrame({"size": to_units(["1500000"], 6), "base": ["USDC"]})
-    >>> show(frame)
-    size (USDC)
-            1.5
+    >>> lab.show(client.trades(account_id=10083, limit=2)[["side", "size", "base", "price", "quote"]])
+    side size (LRC) price (ETH)
+     BUY    62.2042  0.00061569
+     BUY    271.973  0.00061969
     """
     if rows < 1:
         raise LabError(f"rows={rows} is too few. Give 1 or more.")
@@ -151,8 +148,8 @@ def _column(frame: pd.DataFrame, name: Any, decimal_places: DecimalPlaces) -> _C
         return _Column(f"{name} (UTC)", _format_times(column))
     if is_exact(column):
         return _amount_column(frame, str(name), decimal_places)
-    format_value = _format_share if str(name).endswith("share") else _format_value
-    return _Column(str(name), [format_value(value) for value in column.astype(object)])
+    float_format = ".1%" if str(name).endswith("share") else ",.2f"
+    return _Column(str(name), [_format_value(value, float_format) for value in column.astype(object)])
 
 
 def _amount_column(frame: pd.DataFrame, name: str, decimal_places: DecimalPlaces) -> _Column:
@@ -210,13 +207,7 @@ def _format_times(column: pd.Series) -> list[str]:
     return list(texts.fillna(MISSING))
 
 
-def _format_share(share: Any) -> str:
-    if isinstance(share, float) and not pd.isna(share):
-        return f"{share:.1%}"
-    return _format_value(share)
-
-
-def _format_value(value: Any) -> str:
+def _format_value(value: Any, float_format: str) -> str:
     if isinstance(value, (list, tuple, dict, np.ndarray)):
         return str(value)
     if pd.isna(value):
@@ -224,7 +215,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, (float, np.floating)):
-        return f"{value:,.2f}"
+        return format(value, float_format)
     text = str(value)
     if text.startswith("0x") and len(text) > 20:
         return f"{text[:8]}…{text[-4:]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -16,7 +16,10 @@ from loopring_lab.errors import AmountError
 MAX_DECIMALS = 30
 DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
-LIMBS, LIMB_MASK = 4, (1 << 64) - 1  # a 256-bit integer as four words of 64 bits
+UNIT = 10**18
+"""One unit in the integers of trades columns, which have 18 decimals."""
+WORDS = np.dtype([("0", "<u8"), ("1", "<u8"), ("2", "<u8"), ("3", "<i8")])  # of a 256-bit integer
+WORD_MASK = (1 << 64) - 1
 
 TokenName = str | Callable[[int], str]
 _EXACT = Context(prec=120)
@@ -87,15 +90,11 @@ def to_integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if not len(array):
         return np.empty(0, object)
-    limbs = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, LIMBS)[
-        array.offset : array.offset + len(array)
-    ]
-    numbers = limbs[:, 0].astype(object)
-    for place in range(1, LIMBS - 1):
-        if limbs[:, place].any():
-            numbers += limbs[:, place].astype(object) << (64 * place)
-    if limbs[:, -1].any():
-        numbers += limbs[:, -1].astype(np.int64).astype(object) << (64 * (LIMBS - 1))
+    words = np.frombuffer(array.buffers()[1], WORDS)[array.offset : array.offset + len(array)]
+    numbers = words["0"].astype(object)
+    for place in (1, 2, 3):
+        if words[str(place)].any():
+            numbers += words[str(place)].astype(object) << (64 * place)
     if array.null_count:
         numbers[array.is_null().to_numpy(zero_copy_only=False)] = None
     return numbers
@@ -110,10 +109,10 @@ def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
         raise AmountError(
             f"an amount does not fit {range_of(to)}. Use a wider dtype, or leave the amount out."
         )
-    limbs = np.empty((len(unscaled), LIMBS), "<u8")
-    for place in range(LIMBS):
-        limbs[:, place] = ((unscaled >> (64 * place)) & LIMB_MASK).astype(np.uint64)
-    array = pa.Array.from_buffers(to, len(unscaled), [None, pa.py_buffer(limbs)])
+    words = np.empty((len(unscaled), 4), "<u8")
+    for place in range(4):
+        words[:, place] = ((unscaled >> (64 * place)) & WORD_MASK).astype(np.uint64)
+    array = pa.Array.from_buffers(to, len(unscaled), [None, pa.py_buffer(words)])
     return pc.if_else(pa.array(missing), pa.scalar(None, to), array) if missing.any() else array
 
 
@@ -127,8 +126,14 @@ def is_positive(numbers: np.ndarray) -> np.ndarray:
     return np.array([number is not None and number > 0 for number in numbers], bool)
 
 
+def decimals_of_each(decimals: int | Sequence[int] | np.ndarray, count: int, token: TokenName) -> np.ndarray:
+    """Repeat a single number of decimals for each value, and check the range."""
+    each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), count)
+    check_decimals(each, token)
+    return each
+
+
 def check_decimals(decimals: np.ndarray, token: TokenName) -> None:
-    """Raise an `AmountError` for decimals outside 0 to 30."""
     wrong = np.flatnonzero((decimals < 0) | (decimals > MAX_DECIMALS))
     if len(wrong):
         raise AmountError(
@@ -138,12 +143,10 @@ def check_decimals(decimals: np.ndarray, token: TokenName) -> None:
 
 
 def range_of(to: pa.DataType) -> str:
-    """Describe the digits a decimal type can hold."""
     return f"{to}: at most {to.precision - to.scale} digits before the point and {to.scale} after it"
 
 
 def token_at(token: TokenName, position: int) -> str:
-    """Name the token at a position."""
     return token if isinstance(token, str) else token(position)
 
 

@@ -50,31 +50,20 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
 
     Raises
     ------
-    LabError
-        The frame is neither pandas nor pyarrow, or a time is finer than a millisecond.
-    AmountError
-        An amount has more than 19 digits before the point or 18 after it.
+    LabError, AmountError
+        The frame is neither pandas nor pyarrow, a time is finer than a millisecond, or an amount has more
+        than 19 digits before the point or 18 after it.
 
     Examples
     --------
-    >>> from loopring_lab.amounts import to_units
-    >>> portable(pd.DataFrame({"fee": to_units(["1"], 18)})).schema.field("fee").type
+    >>> lab.engines.portable(client.trades(account_id=10083, limit=1)).schema.field("fee").type
     Decimal128Type(decimal128(38, 18))
     """
-    caller = "engines.portable"
-    if engine_of(trades) not in ("pandas", "pyarrow"):
-        raise LabError(
-            f"{caller} takes a pandas or pyarrow frame. A {engine_of(trades)} frame needs no conversion."
-        )
+    caller, engine = "engines.portable", engine_of(trades)
+    if engine not in ("pandas", "pyarrow"):
+        raise LabError(f"{caller} takes a pandas or pyarrow frame. A {engine} frame needs no conversion.")
     table = _to_arrow(trades, _column_names(trades, caller), caller)
-    for place, field in enumerate(table.schema):
-        column = decode(table[field.name], field.name)
-        if pa.types.is_decimal(field.type):
-            column = checked_cast(column, DECIMAL_128, field.name)
-        elif pa.types.is_timestamp(field.type) and field.type.tz:
-            column = _in_milliseconds(column, field.name)
-        table = table.set_column(place, field.name, column)
-    return table.replace_schema_metadata(None)
+    return pa.table({name: _portable_column(table[name], name) for name in table.column_names})
 
 
 def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
@@ -117,13 +106,18 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     engine = engine_of(frame)
     table, schema = _select(frame, engine, columns, caller)
     if "fee_bps" in columns:
-        table = _rate_as_float(table, schema["fee_bps"], caller)
+        rate = schema["fee_bps"]
+        if not rate.is_numeric() and rate != nw.Unknown:
+            raise LabError(
+                f"{caller}: fee_bps is {rate}, not a number. Convert it to basis points as float64."
+            )
+        table = table.with_columns(nw.col("fee_bps").cast(nw.Float64))
     if "created_at" not in columns:
         return table
-    dtype = schema["created_at"]
-    if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
+    time = schema["created_at"]
+    if not isinstance(time, nw.Datetime) or time.time_zone is None:
         raise LabError(
-            f"{caller}: created_at is {dtype}, not a time with a time zone. Convert it, such as with "
+            f"{caller}: created_at is {time}, not a time with a time zone. Convert it, such as with "
             "pandas.to_datetime(..., utc=True)."
         )
     return _with_moment(table, engine).drop("created_at")
@@ -142,6 +136,12 @@ def not_groupable(name: str, type_: Any, caller: str) -> LabError:
         f"{caller}: {name!r} is {type_}, and such values cannot be ordered to group by them. Convert them to "
         "strings or numbers."
     )
+
+
+def did_you_mean(name: Any, known: Iterable[str], otherwise: str) -> str:
+    """Suggest the known name closest to a wrong one; say `otherwise` where none is close."""
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -165,7 +165,12 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 
-def _in_milliseconds(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    column = decode(column, name)
+    if pa.types.is_decimal(column.type):
+        return checked_cast(column, DECIMAL_128, name)
+    if not pa.types.is_timestamp(column.type) or not column.type.tz:
+        return column
     try:
         return column.cast(TIMESTAMP)
     except pa.ArrowInvalid:
@@ -226,10 +231,8 @@ def _select(frame: Any, engine: str, columns: Sequence[str], caller: str) -> tup
 def _check_columns(columns: Sequence[str], names: list[str], caller: str) -> None:
     for name in columns:
         if name not in names:
-            near = difflib.get_close_matches(str(name), map(str, names), 1)
-            hint = f"It has {', '.join(map(str, names)) or 'no columns'}."
-            if near:
-                hint = f"Did you mean {near[0]!r}?"
+            columns_text = f"It has {', '.join(map(str, names)) or 'no columns'}."
+            hint = did_you_mean(name, map(str, names), columns_text)
             raise LabError(f"{caller}: the frame has no column {name!r}. {hint}")
 
 
@@ -244,12 +247,6 @@ def _column_names(frame: pd.DataFrame | pa.Table, caller: str) -> list[str]:
         if names.count(name) > 1:
             raise LabError(f"{caller}: the frame has two columns {name!r}. Drop or rename one of them.")
     return names
-
-
-def _rate_as_float(table: Any, dtype: Any, caller: str) -> Any:
-    if not dtype.is_numeric() and dtype != nw.Unknown:
-        raise LabError(f"{caller}: fee_bps is {dtype}, not a number. Convert it to basis points as float64.")
-    return table if dtype == nw.Float64 else table.with_columns(nw.col("fee_bps").cast(nw.Float64))
 
 
 def _with_moment(table: Any, engine: str) -> Any:

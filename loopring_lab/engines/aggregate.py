@@ -22,13 +22,12 @@ UNITS = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 *
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 FIRST_MONDAY = 4 * DAY  # 1970 began on a Thursday
 
-AMOUNTS = ("size", "notional", "fee")
+SUMMED = ("size", "notional", "fee")
 TOKENS = ("base", "quote", "fee_token")
-COLUMNS = ("created_at", *TOKENS, *AMOUNTS, "fee_bps")
+COLUMNS = ("created_at", *TOKENS, *SUMMED, "fee_bps")
 SUM = pa.decimal256(76, 18)
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
-DIGITS_128 = 38
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
@@ -43,7 +42,6 @@ class Period(NamedTuple):
 
     @classmethod
     def parse(cls, every: str) -> Period:
-        """Parse a length such as ``"1d"``."""
         match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
         if not match:
             raise LabError(
@@ -83,7 +81,8 @@ def aggregate(trades: Any, by: Sequence[str], caller: str, every: str | None = N
         if isinstance(error, LabError) or "overflow" not in str(error).lower():
             raise
         raise _overflow(engine, caller) from None
-    _check_overflow(sums, engine, caller)
+    if engine in WRAPPING and _may_have_wrapped(sums):
+        raise _overflow(engine, caller)
     return _uniform(sums, keys, period)
 
 
@@ -111,8 +110,7 @@ class GroupBy:
 
     def complete(self) -> np.ndarray:
         """Return a mask of the rows whose amounts are all known."""
-        mask: np.ndarray = self.table["unknown"].to_numpy() == 0
-        return mask
+        return equal(self.table["unknown"], 0)
 
     def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
         """Add up a column, or the `rows` of it, in each group; null where nothing is known."""
@@ -178,6 +176,11 @@ def ratio(numerators: pa.Array, denominators: pa.Array, times: int = 1) -> pa.Ar
     return pa.array([None if a is None or not b else a * times / b for a, b in pairs], pa.float64())
 
 
+def equal(left: pa.ChunkedArray, right: Any) -> np.ndarray:
+    """Return a mask of the rows where values are equal; null equals nothing."""
+    return np.asarray(pc.fill_null(pc.equal(left, right), False))
+
+
 def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     """Divide counts by the total of the outer group that each belongs to."""
     counts = fills.to_numpy()
@@ -186,17 +189,15 @@ def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     return pa.array(counts / totals[outer])
 
 
-def result_frame(trades: Any, columns: Mapping[str, Any]) -> Any:
+def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:
     """Build a result of the same engine as the trades it comes from; amounts that do not fit raise."""
-    table = pa.table(columns)
-    fields = []
-    for place, field in enumerate(table.schema):
-        if pa.types.is_decimal(field.type):
-            narrow = adapters.checked_cast(table[field.name], adapters.DECIMAL_256, field.name)
-            table = table.set_column(place, field.name, narrow)
-        is_count = pa.types.is_int64(field.type) and not table[field.name].null_count
-        fields.append(table.schema.field(place).with_nullable(not is_count))
-    return convert.to_native(trades, table.cast(pa.schema(fields)))
+    table, fields = pa.table(columns), []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        is_decimal, is_int = pa.types.is_decimal(column.type), pa.types.is_int64(column.type)
+        type_ = adapters.DECIMAL_256 if is_decimal else column.type
+        fields.append(pa.field(name, type_, nullable=not is_int or column.null_count > 0))
+    narrow = [adapters.checked_cast(table[field.name], field.type, field.name) for field in fields]
+    return convert.to_native(trades, pa.table(narrow, schema=pa.schema(fields)))
 
 
 def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine: str) -> pa.Table:
@@ -207,8 +208,11 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
     else:
         milli = milli.floor()
     zero = (nw.col("fee") == 0).fill_null(False)
-    flags = {"unknown": unknown, "zero": zero}
-    added = [milli.alias("milli_bps"), *(flag.cast(nw.Int64).alias(name) for name, flag in flags.items())]
+    added = [
+        milli.alias("milli_bps"),
+        unknown.cast(nw.Int64).alias("unknown"),
+        zero.cast(nw.Int64).alias("zero"),
+    ]
     if period:
         added.append(period.bins(nw.col("moment")).alias("period"))
     sums = [
@@ -216,11 +220,11 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
         nw.col("zero").sum(),
         nw.col("moment").min().alias("first"),
         nw.col("moment").max().alias("last"),
-        *(nw.col(name).sum() for name in AMOUNTS),
-        *(nw.col(name).count().alias(f"{name} known") for name in AMOUNTS),
+        *(nw.col(name).sum() for name in SUMMED),
+        *(nw.col(name).count().alias(f"{name} known") for name in SUMMED),
     ]
     if engine in WRAPPING:
-        sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in AMOUNTS]
+        sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in SUMMED]
     grouped = table.with_columns(*added).group_by(*keys).agg(*sums)
     return grouped.lazy().collect("pyarrow").to_native()
 
@@ -240,14 +244,11 @@ def _partition_sums(trades: Any, by: Sequence[str], caller: str, every: str | No
     return [pa.ipc.open_stream(sums).read_all() for sums in results]
 
 
-def _check_overflow(sums: pa.Table, engine: str, caller: str) -> None:
-    """Compare sums with the same sums in floats, where the engine would wrap without an error."""
-    if engine not in WRAPPING:
-        return
-    for name in AMOUNTS:
-        largest = pc.max(pc.abs(sums[f"{name} as float"])).as_py() or 0
-        if largest > 0.99 * 10.0 ** (DIGITS_128 - sums[name].type.scale):
-            raise _overflow(engine, caller)
+def _may_have_wrapped(sums: pa.Table) -> bool:
+    """Look at the same sums in floats, which do not wrap."""
+    largest = {name: pc.max(pc.abs(sums[f"{name} as float"])).as_py() or 0 for name in SUMMED}
+    digits = adapters.DECIMAL_128.precision
+    return any(largest[name] > 0.99 * 10.0 ** (digits - sums[name].type.scale) for name in SUMMED)
 
 
 def _overflow(engine: str, caller: str) -> AmountError:
@@ -267,7 +268,7 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     if period:
         columns["period"] = period.starts(columns["period"])
     missing = pa.scalar(None, SUM)
-    for name in AMOUNTS:
+    for name in SUMMED:
         known = pc.greater(sums[f"{name} known"], 0)
         columns[name] = pc.if_else(known, sums[name].cast(SUM), missing).combine_chunks()
     counts = {"fills": "fills", "charged": "fee known", "zero": "zero", "first": "first", "last": "last"}

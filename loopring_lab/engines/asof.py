@@ -58,11 +58,8 @@ def parse_tolerance(tolerance: Any, caller: str) -> int | None:
         return None
     if isinstance(tolerance, str):  # pandas reads days and weeks in capitals only
         tolerance = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), tolerance)
-    length: Any = None
-    if isinstance(tolerance, (str, timedelta)):
-        length = pd.to_timedelta(tolerance, errors="coerce")
-    elif isinstance(tolerance, np.timedelta64):
-        length = pd.Timedelta(tolerance)
+    is_length = isinstance(tolerance, (str, timedelta, np.timedelta64))
+    length: Any = pd.to_timedelta(tolerance, errors="coerce") if is_length else None
     if not isinstance(length, pd.Timedelta) or length < pd.Timedelta(0):
         raise LabError(
             f"{caller}: tolerance={tolerance!r} is not a length of time. Give one such as '60s', or None."

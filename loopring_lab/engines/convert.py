@@ -9,17 +9,8 @@ import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.engines.adapters import (
-    AMOUNTS,
-    DECIMAL_256,
-    TIMESTAMP,
-    checked_cast,
-    decode,
-    engine_of,
-    open_frame,
-    partitions,
-    portable,
-)
+from loopring_lab.engines import adapters
+from loopring_lab.engines.adapters import engine_of, open_frame
 from loopring_lab.errors import LabError
 
 COLLECT = {"duckdb": "relation.to_arrow_table()", "dask": "frame.compute()", "spark": "frame.toArrow()"}
@@ -43,7 +34,7 @@ def to_native(frame: Any, table: pa.Table) -> Any:
             return from_pandas(data, npartitions=1)  # type: ignore[no-untyped-call]
         data.attrs |= frame.attrs
         return data
-    narrow = portable(table)
+    narrow = adapters.portable(table)
     if engine == "polars":
         import polars
 
@@ -75,7 +66,7 @@ def with_columns(frame: Any, columns: dict[str, pa.Array]) -> Any:
 def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches, as normalized Arrow tables."""
     if engine_of(frame) == "dask":
-        for part in partitions(frame, columns, caller):
+        for part in adapters.partitions(frame, columns, caller):
             yield from batches(part.compute(), columns, caller)
         return
     opened = open_frame(frame, columns, caller)
@@ -90,7 +81,7 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     names = list(dict.fromkeys(columns))
     table = normalize(open_frame(frame, names, caller).lazy().collect("pyarrow").to_native())
     if "moment" in table.column_names:
-        table = table.append_column("created_at", table["moment"].cast(TIMESTAMP))
+        table = table.append_column("created_at", table["moment"].cast(adapters.TIMESTAMP))
     rows: pd.DataFrame = table.select(names).to_pandas(types_mapper=_exact_dtype)
     return rows
 
@@ -107,14 +98,13 @@ def require_in_memory(frame: Any, caller: str) -> None:
 
 def normalize(part: pa.Table) -> pa.Table:
     """Convert categories to strings, amounts to ``decimal256(37, 18)``, moments to integers."""
-    for place, field in enumerate(part.schema):
-        column = decode(part[field.name], field.name)
-        if field.name in AMOUNTS and field.type != DECIMAL_256:
-            column = checked_cast(column, DECIMAL_256, field.name)
-        elif field.name == "moment":
-            column = column.cast(pa.int64())
-        part = part.set_column(place, field.name, column)
-    return part
+    columns = {name: adapters.decode(part[name], name) for name in part.column_names}
+    for name, column in columns.items():
+        if name in adapters.AMOUNTS:
+            columns[name] = adapters.checked_cast(column, adapters.DECIMAL_256, name)
+        elif name == "moment":
+            columns[name] = column.cast(pa.int64())
+    return pa.table(columns)
 
 
 def _native_parts(opened: Any, engine: str) -> Iterator[pa.Table]:

@@ -43,10 +43,9 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, or `by` names a column it does not have.
-    AmountError
-        An amount is not an exact decimal, or a sum does not fit.
+    LabError, AmountError
+        The frame does not hold trades, `by` names a column it does not have, an amount is not an exact
+        decimal, or a sum does not fit.
 
     Examples
     --------
@@ -86,12 +85,10 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     Examples
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
-    >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]]
+    >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
                          period fee_token                   fee
     0 2022-12-19 00:00:00+00:00       ETH  0.000572635400000000
     1 2022-12-19 00:00:00+00:00       LRC  0.360000000000000000
-    2 2022-12-26 00:00:00+00:00       ETH  0.000499075160000000
-    3 2022-12-26 00:00:00+00:00       LRC  0.152822080000000000
     """
     return _sum_fees("fees.over_time", trades, by, str(every))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,9 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
 from loopring_lab.errors import LabError
-from loopring_lab.fees.tiers import COLUMNS, FeeAmounts
+from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 
 CALLER = "fees.schedule_check"
-ALL_BPS = 10_000
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 VALIDITY = ("since", "until")
 EPOCH = pd.Timestamp(0, tz="UTC")
@@ -53,10 +53,8 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
 
     Raises
     ------
-    LabError
-        The schedule is not valid, or no line matches a fill.
-    AmountError
-        An amount is not an exact decimal.
+    LabError, AmountError
+        As for `summary`, or the schedule is not valid, or no line matches a fill.
 
     Examples
     --------
@@ -66,23 +64,22 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
     """
     lines = _lines(schedule)
     if others is None:
-        lines.append(_Line({}, None, None, None))
+        lines.append(_Line(None))
     elif others != "refuse":
-        lines.append(_Line({}, None, None, _rate(others, "others")))
+        lines.append(_Line(_rate(others, "others")))
     matched = [name for line in lines for name in line.match]
-    columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *COLUMNS, *matched]))
+    columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *matched]))
     batches = convert.batches(trades, columns, CALLER)
-    table = pa.concat_tables([_check_batch(batch, lines) for batch in batches])
-    return result_frame(trades, {name: table[name] for name in table.column_names})
+    return result_frame(trades, pa.concat_tables([_check_batch(batch, lines) for batch in batches]))
 
 
 class _Line(NamedTuple):
-    """A line of a schedule: values to match, validity in milliseconds, and the rate; None to ignore."""
+    """A line of a schedule: the rate, or None to ignore fills; values to match; validity in milliseconds."""
 
-    match: Mapping[str, Any]
-    since: int | None
-    until: int | None
     rate: Fraction | None
+    match: Mapping[str, Any] = MappingProxyType({})
+    since: int | None = None
+    until: int | None = None
 
 
 def _lines(schedule: Any) -> list[_Line]:
@@ -91,7 +88,7 @@ def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
-        return [_Line({}, None, None, _rate(schedule, "schedule"))]
+        return [_Line(_rate(schedule, "schedule"))]
     return [_line(line, f"line {number} of the schedule") for number, line in enumerate(schedule)]
 
 
@@ -102,7 +99,7 @@ def _line(line: Any, where: str) -> _Line:
         raise LabError(f"{CALLER}: {where} matches created_at. Use since and until instead.")
     match = {name: value for name, value in line.items() if name not in ("bps", *VALIDITY)}
     since, until = (_milliseconds(line.get(name), f"{where}: {name}") for name in VALIDITY)
-    return _Line(match, since, until, _rate(line["bps"], where))
+    return _Line(_rate(line["bps"], where), match, since, until)
 
 
 def _milliseconds(value: Any, where: str) -> int | None:

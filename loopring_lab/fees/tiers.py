@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, Period, result_frame, shares, with_period
+from loopring_lab.engines.aggregate import GroupBy, Period, equal, result_frame, shares, with_period
 from loopring_lab.errors import LabError
 
-COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
+FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 PLACES = 18
 ALL_BPS = 10_000
 PRICE_STEP = 10**8  # prices are truncated to 8 decimals
@@ -40,10 +39,8 @@ def tiers(
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
-    every : str, optional
-        Length of a period, as for `over_time`.
-    by : str or sequence of str, optional
-        Columns to group by.
+    every, by : optional
+        Length of a period and columns to group by, as for `over_time`.
     tokens : pandas.DataFrame, optional
         From `Client.tokens`, for the decimals of tokens. Without it, decimals are inferred from the amounts
         in `trades`, which may leave more fills ambiguous but never gives a wrong tier.
@@ -59,10 +56,8 @@ def tiers(
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
-    AmountError
-        An amount is not an exact decimal.
+    LabError, AmountError
+        As for `over_time`, or `tokens` has no decimals.
 
     Examples
     --------
@@ -108,10 +103,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, or its engine does not hold it in memory.
-    AmountError
-        An amount is not an exact decimal.
+    LabError, AmountError
+        As for `tiers`, or the frame's engine does not hold it in memory.
 
     Examples
     --------
@@ -133,8 +126,8 @@ class FeeAmounts:
     """Fees of a batch, and bounds of the amounts they were charged on, as integers of 1e-18 units."""
 
     def __init__(self, batch: pa.Table) -> None:
-        in_base = _mask(pc.equal(batch["fee_token"], batch["base"]))
-        in_quote = _mask(pc.equal(batch["fee_token"], batch["quote"])) & ~in_base
+        in_base = equal(batch["fee_token"], batch["base"])
+        in_quote = equal(batch["fee_token"], batch["quote"]) & ~in_base
         size, notional, fee = (to_integers(batch[name]) for name in ("size", "notional", "fee"))
         no_size, no_notional, no_fee = is_none(size), is_none(notional), is_none(fee)
         self.known = ~no_fee & ~no_size & (in_base | (in_quote & ~no_notional))
@@ -148,7 +141,7 @@ def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
     """Yield batches with the lowest and highest tier that fit each fill; -1 where an amount is unknown."""
-    needed = list(dict.fromkeys([*COLUMNS, *columns]))
+    needed = list(dict.fromkeys([*FEE_COLUMNS, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):
         amounts = FeeAmounts(batch)
@@ -211,7 +204,3 @@ def _choose_tier(low: np.ndarray, high: np.ndarray) -> tuple[pa.Array, pa.Array]
     tier = np.where(certainty == "exact", low, next_exact)
     certain = np.isin(certainty, ("exact", "likely"))
     return pa.array(tier, pa.int64(), mask=~certain), pa.array(certainty, pa.string())
-
-
-def _mask(flags: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(flags.fill_null(False), bool)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import as_array, from_integers, is_none, is_positive, to_integers
+from loopring_lab.amounts.scaling import UNIT, as_array, from_integers, is_none, is_positive, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, did_you_mean, group_keys
 from loopring_lab.engines.aggregate import GroupBy, result_frame
 from loopring_lab.engines.asof import NAT, milliseconds
 from loopring_lab.errors import LabError
 
-UNIT = 10**18
 CALLER = "fees.in_token"
 
 Pair = tuple[str, str]
@@ -52,10 +50,8 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, its engine does not hold it in memory, or no market trades `token`.
-    AmountError
-        An amount is not an exact decimal, or a value does not fit.
+    LabError, AmountError
+        As for `with_tiers`, or no market trades `token`, or a value does not fit.
 
     Examples
     --------
@@ -69,19 +65,20 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     fills = convert.to_pandas(trades, CALLER, ["created_at", "fee_token", "fee", *(names or [])])
     source = trades if prices is None else prices
     market = _Market(convert.to_pandas(source, CALLER, ["created_at", "base", "quote", "price"]))
-    if len(fills):
-        _check_token(token, {*market.tokens, *fills["fee_token"].dropna()})
+    known = sorted({token for pair in market.histories for token in pair} | {*fills["fee_token"].dropna()})
+    if len(fills) and token not in known:
+        hint = did_you_mean(token, known, f"Known tokens: {', '.join(known) or 'none'}.")
+        raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
     columns = _value_fees(fills, token, market)
     if names is None:
         return convert.with_columns(trades, columns)
     keys = list(dict.fromkeys([*names, "fee_token"]))
     table = convert.normalize(pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False))
-    table = table.append_column("fee_value", columns["fee_value"])
-    table = table.append_column("fills", pa.array(np.ones(len(fills), np.int64)))
-    groups = GroupBy(table, keys)
+    groups = GroupBy(table.append_column("fee_value", columns["fee_value"]), keys)
+    unpriced = groups.ids[np.asarray(columns["fee_value"].is_null())]
     sums = {
-        "fills": groups.sum("fills"),
-        "unpriced": groups.sum("fills", np.asarray(columns["fee_value"].is_null())).fill_null(0),
+        "fills": np.bincount(groups.ids, minlength=groups.count),
+        "unpriced": np.bincount(unpriced, minlength=groups.count),
         "fee": groups.sum("fee"),
         "fee_value": groups.sum("fee_value"),
         "value_token": pa.array([token] * groups.count, pa.string()),
@@ -89,50 +86,24 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     return result_frame(trades, groups.key_columns() | sums)
 
 
-def _check_token(token: Any, tokens: set[str]) -> None:
-    if not isinstance(token, str) or token not in tokens:
-        near = difflib.get_close_matches(str(token), sorted(tokens), 1)
-        hint = f"Known tokens: {', '.join(sorted(tokens)) or 'none'}."
-        if near:
-            hint = f"Did you mean {near[0]!r}?"
-        raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
-
-
-class _PriceHistory(NamedTuple):
-    """Prices of a pair of tokens, oldest first: times in milliseconds, prices in 1e-18."""
-
-    times: np.ndarray
-    prices: np.ndarray
-
-
 class _Market:
-    """Every pair of tokens that has traded, and when its first trade was."""
+    """Prices of every pair of tokens that has traded, and the times of the first trades."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         times, prices = milliseconds(frame["created_at"]), to_integers(as_array(frame["price"]))
         usable = (times != NAT) & is_positive(prices)
-        rows = (
-            frame[["base", "quote"]]
-            .assign(time=times, price=prices)[usable]
-            .sort_values("time", kind="stable")
-        )
-        self.pairs: dict[Pair, _PriceHistory] = {
-            (str(base), str(quote)): _PriceHistory(pair["time"].to_numpy(), pair["price"].to_numpy())
-            for (base, quote), pair in rows.groupby(["base", "quote"], sort=True, observed=True)
+        rows = frame[["base", "quote"]].assign(time=times, price=prices)[usable]
+        pairs: Any = rows.sort_values("time", kind="stable").groupby(["base", "quote"], observed=True)
+        self.histories: dict[Pair, tuple[np.ndarray, np.ndarray]] = {
+            pair: (history["time"].to_numpy(), history["price"].to_numpy()) for pair, history in pairs
         }
-        self.tokens = {token for pair in self.pairs for token in pair}
-        self.first_trades = np.unique(
-            np.array([history.times[0] for history in self.pairs.values()], np.int64)
-        )
+        self.first_trades = np.unique([times[0] for times, _ in self.histories.values()]).astype(np.int64)
 
-    def path(self, start: str, end: str, traded: int) -> list[Pair] | None:
-        """Find the shortest path between two tokens over the pairs that have traded by then."""
+    def path(self, start: str, end: str, moment: int) -> list[Pair] | None:
+        """Find the shortest path between two tokens over the pairs that have traded by a moment."""
         paths: dict[str, list[Pair]] = {start: []}
         queue = deque([start])
-        open_pairs = []
-        if traded:
-            latest = self.first_trades[traded - 1]
-            open_pairs = [pair for pair, history in self.pairs.items() if history.times[0] <= latest]
+        open_pairs = [pair for pair, (times, _) in self.histories.items() if times[0] <= moment]
         while queue and end not in paths:
             token = queue.popleft()
             for other, pair in sorted((_other(pair, token), pair) for pair in open_pairs if token in pair):
@@ -150,16 +121,15 @@ def _value_fees(fills: pd.DataFrame, token: str, market: _Market) -> dict[str, p
     times, fees = milliseconds(fills["created_at"]), to_integers(as_array(fills["fee"]))
     values, priced_at = np.full(len(fills), None, object), np.full(len(fills), NAT, np.int64)
     names = np.full(len(fills), None, object)
-    traded = np.searchsorted(market.first_trades, times, "right")
+    opened = np.append(market.first_trades, NAT)[np.searchsorted(market.first_trades, times, "right") - 1]
     known = np.flatnonzero(~is_none(fees) & (times != NAT))
-    routes = pd.DataFrame({"token": fills["fee_token"].astype(object), "traded": traded}).iloc[known]
-    groups: Any = routes.groupby(["token", "traded"], sort=True).indices
-    for (start, count), places in groups.items():
-        path = market.path(start, token, int(count))
+    routes = pd.DataFrame({"token": fills["fee_token"].astype(object), "opened": opened}).iloc[known]
+    groups: Any = routes.groupby(["token", "opened"]).indices
+    for (start, moment), places in groups.items():
+        path = market.path(start, token, moment)
         if path is not None:
             rows = known[places]
-            values[rows], priced_at[rows] = _follow(path, start, fees[rows], times[rows], market)
-            names[rows] = _path_name(path, start)
+            values[rows], priced_at[rows], names[rows] = _follow(path, start, fees[rows], times[rows], market)
     return {
         "fee_value": from_integers(values, DECIMAL_256),
         "value_token": pa.array([token] * len(fills), pa.string()),
@@ -169,22 +139,15 @@ def _value_fees(fills: pd.DataFrame, token: str, market: _Market) -> dict[str, p
 
 
 def _follow(
-    path: list[Pair], token: str, values: np.ndarray, times: np.ndarray, market: _Market
-) -> tuple[np.ndarray, np.ndarray]:
-    """Convert values along a path; also return the time of the oldest price used for each."""
-    oldest = times.copy()
+    path: list[Pair], start: str, values: np.ndarray, times: np.ndarray, market: _Market
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Convert values along a path; also return the time of the oldest price used, and the tokens passed."""
+    oldest, tokens = times, [start]
     for pair in path:
-        history = market.pairs[pair]
-        last = np.searchsorted(history.times, times, "right") - 1
-        price = history.prices[last]
-        values = values * price // UNIT if pair[0] == token else values * UNIT // price
-        oldest = np.minimum(oldest, history.times[last])
-        token = _other(pair, token)
-    return values, oldest
-
-
-def _path_name(path: list[Pair], token: str) -> str:
-    tokens = [token]
-    for pair in path:
+        price_times, prices = market.histories[pair]
+        last = np.searchsorted(price_times, times, "right") - 1
+        price = prices[last]
+        values = values * price // UNIT if pair[0] == tokens[-1] else values * UNIT // price
+        oldest = np.minimum(oldest, price_times[last])
         tokens.append(_other(pair, tokens[-1]))
-    return ">".join(tokens)
+    return values, oldest, ">".join(tokens)

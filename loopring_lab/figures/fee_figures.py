@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
@@ -16,28 +18,8 @@ from loopring_lab.amounts import to_float, total
 from loopring_lab.amounts.display import MISSING, truncate
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
-from loopring_lab.figures import time_axis
-from loopring_lab.figures.style import (
-    BAR_WIDTH,
-    COLOURS,
-    FILL_TYPES,
-    GREY,
-    NOTE_COLOUR,
-    GroupStyle,
-    as_pandas,
-    drawing,
-    group_label,
-    percent_axis,
-    plain_numbers,
-    stacked_bars,
-    trade_count,
-    truncate_digits,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+from loopring_lab.figures import style, time_axis
+from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 MOST_TIERS = 8
@@ -95,9 +77,8 @@ def fee_rates(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.fee_rates(trades).axes[0].get_ylabel()
-    'fee rate (basis points)'
+    >>> lab.figures.fee_rates(client.trades(account_id=10083, limit=100), every="1mo")
+    <Figure size 900x420 with 1 Axes>
     """
     caller = "fee_rates"
     names = group_keys(by, caller)
@@ -120,8 +101,8 @@ def fee_rates(
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
     with drawing(trades, ax, f"Effective fee rate per {periods.name}, {tokens}", note) as axes:
-        for line, style in styles.items():
-            axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **style.line)
+        for line, group in styles.items():
+            axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **group.line)
         axes.set_ylim(0, max(1.0, 1.06 * float(np.nanmax(rates.to_numpy()))))
         axes.set_xlim(periods.left[0], periods.left[-1] + periods.width[-1])
         time_axis.format_dates(axes, periods)
@@ -136,10 +117,8 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
-    every : str, optional
-        Length of a period, as for `fees.tiers`; chosen to fit the time covered by default.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of 900 by 420 pixels by default.
+    every, ax : optional
+        As for `fee_rates`.
 
     Returns
     -------
@@ -155,9 +134,8 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> [text.get_text() for text in lab.figures.fee_tiers(trades).axes[0].get_legend().get_texts()]
-    ['20 bps', '8 bps', '0 bps']
+    >>> lab.figures.fee_tiers(client.trades(account_id=10083, limit=100))
+    <Figure size 900x420 with 1 Axes>
     """
     caller = "fee_tiers"
     every = every or time_axis.choose_period(trades, caller)
@@ -165,19 +143,20 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
-    pairs = zip(table["tier_bps"], table["certainty"], strict=True)
-    table = table.assign(part=[_part(tier, certainty, top) for tier, certainty in pairs])
+    tier = table["tier_bps"]
+    parts = tier.astype(str).where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
+    table = table.assign(part=parts)
     periods = time_axis.timeline(table["period"], every, caller)
     shares = periods.pivot(table, "part", "share") * 100
     styles = _tier_styles(top)
     title, note = f"Fills by fee tier, per {periods.name}", trade_count(table["fills"].sum(), total)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
     with drawing(trades, ax, title, note, legend=legend) as axes:
-        stack = [(style, shares[part]) for part, style in styles.items() if part in shares]
-        stacked_bars(axes, periods.left, periods.width, stack)
+        stack = [(options, shares[part]) for part, options in styles.items() if part in shares]
+        style.stacked_bars(axes, periods.left, periods.width, stack)
         _label_tiers(axes, len(periods.left))
         time_axis.format_dates(axes, periods)
-        percent_axis(axes, "fills")
+        style.percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
 
 
@@ -213,9 +192,8 @@ def fees_by_token(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.fees_by_token(trades).axes[0].get_xlabel()
-    'number of fills'
+    >>> lab.figures.fees_by_token(client.trades(account_id=10083), token="USDT")
+    <Figure size 900x420 with 1 Axes>
     """
     caller = "fees_by_token"
     if token is None and prices is not None:
@@ -223,7 +201,7 @@ def fees_by_token(
     table, axis, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
     places = np.arange(len(table))
     with drawing(trades, ax, title, note) as axes:
-        drawn = axes.barh(places, table["length"], height=BAR_WIDTH - 0.2, color=COLOURS[2])
+        drawn = axes.barh(places, table["length"], height=style.BAR_WIDTH - 0.2, color=COLOURS[2])
         axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
         axes.set_yticks(places, list(table["name"]))
         axes.set_ylim(max(len(table), LEAST_ROWS) - 0.4, -0.6)
@@ -232,7 +210,7 @@ def fees_by_token(
         axes.set_xlabel(axis)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
-        plain_numbers(axes.xaxis)
+        style.plain_numbers(axes.xaxis)
         _text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
     return cast("Figure", axes.figure)
 
@@ -247,30 +225,22 @@ def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dic
     styles = {}
     order = sorted(top) if by_type else top
     for line, colour, marker, dash in zip(order, COLOURS, MARKERS, DASHES, strict=False):
-        label = group_label(tuple(first.loc[line]) or "all fills")
+        label = style.group_label(tuple(first.loc[line]) or "all fills")
         styles[line] = GroupStyle(label, colour, None, marker, dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])
     return table[table["line"].isin(top)], styles, table["line"].nunique()
 
 
-def _part(tier: Any, certainty: str, top: list[int]) -> str:
-    if pd.isna(tier):
-        return certainty
-    return str(int(tier)) if int(tier) in top else "other"
-
-
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     """Choose colours from dark (low tiers) to light; uncertain fills are grey and hatched."""
     shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
-    edge = {"edgecolor": "white", "linewidth": 0.5}
-    styles: dict[str, dict[str, Any]] = {
-        str(tier): {"label": f"{tier} bps", "facecolor": to_hex(shade)} | edge
-        for tier, shade in zip(tiers, shades, strict=True)
-    }
+    styles: dict[str, dict[str, Any]] = {}
+    for tier, shade in zip(tiers, shades, strict=True):
+        styles[str(tier)] = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": "white"}
     for name, (label, colour, hatch) in UNCERTAIN.items():
-        styles[name] = {"label": label, "facecolor": colour, "hatch": hatch} | edge | {"edgecolor": GREY}
-    return styles
+        styles[name] = {"label": label, "facecolor": colour, "hatch": hatch, "edgecolor": style.GREY}
+    return {name: options | {"linewidth": 0.5} for name, options in styles.items()}
 
 
 def _label_tiers(axes: Axes, columns: int) -> None:
@@ -330,9 +300,9 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         raise LabError("fees_by_token: no trade to draw. Pass other trades.")
     table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
     known = table["fee"].notna() & table["fee_token"].notna()
-    names = [group_label(token) for token in table["fee_token"]]
+    names = [style.group_label(token) for token in table["fee_token"]]
     texts = [
-        f"{truncate_digits(fee, DIGITS)} {name}" if is_known else MISSING
+        f"{style.truncate_digits(fee, DIGITS)} {name}" if is_known else MISSING
         for fee, name, is_known in zip(table["fee"], names, known, strict=True)
     ]
     table = table.assign(name=names, fee=texts)
@@ -351,8 +321,8 @@ def _text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     right = 0.0
     for heading, column in texts.items():
         right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
-        top = {"va": "bottom", "color": NOTE_COLOUR} | style
+        options: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
+        top = {"va": "bottom", "color": style.NOTE_COLOUR} | options
         axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
         for place, text in enumerate(column):
-            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **style)
+            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **options)

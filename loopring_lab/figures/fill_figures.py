@@ -5,39 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.engines import adapters
 from loopring_lab.errors import LabError
-from loopring_lab.figures import time_axis
-from loopring_lab.figures.style import (
-    BAR_WIDTH,
-    FILL_TYPES,
-    NOTE_COLOUR,
-    GroupStyle,
-    as_pandas,
-    drawing,
-    format_number,
-    label_unknown_types,
-    percent_axis,
-    plain_numbers,
-    select_quote,
-    stacked_bars,
-    trade_count,
-    truncate_digits,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+from loopring_lab.figures import style, time_axis
+from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
 EQUAL_PERIODS = {"1w": (7, "week"), "1mo": (30, "30 days"), "1q": (91, "91 days")}
 """Bars of equal length in days in place of calendar periods, so that heights compare."""
@@ -79,12 +61,12 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.volume(trades).axes[0].get_ylabel()
-    'notional (ETH)'
+    >>> lab.figures.volume(client.trades(account_id=10083, limit=100), quote="ETH")
+    <Figure size 900x420 with 1 Axes>
     """
     complete, total = _complete(trades, ["created_at", "quote", "fill_type", "notional"], "volume")
-    table, token = select_quote(as_pandas(fills.breakdown(complete, "1d", "quote")), quote, "volume")
+    daily = as_pandas(fills.breakdown(complete, "1d", "quote"))
+    table, token = style.select_quote(daily, quote, "volume")
     days = table["period"].dt.as_unit("ms")
     count, name = EQUAL_PERIODS.get(time_axis.period_for((days.max() - days.min()).days), (1, "day"))
     length = pd.Timedelta(days=count)
@@ -95,7 +77,7 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     if table["fills"].sum() < total:
         title += f", {trade_count(table['fills'].sum(), total)}"
     with drawing(trades, ax, title) as axes:
-        stacked_bars(axes, periods.left, periods.width, _bars(heights))
+        style.stacked_bars(axes, periods.left, periods.width, _bars(heights))
         time_axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
     return cast("Figure", axes.figure)
@@ -116,7 +98,7 @@ def fill_shares(
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     every : str, optional
-        Length of a period, as for `fills.breakdown`; token to fit the time covered by default.
+        Length of a period, as for `fills.breakdown`; chosen to fit the time covered by default.
     of : {'fills', 'notional'}
         Share of the number of fills, or of the amount traded in one quote token.
     quote : str, optional
@@ -136,9 +118,8 @@ def fill_shares(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.fill_shares(trades).axes[0].get_ylabel()
-    'share of fills (%)'
+    >>> lab.figures.fill_shares(client.trades(account_id=10083, limit=100), of="notional")
+    <Figure size 900x420 with 1 Axes>
     """
     caller = "fill_shares"
     if of not in ("fills", "notional"):
@@ -146,25 +127,22 @@ def fill_shares(
     every = every or time_axis.choose_period(trades, caller)
     needed = ["created_at"] if of == "fills" else ["created_at", "quote", "notional"]
     complete, total = _complete(trades, needed, caller)
-    table = label_unknown_types(as_pandas(fills.breakdown(complete, every, "quote")))
+    table = style.label_unknown_types(as_pandas(fills.breakdown(complete, every, "quote")))
     markets = ""
     if of == "notional" or quote:
-        table, token = select_quote(table, quote, caller)
+        table, token = style.select_quote(table, quote, caller)
         markets = f", {token}-quoted markets"
     periods = time_axis.timeline(table["period"], every, caller)
     heights = periods.pivot(table, "fill_type", of)
     shares = heights.div(heights.sum(axis=1), axis=0) * 100
     overall = heights.sum() / heights.sum().sum() * 100
-    parts = [
-        f"{FILL_TYPES[name].label} {format_number(overall[name], 3)} %"
-        for name in FILL_TYPES
-        if name in overall
-    ]
+    drawn = [name for name in FILL_TYPES if name in overall]
+    parts = [f"{FILL_TYPES[name].label} {style.format_number(overall[name], 3)} %" for name in drawn]
     note = f"{trade_count(table['fills'].sum(), total)}; over the whole time {', '.join(parts)}"
     with drawing(trades, ax, f"Share of {of} by fill type, per {periods.name}{markets}", note) as axes:
-        stacked_bars(axes, periods.left, periods.width, _bars(shares))
+        style.stacked_bars(axes, periods.left, periods.width, _bars(shares))
         time_axis.format_dates(axes, periods)
-        percent_axis(axes, of)
+        style.percent_axis(axes, of)
     return cast("Figure", axes.figure)
 
 
@@ -194,9 +172,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "60s", ax: Axes | None = None) -
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH")
-    >>> lab.figures.price_gaps(trades, tolerance="12h").axes[0].get_ylabel()
-    'share of matched fills (%)'
+    >>> lab.figures.price_gaps(client.trades(account_id=10083), tolerance="12h")
+    <Figure size 900x420 with 1 Axes>
     """
     table = as_pandas(fills.price_gap(trades, tolerance))
     worse = {name: table.loc[table["fill_type"] == name, "worse_bps"] for name in ("amm", "dex")}
@@ -219,12 +196,14 @@ def price_gaps(trades: Any, *, tolerance: Any = "60s", ax: Axes | None = None) -
             unmatched = int(worse[name].isna().sum())
             label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
             _draw_histogram(axes, edges, values, FILL_TYPES[name]._replace(label=label), direction)
-        axes.axhline(0, color=NOTE_COLOUR, linewidth=0.8)
-        axes.axvline(0, color=NOTE_COLOUR, linewidth=0.8, linestyle=":")
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)")
-        plain_numbers(axes.xaxis)
-        axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+        style.plain_numbers(axes.xaxis)
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
+        )
     return cast("Figure", axes.figure)
 
 
@@ -239,10 +218,8 @@ def size_profile(
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     quantiles : int
         Number of quantiles, as for `fills.size_profile`.
-    quote : str, optional
-        The quote token that sizes are in; by default the one with the most fills. The title names it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of 900 by 420 pixels by default.
+    quote, ax : optional
+        As for `volume`.
 
     Returns
     -------
@@ -257,20 +234,20 @@ def size_profile(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.size_profile(trades).axes[0].get_xlabel()
-    'size of the fill (ETH)'
+    >>> lab.figures.size_profile(client.trades(account_id=10083, limit=100), quantiles=4)
+    <Figure size 900x420 with 1 Axes>
     """
     table, token, total = _size_quantiles(trades, quantiles, quote, "size_profile")
-    shares = label_unknown_types(table).groupby(["quantile", "fill_type"])["share"].sum().unstack() * 100
+    table = style.label_unknown_types(table)
+    shares = table.groupby(["quantile", "fill_type"])["share"].sum().unstack() * 100
     title, note = f"Share of fills by size, {token}-quoted markets", trade_count(table["fills"].sum(), total)
     if len(shares) > 1:
         note += f"; each bar about {table['fills'].sum() / len(shares):,.0f} fills"
     with drawing(trades, ax, title, note) as axes:
         places = np.arange(len(shares), dtype=np.float64)
-        stacked_bars(axes, places - BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
+        style.stacked_bars(axes, places - style.BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
         _size_axis(axes, _bounds(table), token)
-        percent_axis(axes, "fills")
+        style.percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
 
 
@@ -289,18 +266,13 @@ def cost_curve(
     ----------
     trades : frame of pandas, pyarrow or Polars
         From `Client.trades`.
-    reference : 'next', 'last', or frame of pandas, pyarrow or Polars
-        The price to compare with, as for `fills.all_in_cost`: the market's next trade, its last one, or a
-        frame of prices.
-    tolerance : str or pandas.Timedelta, optional
-        Maximum distance in time of the reference; None for any distance.
+    reference, tolerance : optional
+        The price to compare with, and its maximum distance in time, as for `fills.all_in_cost`.
     quantiles : int, optional
         Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
         have a cost, so that each has about forty.
-    quote : str, optional
-        The quote token that sizes are in; by default the one with the most fills. The title names it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of 900 by 420 pixels by default.
+    quote, ax : optional
+        As for `volume`.
 
     Returns
     -------
@@ -315,14 +287,14 @@ def cost_curve(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.figures.cost_curve(trades).axes[0].get_ylabel()
-    'all-in cost (basis points)'
+    >>> lab.figures.cost_curve(client.trades(account_id=10083), reference="last")
+    <Figure size 900x420 with 1 Axes>
     """
     caller = "cost_curve"
     _, token, total = _size_quantiles(trades, quantiles or MOST_PARTS, quote, caller)
     costs = to_float(as_pandas(fills.all_in_cost(trades, reference, tolerance)))
-    costs = label_unknown_types(costs[costs["quote"] == token].dropna(subset=["all_in_bps", "notional"]))
+    costs = costs[costs["quote"] == token].dropna(subset=["all_in_bps", "notional"])
+    costs = style.label_unknown_types(costs)
     if costs.empty:
         hint = "Allow more with tolerance=, or pass prices as reference=."
         raise LabError(
@@ -337,13 +309,12 @@ def cost_curve(
     notes = f"fee plus price difference to {against}; line: median, band: middle half of the fills"
     title = f"All-in cost by size, {token}-quoted markets, {trade_count(len(costs), total)}"
     with drawing(trades, ax, title, notes) as axes:
-        for name, style in FILL_TYPES.items():
-            if name in quartiles.index:
-                levels = quartiles.loc[[name]].droplevel(0).reindex(range(len(bounds)))
-                _draw_band(axes, levels, style)
-        axes.axhline(0, color=NOTE_COLOUR, linewidth=0.8)
+        for name in [name for name in FILL_TYPES if name in quartiles.index]:
+            levels = quartiles.loc[[name]].droplevel(0).reindex(range(len(bounds)))
+            _draw_band(axes, levels, FILL_TYPES[name])
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         _size_axis(axes, bounds, token)
-        plain_numbers(axes.yaxis)
+        style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
     return cast("Figure", axes.figure)
 
@@ -359,20 +330,15 @@ def _complete(trades: Any, columns: list[str], caller: str) -> tuple[Any, int]:
 
 
 def _bars(heights: pd.DataFrame) -> list[tuple[dict[str, Any], pd.Series]]:
-    """Pair the heights of each fill type with its style."""
-    return [(style.bar, heights[name]) for name, style in FILL_TYPES.items() if name in heights]
+    return [(group.bar, heights[name]) for name, group in FILL_TYPES.items() if name in heights]
 
 
 def _age_limit(tolerance: Any) -> str:
     if tolerance is None:
         return "of any age"
     if isinstance(tolerance, pd.Timedelta):
-        tolerance = f"{format_number(tolerance.total_seconds())} s"
+        tolerance = f"{style.format_number(tolerance.total_seconds())} s"
     return f"at most {tolerance} old"
-
-
-def _percent(value: float, _: int) -> str:
-    return format_number(abs(value)) if abs(value) <= 100 else ""
 
 
 def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
@@ -392,13 +358,13 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _draw_histogram(
-    axes: Axes, edges: np.ndarray, values: np.ndarray, style: GroupStyle, direction: int
+    axes: Axes, edges: np.ndarray, values: np.ndarray, group: GroupStyle, direction: int
 ) -> None:
     """Draw one histogram, with the median as a line beyond the bars."""
     heights = np.histogram(values, edges)[0] / len(values) * 100
-    axes.bar(edges[:-1], direction * heights, width=np.diff(edges), align="edge", **style.bar)
+    axes.bar(edges[:-1], direction * heights, width=np.diff(edges), align="edge", **group.bar)
     middle, top = float(np.median(values)), direction * heights.max() * 1.15
-    axes.plot([middle, middle], [0, top], color="black", linewidth=1.2, linestyle=style.dash)
+    axes.plot([middle, middle], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
     right = middle < (edges[0] + edges[-1]) / 2
     axes.annotate(
         f"median {round(middle, 2) + 0.0:,.2f}",
@@ -417,7 +383,7 @@ def _size_quantiles(
     """Return the size profile of one quote token, the token, and the number of all fills."""
     table = as_pandas(fills.size_profile(trades, quantiles))
     total = int(table["fills"].sum())
-    table, token = select_quote(table.dropna(subset=["quantile"]), quote, caller)
+    table, token = style.select_quote(table.dropna(subset=["quantile"]), quote, caller)
     return table.astype({"quantile": int}), token, total
 
 
@@ -428,7 +394,7 @@ def _bounds(table: pd.DataFrame) -> pd.DataFrame:
 def _size_axis(axes: Axes, bounds: pd.DataFrame, quote: str) -> None:
     """Label the boundaries between columns with sizes; if all sizes are equal, the columns themselves."""
     sizes = [bounds["smallest"].iloc[0], *bounds["largest"]]
-    texts = {digits: [truncate_digits(size, digits) for size in sizes] for digits in range(2, 18)}
+    texts = {digits: [style.truncate_digits(size, digits) for size in sizes] for digits in range(2, 18)}
     least = next(n for n in texts if n == 17 or len(set(texts[n])) == len(set(sizes)))
     short, long = texts[least], texts[max(least, ROOMY_DIGITS)]
     room = max(0.1, (FEWEST_COLUMNS - len(bounds)) / 2)
@@ -448,9 +414,9 @@ def _fit(labels: list[str], distance: float) -> bool:
     return all((left + right) / 2 + DIGIT / 2 <= distance for left, right in pairwise(widths))
 
 
-def _draw_band(axes: Axes, quartiles: pd.DataFrame, style: GroupStyle) -> None:
-    places = np.arange(len(quartiles)) + (-0.04 if style.hatch is None else 0.04)
+def _draw_band(axes: Axes, quartiles: pd.DataFrame, group: GroupStyle) -> None:
+    places = np.arange(len(quartiles)) + (-0.04 if group.hatch is None else 0.04)
     low, middle, high = (quartiles[level].to_numpy() for level in QUARTILES)
-    axes.fill_between(places, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    axes.vlines(places, low, high, color=style.colour, alpha=0.6, linewidth=1)
-    axes.plot(places, middle, **style.line)
+    axes.fill_between(places, low, high, color=group.colour, alpha=0.15, linewidth=0)
+    axes.vlines(places, low, high, color=group.colour, alpha=0.6, linewidth=1)
+    axes.plot(places, middle, **group.line)

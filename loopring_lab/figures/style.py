@@ -6,23 +6,20 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as _Figure
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engines import convert
 from loopring_lab.errors import LabError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -59,8 +56,8 @@ class GroupStyle(NamedTuple):
     @property
     def bar(self) -> dict[str, Any]:
         """Arguments of `Axes.bar`."""
-        style = {"label": self.label, "facecolor": self.colour, "edgecolor": "white", "linewidth": 0}
-        return style | ({"hatch": self.hatch} if self.hatch else {})
+        style = {"label": self.label, "facecolor": self.colour, "hatch": self.hatch}
+        return style | {"edgecolor": "white", "linewidth": 0}
 
     @property
     def line(self) -> dict[str, Any]:
@@ -81,9 +78,8 @@ class Figure(_Figure):
 
     Examples
     --------
-    >>> figure = lab.figures.volume(client.trades(account_id=10083, limit=100))
-    >>> figure.axes[0].get_ylabel()
-    'notional (ETH)'
+    >>> lab.figures.volume(client.trades(account_id=10083, limit=100))
+    <Figure size 900x420 with 1 Axes>
     """
 
     def _repr_png_(self) -> bytes:
@@ -103,8 +99,13 @@ def drawing(
         axes.grid(visible=True, color=STYLE["grid.color"])
         axes.set_axisbelow(True)
         yield axes
-        _title(axes, title, note)
-        _legend(axes, legend or {})
+        axes.set_title(title, pad=NOTE_PAD if note else None)
+        if note:
+            _small_print(axes, note, (0, 1), "axes fraction", xytext=(0, 7), fontsize=10)
+        handles, labels = axes.get_legend_handles_labels()
+        if handles:  # to the right of the axes, where nothing is drawn
+            corner: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.5}
+            axes.legend(handles, labels, **corner, **(legend or {}))
         _mark_synthetic(axes, trades)
 
 
@@ -140,7 +141,6 @@ def label_unknown_types(table: pd.DataFrame) -> pd.DataFrame:
 def stacked_bars(
     axes: Axes, left: np.ndarray, width: np.ndarray, parts: Iterable[tuple[dict[str, Any], Any]]
 ) -> None:
-    """Draw stacked bars, each part with its style."""
     bottom = np.zeros(len(left))
     for style, heights in parts:
         height = np.nan_to_num(np.asarray(heights, np.float64))
@@ -156,7 +156,6 @@ def plain_numbers(axis: Axis) -> None:
 
 
 def percent_axis(axes: Axes, unit: str) -> None:
-    """Scale and label the vertical axis as a share, 0 to 100 %."""
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"share of {unit} (%)")
 
@@ -188,25 +187,10 @@ def trade_count(drawn: float, total: float) -> str:
     return f"all {int(total):,} trades" if total > 1 else "one trade"
 
 
-def _title(axes: Axes, title: str, note: str) -> None:
-    axes.set_title(title, pad=NOTE_PAD if note else None)
-    if note:
-        _small_print(axes, note, (0, 1), "axes fraction", xytext=(0, 7), fontsize=10)
-
-
 def _small_print(axes: Axes, text: str, corner: tuple[int, int], coordinates: str, **style: Any) -> None:
     """Write text that takes no room: a long note must not make the axes narrow."""
     options = {"textcoords": "offset points", "va": "bottom", "color": NOTE_COLOUR} | style
     axes.annotate(text, corner, xycoords=coordinates, **options).set_in_layout(False)
-
-
-def _legend(axes: Axes, options: Mapping[str, Any]) -> None:
-    """Place the legend to the right of the axes, where nothing is drawn."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(
-            handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.5, **options
-        )
 
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:

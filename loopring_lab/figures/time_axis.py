@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 from matplotlib import dates as mdates
+from matplotlib.axes import Axes
 
 from loopring_lab.amounts import to_float
 from loopring_lab.engines import convert
@@ -16,10 +17,6 @@ from loopring_lab.engines.aggregate import DAY, Period
 from loopring_lab.engines.asof import milliseconds
 from loopring_lab.errors import LabError
 from loopring_lab.figures.style import plain_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 PERIODS = [(1 / 24, "1min"), (0.5, "15min"), (3, "1h"), (45, "1d"), (400, "1w"), (1500, "1mo")]
 """The longest time in days for which each period is chosen."""

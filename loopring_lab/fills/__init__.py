@@ -1,7 +1,6 @@
 """Fills: AMM pool against order book, prices, orders. Trades in, a frame of the same kind out.
 
-Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
-take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and return the same numbers for all of them.
+As in `fees`, amounts in different tokens are never added up, and all engines give the same numbers.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import from_integers, to_integers
+from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import (
@@ -21,6 +19,7 @@ from loopring_lab.engines.aggregate import (
     SUM,
     GroupBy,
     aggregate,
+    equal,
     ratio,
     result_frame,
     shares,
@@ -37,7 +36,6 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-UNIT = 10**18
 MOST_QUANTILES = 1000
 
 
@@ -48,10 +46,8 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
-    every : str, optional
-        Length of a period, as for `fees.over_time`.
-    by : str or sequence of str, optional
-        Columns to group by.
+    every, by : optional
+        Length of a period and columns to group by, as for `fees.over_time`.
 
     Returns
     -------
@@ -62,10 +58,8 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, `every` is not a valid period, or `by` names a column it lacks.
-    AmountError
-        An amount is not an exact decimal, or a sum does not fit.
+    LabError, AmountError
+        As for `fees.over_time`.
 
     Examples
     --------
@@ -170,11 +164,11 @@ def orders(trades: Any) -> Any:
         "first": groups.aggregate("first", "min").cast(TIMESTAMP),
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
-        "amm_fills": groups.sum("fills", _equal(table["fill_type"], "amm")).fill_null(0),
+        "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
         "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
-        volume = groups.sum("size", _equal(table["role"], role))
+        volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
     return result_frame(trades, columns | {name: sums[name] for name in sums if name not in columns})
 
@@ -203,10 +197,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, `by` names a column it lacks, or `quantiles` is out of range.
-    AmountError
-        An amount is not an exact decimal.
+    LabError, AmountError
+        As for `fees.summary`, or `quantiles` is out of range.
 
     Examples
     --------
@@ -227,10 +219,13 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
     table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
-    table = table.append_column("quantile", _quantiles(table, quantiles))
-    milli_bps = np.floor(table["fee_bps"].to_numpy() * MILLI_BPS + 0.5)
-    table = table.append_column("milli_bps", pa.array(milli_bps))
-    table = table.append_column("fills", pa.array(np.ones(len(table), np.int64)))
+    added = {
+        "quantile": _quantiles(table, quantiles),
+        "milli_bps": pa.array(np.floor(table["fee_bps"].to_numpy() * MILLI_BPS + 0.5)),
+        "fills": pa.array(np.ones(len(table), np.int64)),
+    }
+    for name, column in added.items():
+        table = table.append_column(name, column)
     parts = GroupBy(table, [*outer, "quantile"])
     groups = GroupBy(table, [*parts.keys, "fill_type"])
     part = parts.ids[groups.first_rows]
@@ -253,10 +248,6 @@ def _price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
 
 
-def _equal(column: pa.ChunkedArray, value: str) -> np.ndarray:
-    return np.asarray(pc.fill_null(pc.equal(column, value), False))
-
-
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:
     """Number the quantile of each row, sorted by group and size; equal sizes share that of the first."""
     outer, size = table["outer"].to_numpy(), table["notional"].combine_chunks()
@@ -266,7 +257,7 @@ def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:
     rows = np.arange(len(outer))
     numbers = (rows - first) * quantiles // np.maximum(counts[outer], 1) + 1
     if len(outer) > 1:
-        same_size = np.asarray(pc.fill_null(pc.equal(size[1:], size[:-1]), False))
-        starts = np.concatenate([[True], ~(same_size & (outer[1:] == outer[:-1]))])
+        same_size = equal(size[1:], size[:-1]) & (outer[1:] == outer[:-1])
+        starts = np.append(True, ~same_size)
         numbers = numbers[np.maximum.accumulate(np.where(starts, rows, 0))]
     return pa.array(numbers, pa.int64(), mask=~known)

@@ -18,7 +18,6 @@ from loopring_lab.errors import LabError
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
-REFERENCES = ("next", "last")
 
 
 def price_gap(
@@ -46,10 +45,8 @@ def price_gap(
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, its engine does not hold it in memory, or `tolerance` is not valid.
-    AmountError
-        A price is not an exact decimal.
+    LabError, AmountError
+        As for `fees.with_tiers`, or `tolerance` is not valid.
 
     Examples
     --------
@@ -120,10 +117,8 @@ def all_in_cost(
 
     Raises
     ------
-    LabError
-        The frame does not hold trades, its engine does not hold it in memory, or an argument is not valid.
-    AmountError
-        A price is not an exact decimal.
+    LabError, AmountError
+        As for `price_gap`, or `reference` is not valid.
 
     Examples
     --------
@@ -137,7 +132,7 @@ def all_in_cost(
     caller = "fills.all_in_cost"
     names = None if by is None else group_keys(by, caller)
     limit = parse_tolerance(tolerance, caller)
-    if isinstance(reference, str) and reference not in REFERENCES:
+    if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
@@ -214,7 +209,5 @@ def _medians(
     sizes = groups.size()
     counts = pd.DataFrame({"fills": sizes, missing: sizes - groups[next(iter(rates))].count()})
     medians = groups[list(rates)].median().add_prefix("median_") + 0.0
-    table = pa.Table.from_pandas(
-        pd.concat([counts, medians], axis=1).reset_index(drop=not keys), preserve_index=False
-    )
-    return result_frame(trades, {name: table[name] for name in table.column_names})
+    result = pd.concat([counts, medians], axis=1).reset_index(drop=not keys)
+    return result_frame(trades, pa.Table.from_pandas(result, preserve_index=False))

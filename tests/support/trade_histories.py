@@ -15,6 +15,8 @@ from loopring_lab.errors import LabError
 Drawn = tuple[str | None, list[Any]]  # a fill type as asked for, and the wire's row
 
 ROWS = 1000  # ids of a history start at its number times this
+VALUED_BY_DIVISION = ("3", "30")  # USDT and TWELVE: their value in ETH is an amount divided by a price
+LARGEST_DIVIDED = 10**15  # in smallest units; divided by the lowest price, 1e-8, it still fits
 TURNS = [
     "2021-12-31T23:59:59.999", "2022-01-01", "2022-02-28T23:59:59.999", "2022-03-06T23:59:59.999", "2022-03-07",
     "2022-03-07T00:00:00.001", "2022-03-31T18:30", "2022-04-01", "2024-02-29T12:00", "1969-12-31T23:59:59.999",
@@ -41,9 +43,10 @@ def fill(draw: st.DrawFn) -> Drawn:
     name = draw(st.sampled_from(["ETH-USDT", "LRC-ETH", "WBTC-ETH"]))
     base, quote = NAMES[name]
     side = draw(st.sampled_from(["BUY", "SELL"]))
-    size = draw(
-        st.one_of(st.integers(1, 9).map(lambda n: n * 10 ** DECIMALS[base]), smallest(DECIMALS[base]))
-    )
+    whole = st.integers(1, 9).map(lambda n: n * 10 ** DECIMALS[base])
+    size = draw(st.one_of(whole, smallest(DECIMALS[base])))
+    if name == "ETH-USDT":
+        size %= 10**10 * 10 ** DECIMALS[base]  # so that the fee, valued in ETH, fits
     mantissa, exponent = draw(st.integers(1, 999)), draw(st.integers(-6, -2))
     received = (
         size
@@ -65,9 +68,11 @@ def fill(draw: st.DrawFn) -> Drawn:
 
 @st.composite
 def any_row(draw: st.DrawFn) -> Drawn:
-    """Draw a row of any layout, its price low enough for sums to fit."""
+    """Draw a row of any layout, its price low enough for sums to fit, its fee for values."""
     members = draw(wire_rows())
     members[4] = f"{draw(st.integers(1, 99_999))}E-8"
+    if len(members) < 13 or members[10] in VALUED_BY_DIVISION:
+        members[6] = str(int(members[6]) % LARGEST_DIVIDED)
     return None, members
 
 
