@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -76,9 +77,7 @@ def serving(
     own["IPYTHONDIR"] = str(home / "ipython")
     own |= {f"JUPYTERLAB_{name}_DIR": str(home / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
     variables = {k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"} | own
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     base, log = f"http://127.0.0.1:{port}/", home / "server.log"
     with log.open("wb") as out:
         server = subprocess.Popen(
@@ -95,6 +94,15 @@ def serving(
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+
+
+def free_port() -> int:
+    """Find a port that the system gives to nobody by itself, as it does to kernels, before the server takes it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
