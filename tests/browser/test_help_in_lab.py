@@ -40,7 +40,8 @@ def typed(page: Any, text: str) -> Any:
     cell.locator(".cm-content").click()
     page.keyboard.press("Control+a")
     page.keyboard.press("Delete")
-    page.keyboard.type(text)
+    page.keyboard.insert_text(text)  # typed letter by letter, brackets that close by themselves may interfere
+    cell.locator(".cm-content").get_by_text(text, exact=True).wait_for()
     return cell
 
 
