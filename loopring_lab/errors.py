@@ -23,6 +23,10 @@ Every message ends with what to do next.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
 __all__ = [
     "AmountError", "ArchiveError", "DamagedArchive", "DiskRefused", "IncompleteHistory", "KeyUpdateError",
     "LabError", "NewerArchive", "NotAnArchive", "NotAuthorized", "ProtocolError", "RateLimited",
@@ -172,3 +176,9 @@ class ProtocolError(LabError, ValueError):
 
 class KeyUpdateError(LabError):
     """A key update cannot be made, was refused, or failed."""
+
+
+def did_you_mean(name: Any, known: Iterable[str], otherwise: str) -> str:
+    """Suggest the known name closest to a wrong one; say `otherwise` where none is close."""
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise

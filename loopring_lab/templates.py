@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import os
 import re
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, did_you_mean
 
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
 
@@ -155,8 +154,7 @@ def _checked_values(template: Template, values: dict[str, Any], target: Path) ->
 
 
 def _suggestion(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(known)}."
+    return did_you_mean(name, known, f"Choose from {', '.join(known)}.")
 
 
 def _with_values(source: str, values: Mapping[str, Any]) -> str:

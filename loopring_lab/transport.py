@@ -11,7 +11,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -38,8 +37,22 @@ MAX_BODY = 64 << 20
 MAX_CONNECTIONS = 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
-_HINTS_FILE = Path(__file__).with_name("error_hints.json")
-HINTS = {int(code): hint for code, hint in json.loads(_HINTS_FILE.read_text(encoding="utf-8")).items()}
+HINTS = {
+    100001: "Check the arguments against the relayer's documentation.",
+    100204: "The same request was sent before; ask for its outcome instead of sending it again.",
+    101001: "This address has no account here; check the owner's address.",
+    101002: "No such user; check the account id.",
+    102001: "The exchange address is not this relayer's; take it from the relayer you talk to.",
+    102021: "The nonce is stale; read the account again and rebuild the request.",
+    102024: "Choose a fee token that the relayer's fee list names.",
+    104001: "Give an API key: connect(base_url, api_key=...) or the environment variable LOOPRING_API_KEY.",
+    104002: "The API key is not accepted; get a fresh one, and mind that a key update voids the old one.",
+    104003: "No such account; check account_id.",
+    104004: "The signature is missing: the account's L2 key signs for an API key, its owner for an update.",
+    104005: "Sign with the account's newest L2 key for an API key, with its owner's wallet for an update.",
+    114001: "Choose a fee token that the relayer's fee list names.",
+    114002: "The maximum fee is below the relayer's; ask for the fee again and raise max_fee.",
+}
 """What to do next, by the relayer's error code."""
 _TRY_LATER = "The problem is on the relayer's side: try again later."
 _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts.scaling import range_of
-from loopring_lab.errors import AmountError, LabError
+from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 AMOUNTS = ("size", "price", "notional", "fee")
 RESERVED = {
@@ -136,12 +135,6 @@ def not_groupable(name: str, type_: Any, caller: str) -> LabError:
         f"{caller}: {name!r} is {type_}, and such values cannot be ordered to group by them. Convert them to "
         "strings or numbers."
     )
-
-
-def did_you_mean(name: Any, known: Iterable[str], otherwise: str) -> str:
-    """Suggest the known name closest to a wrong one; say `otherwise` where none is close."""
-    near = difflib.get_close_matches(str(name), known, 1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.ChunkedArray:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import UNIT, as_array, from_integers, is_none, is_positive, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, did_you_mean, group_keys
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, result_frame
 from loopring_lab.engines.asof import NAT, milliseconds
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "fees.in_token"
 

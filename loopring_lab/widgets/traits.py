@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from traitlets import HasTraits, TraitType
 
 from loopring_lab.engines.aggregate import Period
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.query import parse_account_id
 
 Parser = Callable[[str, Any], Any]
@@ -92,17 +91,13 @@ def parse_text(name: str, value: Any) -> str | None:
 def check_choices(choices: dict[str, Any], known: Sequence[str], widget: str) -> dict[str, Any]:
     for name in choices:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}."
+            hint = did_you_mean(name, known, f"It has {', '.join(known)}.")
             raise LabError(f"{widget} has no choice {name!r}. {hint}")
     return choices
 
 
 def unknown_value(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:
     options = list(allowed)
-    near = difflib.get_close_matches(str(value).upper(), options, 1)
-    if near:
-        hint = f"Did you mean {near[0]!r}?"
-    else:
-        hint = f"Give one of: {', '.join(options)}" + ("; or None for all." if optional else ".")
+    every = f"Give one of: {', '.join(options)}" + ("; or None for all." if optional else ".")
+    hint = did_you_mean(str(value).upper(), options, every)
     return LabError(f"{name}={value!r} is not known. {hint}")
