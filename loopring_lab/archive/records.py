@@ -191,8 +191,9 @@ def _refuse_mixing(folder: DeltaFolder, stored: ListingSnapshot, fresh: ListingS
     """Refuse to mix synthetic trades with real ones, or with those of another synthetic world."""
     if stored.synthetic != fresh.synthetic or (stored.synthetic and stored.source != fresh.source):
         raise ArchiveError(
-            f"{folder.path}: holds trades from {stored.source}, and these are from {fresh.source}. Synthetic "
-            "trades are not mixed with others: keep them in an archive of their own. Nothing was added."
+            f"{folder.shown}: holds trades from {stored.source}, and these are from {fresh.source}. "
+            "Synthetic trades are not mixed with others: keep them in an archive of their own. "
+            "Nothing was added."
         )
 
 
