@@ -14,10 +14,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
+from loopring_lab.relayer.entrance import SOURCE_HEADER, SourceHeader
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
@@ -27,6 +29,12 @@ from loopring_lab.relayer.settings import Settings
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
 DOCS = Path(__file__).with_name("docs.html")
+
+SOURCE_HEADER_RULES = {
+    "description": "The name of the data, and whether it is made up, as JSON in ASCII.",
+    "required": True,
+    "schema": {"type": "string"},
+}
 
 CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
 """Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
@@ -48,6 +56,11 @@ class Backend:
         names = {record["market"] for record in self.source.markets() if "market" in record}
         names |= self.source.history.market_names
         return frozenset(names | {POOL_PREFIX + name for name in names})
+
+    @cached_property
+    def source_header(self) -> str:
+        """What every response says of the data: its name, and whether it is made up, as ASCII JSON."""
+        return json.dumps({"name": self.source.name, "synthetic": self.source.synthetic})
 
     @cached_property
     def tokens_json(self) -> bytes:
@@ -147,8 +160,12 @@ async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParam
 
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
-    settings = backend.settings
-    return schemas.ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
+    settings, source = backend.settings, backend.source
+    return schemas.ExchangeResponse(
+        chain_id=settings.chain_id,
+        exchange_address=settings.exchange,
+        source=schemas.SourceRecord(name=source.name, synthetic=source.synthetic),
+    )
 
 
 @router.get("/timestamp", summary="Time")
@@ -305,6 +322,14 @@ def printable(text: str) -> str:
 class RelayerApp(FastAPI):
     """FastAPI whose document also says what depends on the source and the settings."""
 
+    def __init__(self, backend: Backend, **options: Any) -> None:
+        super().__init__(**options)
+        self.state.backend = backend
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the outermost layer around the layer that answers when there is a defect."""
+        return SourceHeader(super().build_middleware_stack(), self.state.backend.source_header)
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is not None:
             return self.openapi_schema
@@ -325,6 +350,8 @@ class RelayerApp(FastAPI):
         trades["market"]["schema"]["enum"] = sorted(backend.markets)
         fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
         fee_key["required"] = backend.settings.fee_key == "required"
+        for response in (each for operation in operations for each in operation["responses"].values()):
+            response["headers"] = {SOURCE_HEADER: SOURCE_HEADER_RULES}
         if backend.settings.error_shape == "ok":
             for operation in operations:
                 content = operation["responses"]["200"]["content"]["application/json"]
@@ -347,6 +374,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         Exception: internal_error,
     }
     app = RelayerApp(
+        backend,
         title="Embedded relayer",
         version="3",
         description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
@@ -354,7 +382,6 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         redoc_url=None,
         exception_handlers=handlers,
     )
-    app.state.backend = backend
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
     app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))

@@ -159,9 +159,17 @@ class TradesResponse(_Record):
     )
 
 
+class SourceRecord(_Record):
+    """The data that is served; an addition of this relayer's own."""
+
+    name: str = Field(description="A name that no other data has.")
+    synthetic: bool = Field(description="Whether the data is made up.")
+
+
 class ExchangeResponse(_Response):
     chain_id: int
     exchange_address: str
+    source: SourceRecord
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.entrance import SOURCE_HEADER
 from loopring_lab.relayer.faults import RequestCounts
 from loopring_lab.relayer.history import Pager, Source, to_json
 from loopring_lab.relayer.key_updates import KeyUpdates
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from loopring_lab.protocol import L2Key
+    from loopring_lab.relayer.app import Backend
 
 HOST = "127.0.0.1"
 BACKLOG = 256
@@ -57,6 +59,9 @@ class Relayer:
         Behaviour where the contract is silent.
     recording : str or Path, optional
         A folder of saved responses to serve instead.
+    source : str, optional
+        Name of the recording, if not the one in its ``source.json``, or else the path of its folder. Every
+        response carries the name, in the header ``X-Loopring-Lab-Source``.
     port : int
         Port on 127.0.0.1; 0 takes a free one.
     api_key : str, optional
@@ -71,7 +76,8 @@ class Relayer:
     Raises
     ------
     LabError
-        If both `world` and `recording` are given, or the store belongs to another relayer.
+        If both `world` and `recording` are given, `source` is given without a recording, or the store
+        belongs to another relayer.
     UnexpectedAnswer
         If the recording is not valid.
 
@@ -88,6 +94,7 @@ class Relayer:
         settings: Settings | None = None,
         *,
         recording: str | Path | None = None,
+        source: str | None = None,
         port: int = 0,
         api_key: str | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -96,7 +103,9 @@ class Relayer:
     ) -> None:
         if world is not None and recording is not None:
             raise LabError("Relayer: both a world and a recording were given. Give one of them.")
-        self._data: Source = (world or World()) if recording is None else Recording(recording)
+        if source is not None and recording is None:
+            raise LabError("Relayer: source names a recording, and a world has its own name. Leave it out.")
+        self._data: Source = (world or World()) if recording is None else Recording(recording, source)
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._port, self._clock = port, clock
@@ -380,9 +389,10 @@ class HttpProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Reject bytes that are not HTTP, or headers that are far too long."""
         app: Any = self.config.app
-        response = error_response(app.state.backend.settings.error_shape, Code.INVALID_ARGUMENT, msg)
-        headers = [*response.raw_headers, (b"connection", b"close")]
-        head = h11.Response(status_code=response.status_code, headers=headers)
+        backend: Backend = app.state.backend
+        headers = {"Connection": "close", SOURCE_HEADER: backend.source_header}
+        response = error_response(backend.settings.error_shape, Code.INVALID_ARGUMENT, msg, headers=headers)
+        head = h11.Response(status_code=response.status_code, headers=response.raw_headers)
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         # Closing with unread bytes would reset the connection, and the response would be lost.
