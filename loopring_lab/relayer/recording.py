@@ -25,7 +25,6 @@ class Recording:
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = Path(folder)
-        self.synthetic = False
         if not self._folder.is_dir():
             raise UnexpectedAnswer(
                 f"recording {folder}",
@@ -38,7 +37,8 @@ class Recording:
         markets = saved.get("markets") if isinstance(saved, dict) else None
         self._markets = _records("markets.json, member markets", markets)
         self._history = self._read_history()
-        self.name = _name(self._folder) if name is None else checked_name("source", name)
+        stated, self.synthetic = _stated(self._folder)
+        self.name = stated if name is None else checked_name("source", name)
 
     def __repr__(self) -> str:
         return f"Recording({self._folder.name!r})"
@@ -91,13 +91,16 @@ def _load(path: Path) -> Any:
         raise _invalid(path.name, "JSON", f"not JSON ({error})") from error
 
 
-def _name(folder: Path) -> str:
+def _stated(folder: Path) -> tuple[str, bool]:
+    """Return the name of a recording, and whether it is of made-up data, which its folder may state."""
     if not (folder / SOURCE_FILE).exists():
-        return os.fsencode(folder.resolve()).decode(errors="backslashreplace")
+        return os.fsencode(folder.resolve()).decode(errors="backslashreplace"), False
     saved = _load(folder / SOURCE_FILE)
-    return checked_name(
-        f"{SOURCE_FILE}, member name", saved.get("name") if isinstance(saved, dict) else saved
-    )
+    saved = saved if isinstance(saved, dict) else {"name": saved}
+    synthetic = saved.get("synthetic", False)
+    if not isinstance(synthetic, bool):
+        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", _shortened(synthetic))
+    return checked_name(f"{SOURCE_FILE}, member name", saved.get("name")), synthetic
 
 
 def checked_name(where: str, name: object) -> str:
