@@ -30,6 +30,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Params, Transport
@@ -53,9 +54,9 @@ class Client:
     transport : Transport
         Sends the requests.
     source : str, optional
-        Where the data comes from, for labels; the address by default.
+        Name of the source; by default what the relayer's first answer states, or else its address.
     synthetic : bool
-        Whether the data is synthetic.
+        Whether the data is synthetic, if the relayer does not state that it is.
     accounts : list of int, optional
         Accounts known to have trades; the embedded relayer lists them, a live one does not.
 
@@ -75,8 +76,7 @@ class Client:
         accounts: list[int] | None = None,
     ) -> None:
         self._transport = transport
-        self.source = source or transport.base_url
-        self.synthetic = synthetic
+        self._name, self._synthetic = source, synthetic
         self.accounts = accounts
 
     def __repr__(self) -> str:
@@ -89,6 +89,18 @@ class Client:
         note = "Synthetic data. " if self.synthetic else ""
         next_step = "<code>client.trades(account_id)</code> reads a history."
         return f"<p><b>Client</b> of {escape(self.source)}: {some}.<br><small>{note}{next_step}</small></p>"
+
+    @property
+    def source(self) -> str:
+        """Name of the source: as given, or else as the relayer states it, or else its address."""
+        stated = self._transport.source or Source.at(self._transport.base_url)
+        return self._name or stated.name
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is synthetic: as given, or as the relayer's first answer states."""
+        stated = self._transport.source
+        return self._synthetic or (stated is not None and stated.synthetic)
 
     def close(self) -> None:
         """Close the connections that are kept open.

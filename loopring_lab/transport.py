@@ -29,8 +29,10 @@ from loopring_lab.errors import (
     RelayerTimeout,
     RelayerUnreachable,
     TransportError,
+    UnexpectedAnswer,
 )
 from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.source import HEADER, Source
 from loopring_lab.tables.wire import nests_too_deep
 
 MAX_BODY = 64 << 20
@@ -85,6 +87,7 @@ class Transport:
         self._rate, self._timeout, self._attempts = rate, timeout, attempts
         self._limiters: dict[str, RateLimiter] = {}
         self._lock = threading.Lock()
+        self._stated: list[str] = []
         self._session = _Session()
         self._session.trust_env = proxies
         for scheme in ("http://", "https://"):
@@ -115,6 +118,12 @@ class Transport:
         del signature
         return self._exchange("POST", path, auth, data=SecretBytes(body)).unwrap()
 
+    @property
+    def source(self) -> Source | None:
+        """What the relayer's first answer states as its identity, if anything."""
+        stated = next(iter(self._stated), "")
+        return Source.read(stated, HEADER) if stated else None
+
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
         other = copy.copy(self)
@@ -137,9 +146,28 @@ class Transport:
             with self._session.request(
                 method, f"{self.base_url}/api/v3{path}", auth=auth, headers=headers, **payload, **options
             ) as response:
-                return _read_response(response, endpoint)
+                outcome = _read_response(response, endpoint)
+                return outcome if outcome.error else self._check_source(response, outcome)
         except requests.RequestException as error:
             return _request_failure(error, endpoint, self._timeout, self.base_url)
+
+    def _check_source(self, response: requests.Response, outcome: _Outcome) -> _Outcome:
+        """Accept the answers of one source only, that of the first."""
+        stated = response.headers.get(HEADER, "")
+        with self._lock:
+            is_first = not self._stated
+            if is_first:
+                self._stated.append(stated)
+        if stated == self._stated[0] and not is_first:
+            return outcome
+        try:
+            found, first = (Source.read(text, HEADER) if text else None for text in (stated, self._stated[0]))
+        except LabError as error:
+            return _Outcome(error=error)
+        if found == first:
+            return outcome
+        hint = "Another relayer answers at this address now: connect again."
+        return _Outcome(error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint))
 
 
 class RateLimiter:

@@ -65,6 +65,14 @@ class Source(Protocol):
         """A short description, for captions."""
 
     @property
+    def name(self) -> str:
+        """The name that tells this data from all other data."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is made up."""
+
+    @property
     def accounts(self) -> list[int]:
         """Accounts worth reading."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,14 @@ FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 SHORTEST_ROW = 7
+SOURCE_FILE = "source.json"
+LONGEST_NAME = 200
 
 
 class Recording:
-    """Responses saved in a folder."""
+    """Responses saved in a folder, with the name in its ``source.json`` unless another is given."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = Path(folder)
         if not self._folder.is_dir():
             raise UnexpectedAnswer(
@@ -34,6 +37,8 @@ class Recording:
         markets = saved.get("markets") if isinstance(saved, dict) else None
         self._markets = _records("markets.json, member markets", markets)
         self._history = self._read_history()
+        stated, self.synthetic = _stated(self._folder)
+        self.name = stated if name is None else checked_name("source", name)
 
     def __repr__(self) -> str:
         return f"Recording({self._folder.name!r})"
@@ -84,6 +89,25 @@ def _load(path: Path) -> Any:
         raise _invalid(path.name, "a readable file", str(error.strerror)) from error
     except ValueError as error:
         raise _invalid(path.name, "JSON", f"not JSON ({error})") from error
+
+
+def _stated(folder: Path) -> tuple[str, bool]:
+    """Return the name of a recording, and whether it is of made-up data, which its folder may state."""
+    if not (folder / SOURCE_FILE).exists():
+        return os.fsencode(folder.resolve()).decode(errors="backslashreplace"), False
+    saved = _load(folder / SOURCE_FILE)
+    saved = saved if isinstance(saved, dict) else {"name": saved}
+    synthetic = saved.get("synthetic", False)
+    if not isinstance(synthetic, bool):
+        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", _shortened(synthetic))
+    return checked_name(f"{SOURCE_FILE}, member name", saved.get("name")), synthetic
+
+
+def checked_name(where: str, name: object) -> str:
+    """Return the name of a source, which must be short enough to be sent with every response."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise _invalid(where, f"1 to {LONGEST_NAME} printable characters", _shortened(name))
+    return name
 
 
 def _records(where: str, value: Any) -> list[dict[str, Any]]:

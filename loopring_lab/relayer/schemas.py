@@ -159,9 +159,17 @@ class TradesResponse(_Record):
     )
 
 
+class SourceRecord(_Record):
+    """The data that is served; an addition of this relayer's own."""
+
+    name: str = Field(description="A name that no other data has.")
+    synthetic: bool = Field(description="Whether the data is made up.")
+
+
 class ExchangeResponse(_Response):
     chain_id: int
     exchange_address: str
+    source: SourceRecord
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
@@ -276,14 +284,6 @@ class UpdatesParams(_Params):
     )
     offset: Offset = 0
     limit: Limit = MAX_LIMIT
-
-
-SINGLE_VALUED = {
-    to_camel(name)
-    for params in (AccountParams, TradesParams, FeeParams, UpdatesParams)
-    for name in params.model_fields
-}
-"""The query parameters, each of which may be given once."""
 
 
 class _Body(BaseModel):

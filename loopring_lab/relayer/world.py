@@ -52,6 +52,7 @@ class World:
             )
         self.seed, self.size = seed, size
         self._key = (seed, int(size * 1000 + 0.5))
+        self.synthetic = True
 
     def __repr__(self) -> str:
         return f"World(seed={self.seed}, size={self.size})"
@@ -60,6 +61,13 @@ class World:
     def label(self) -> str:
         """A short description of the data, for captions."""
         return f"synthetic world, seed {self.seed}"
+
+    @property
+    def name(self) -> str:
+        """The label, with every parameter that differs from its default."""
+        seed, thousandths = self._key
+        size = "" if thousandths == 1000 else f", size {thousandths / 1000:g}"
+        return f"synthetic world, seed {seed}{size}"
 
     @property
     def accounts(self) -> list[int]:

@@ -24,7 +24,8 @@ MARKETS = ("LRC-ETH", "ETH-USDC", "WBTC-USDC", "LRC-USDC")
 class Million:
     """A source with one account that has a million trades."""
 
-    label = "benchmark"
+    label = name = "benchmark"
+    synthetic = True
     accounts = (ACCOUNT,)
 
     def __init__(self) -> None:

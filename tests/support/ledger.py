@@ -21,7 +21,8 @@ Identity = tuple[int, str, str, str, str]
 class Ledger:
     """A source of `accounts` accounts with `trades` trades each."""
 
-    label = "ledger"
+    label = name = "ledger"
+    synthetic = True
 
     def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
         self.accounts = [20_000 + number for number in range(accounts)]
