@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from html import escape
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ import pandas as pd
 
 from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
+from loopring_lab.bounded import MAX_PAGE
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
     Account,
@@ -221,10 +223,13 @@ class Client:
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         histories = paging.plan_histories(account_id, fill_types, market, prefixes, order_hash, window)
         batches: dict[str, list[wire.Batch]] = {name: [] for name in fill_types}
+        wanted = paging.until_error(histories)
         try:
-            with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
-                wanted = paging.until_error(histories)
-                for page in self.pages(wanted, at_once=1, ten_members=ten_members, progress=report):
+            with (
+                track(f"{fill_type} trades" if fill_type else "trades", progress) as report,
+                closing(self.pages(wanted, at_once=1, ten_members=ten_members, progress=report)) as pages,
+            ):
+                for page in pages:
                     batches[page.history.fill_type].append(page.batch)
         except RelayerError as error:
             raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
@@ -271,8 +276,13 @@ class Client:
         account 71468, dex trades 50 [37]
         """
         planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
-        with track("trades", progress) as report:
-            yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
+        budget = self._transport.new_budget()
+        try:
+            with track("trades", progress) as report:
+                fetch = budget.bind(self._fetch_page)
+                yield from paging.PageReader(fetch, planned, report, at_once, ten_members)
+        finally:
+            budget.stop()
 
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
@@ -470,8 +480,10 @@ class Client:
         >>> lab.connect("https://relayer.example").with_api_key("not shown again")
         Client(https://relayer.example)
         """
+        key = hide(api_key)
+        del api_key
         other = copy.copy(self)
-        other._transport = self._transport.with_key(hide(api_key))
+        other._transport = self._transport.with_key(key)
         return other
 
     def update_account(self, body: Mapping[str, Any]) -> Submission:
@@ -551,7 +563,7 @@ class Client:
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", params, keyed=True)
+        return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
     @functools.cached_property
     def _tokens(self) -> pd.DataFrame:
