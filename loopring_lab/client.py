@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from html import escape
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
@@ -39,9 +39,24 @@ from loopring_lab.transport import Params, Transport
 
 __all__ = ["Client"]
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
 """The relayer's request type for key updates, where fees are asked for."""
+
+
+def _one_operation(
+    method: Callable[Concatenate[Client, Arguments], Result],
+) -> Callable[Concatenate[Client, Arguments], Result]:
+    """Have a method do all its work on one budget of time and bytes."""
+
+    @functools.wraps(method)
+    def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with self._transport.new_budget().activate():
+            return method(self, *args, **kwargs)
+
+    return on_budget
 
 
 class Client:
@@ -131,6 +146,7 @@ class Client:
         """
         return self._labelled(self._tokens)
 
+    @_one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -148,6 +164,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
+    @_one_operation
     def trades(
         self,
         account_id: int | None = None,
@@ -284,6 +301,7 @@ class Client:
         finally:
             budget.stop()
 
+    @_one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -380,6 +398,7 @@ class Client:
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
+    @_one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 
