@@ -69,6 +69,10 @@ class Backend:
         return _encode(self.source.tokens())
 
     @cached_property
+    def pools_json(self) -> bytes:
+        return _encode({"pools": self.source.pool_records()})
+
+    @cached_property
     def markets_json(self) -> bytes:
         return _encode({"markets": self.source.markets()})
 
@@ -142,6 +146,12 @@ async def read_tokens(backend: AnyBackend) -> Response:
 @router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
+
+
+@router.get("/amm/pools", summary="AMM pools", response_model=schemas.PoolsResponse)
+async def read_pools(backend: AnyBackend) -> Response:
+    """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
+    return Response(backend.pools_json, media_type="application/json")
 
 
 @router.get(

@@ -11,6 +11,7 @@ from typing import Any
 
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
+from loopring_lab.relayer.pools import listed_pools
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
@@ -36,6 +37,7 @@ class Recording:
         saved = _load(self._folder / "markets.json")
         markets = saved.get("markets") if isinstance(saved, dict) else None
         self._markets = _records("markets.json, member markets", markets)
+        self._pools = self._read_pools()
         self._history = self._read_history()
         stated, self.synthetic = _stated(self._folder)
         self.name = stated if name is None else checked_name("source", name)
@@ -61,6 +63,21 @@ class Recording:
 
     def markets(self) -> list[dict[str, Any]]:
         return self._markets
+
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pools in ``pools.json``, or else those that tokens and markets tell of."""
+        return self._pools
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return nothing: no saved response says which account is a pool's."""
+        return {}
+
+    def _read_pools(self) -> list[dict[str, Any]]:
+        if not (self._folder / "pools.json").exists():
+            return listed_pools(self._tokens, self._markets)
+        saved = _load(self._folder / "pools.json")
+        pools = saved.get("pools") if isinstance(saved, dict) else None
+        return _records("pools.json, member pools", pools)
 
     def _read_history(self) -> History:
         accounts: list[int] = []
