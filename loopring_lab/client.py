@@ -394,7 +394,7 @@ class Client:
         Examples
         --------
         >>> client.exchange().chain_id
-        1
+        31337
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
