@@ -142,6 +142,31 @@ def plan_histories(
     return histories
 
 
+def read_histories(
+    plan: Callable[[], list[History]],
+    read: Callable[[Iterable[History]], Iterable[FetchedPage]],
+    *,
+    check: bool = False,
+) -> tuple[list[History], dict[str, list[wire.Batch]]]:
+    """Read histories into batches by fill type; with `check`, until two whole readings agree."""
+    before: set[tuple[str, int]] | None = None
+    for _ in range(MAX_READINGS):
+        histories, batches = plan(), defaultdict[str, list[wire.Batch]](list)
+        contents: set[tuple[str, int]] = set()
+        for page in read(until_error(histories)):
+            batches[page.history.fill_type].append(page.batch)
+            contents.update((page.history.name, content) for content in page.keys.contents if check)
+        if not check or contents == before:
+            return histories, batches
+        before = contents
+    raise IncompleteHistory(
+        histories[0].name.partition(",")[0],
+        expected="two readings that agree",
+        got=f"{MAX_READINGS} readings that differ",
+        hint="Trades arrive or change faster than they can be read: try again when it is quieter.",
+    )
+
+
 def until_error(histories: Iterable[History]) -> Iterator[History]:
     """Yield histories to be read one after the other, until one of them fails."""
     for history in histories:

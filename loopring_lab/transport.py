@@ -167,7 +167,9 @@ class Transport:
         if found == first:
             return outcome
         hint = "Another relayer answers at this address now: connect again."
-        return _Outcome(error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint))
+        return _Outcome(
+            error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
+        )
 
 
 class RateLimiter:
