@@ -186,8 +186,8 @@ class DeltaFolder:
         if joined is None:
             raise ArchiveError(
                 f"{self.path}: holds trades from {bound}, and these are from {source}. Trades of different "
-                "sources are kept apart, and nothing was added: use another folder for these. If both are one "
-                "source, give it the archive's name: source=archive.source, or a source.json beside saved files."
+                "sources are kept apart, and nothing was added: use another folder for these. If both are one, "
+                "say so: source=archive.source, or a source.json with the archive's name beside saved files."
             )
         return joined
 
