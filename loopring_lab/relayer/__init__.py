@@ -1,6 +1,6 @@
 """The embedded relayer: a real HTTP server on loopback, for work, tests and lessons without a network.
 
-It shares only errors, protocol and redaction with the client, so that each is a check on the other.
+It shares only bounded, errors, protocol and redaction with the client, so that each is a check on the other.
 """
 
 from loopring_lab.relayer.recording import Recording

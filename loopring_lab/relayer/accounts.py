@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
+from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.relayer.database import Account, Store
 from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
@@ -60,6 +61,10 @@ class Accounts:
             path,
             {"source": source.label, "exchange": settings.exchange.lower(), "chain": str(settings.chain_id)},
         )
+        self._owners_seed = SecretText(self._read_owners_seed())
+        self._key_secret = SecretBytes.fromhex(self._store.setdefault("secret", secrets.token_hex(32)))
+        if path is not None:
+            self.store  # noqa: B018  (so that no request writes to a file that somebody else may hold)
 
     @cached_property
     def store(self) -> Store:
@@ -67,6 +72,18 @@ class Accounts:
         if not all(self._store.account(account_id) for account_id in self._source.accounts[:1]):
             self._store.add(map(self._first_state, self._source.accounts))
         return self._store
+
+    def _read_owners_seed(self) -> str:
+        """Return what owners' keys derive from: public text where the data is made up, else a secret."""
+        if self._source.synthetic:
+            return self._source.label
+        stored = self._store.fact("owners")
+        if stored is None and any(map(self._store.account, self._source.accounts)):
+            raise LabError(
+                "Store: an earlier version created it, with owners whose keys anybody can derive from the "
+                "recording's name. Give another file."
+            )
+        return stored or self._store.setdefault("owners", secrets.token_hex(32))
 
     def _first_state(self, account_id: int) -> Account:
         owner = self.owner(account_id)
@@ -77,7 +94,7 @@ class Accounts:
         if account_id not in self._has_owner:
             raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
         has_wallet = account_id == self._wallet_account
-        return demo_owner(self._source.label, account_id, self._settings.exchange, has_wallet)
+        return demo_owner(self._owners_seed, account_id, self._settings.exchange, has_wallet)
 
     def add(
         self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str
@@ -135,23 +152,24 @@ class Accounts:
             raise ApiError(Code.INVALID_KEY, "invalid api key")
 
     def _api_key(self, account: Account) -> str:
-        secret = self._store.setdefault("secret", secrets.token_hex(32))
         text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
-        tail = hmac.digest(bytes.fromhex(secret), text.encode(), "sha384")[:API_KEY_BYTES]
+        tail = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(tail).decode()}"
 
 
 @lru_cache(maxsize=512)
-def demo_owner(label: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
-    """Derive the throwaway owner of an account from public text."""
+def demo_owner(seed: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
+    """Derive the throwaway owner of an account."""
+    seed = hide(seed)
     from eth_account import Account
     from eth_account.messages import encode_defunct
 
-    signer = Account.from_key(sha256(f"loopring_lab throwaway key: {label}, {account_id}".encode()).digest())
-    seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
-    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=seed)).signature))
+    digest = sha256(b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode())
+    signer = Account.from_key(digest.digest())
+    key_seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
+    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=key_seed)).signature))
     if not has_wallet:
-        return Owner(signer.address, signer, key, seed, None)
+        return Owner(signer.address, signer, key, key_seed, None)
     factory, code = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))
     wallet = Wallet(factory, signer.address, str(account_id))
-    return Owner(protocol.wallet_address(*wallet, code), signer, key, seed, wallet)
+    return Owner(protocol.wallet_address(*wallet, code), signer, key, key_seed, wallet)

@@ -1,6 +1,8 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
+import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +21,11 @@ from starlette.types import ASGIApp
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.entrance import SOURCE_HEADER, SourceHeader
+from loopring_lab.relayer.entrance import SOURCE_HEADER, Entrance
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import MAX_TIME, SINGLE_VALUED, AccountId, ApiError, Code, error_response
+from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, error_response
 from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
@@ -72,12 +74,16 @@ class Backend:
 
 
 async def get_backend(request: Request) -> Backend:
-    """Refuse repeated parameters, which programs read differently, and return the backend."""
-    for name in SINGLE_VALUED & set(request.query_params):
-        values = request.query_params.getlist(name)
-        if len(values) > 1:
-            problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
-            raise RequestValidationError([problem])
+    """Refuse parameters given with several values, which programs read differently; return the backend."""
+    params = request.query_params
+    if len(params) < len(params.multi_items()):
+        for name in params:
+            values = params.getlist(name)
+            if len(set(values)) > 1:
+                problem = "Input should be one value, or the same value each time"
+                raise RequestValidationError(
+                    [{"loc": ("query", name), "msg": problem, "input": ",".join(values)}]
+                )
     backend: Backend = request.app.state.backend
     return backend
 
@@ -202,7 +208,8 @@ async def update_key(
 ) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
-    update, is_pending = backend.updates.submit(read_update(body), signature)
+    # In a thread, for it may wait for another program that uses the same store.
+    update, is_pending = await asyncio.to_thread(backend.updates.submit, read_update(body), signature)
     return schemas.UpdateResponse(
         hash=update.change.hash,
         status=update.status,
@@ -304,6 +311,11 @@ async def http_error(request: Request, error: HTTPException) -> JSONResponse:
     return _error(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
 
 
+async def store_error(request: Request, error: sqlite3.OperationalError) -> JSONResponse:
+    """Answer a request that the store could not serve, mostly because another program kept it locked."""
+    return _error(request, Code.UNKNOWN, "the relayer's store is busy: try again", 503)
+
+
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that met a defect of the relayer, without showing it."""
     return _error(request, Code.UNKNOWN, "internal error", 500)
@@ -328,7 +340,9 @@ class RelayerApp(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Put the outermost layer around the layer that answers when there is a defect."""
-        return SourceHeader(super().build_middleware_stack(), self.state.backend.source_header)
+        backend: Backend = self.state.backend
+        hosts, shape = backend.settings.hosts, backend.settings.error_shape
+        return Entrance(super().build_middleware_stack(), backend.source_header, hosts, shape)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is not None:
@@ -371,6 +385,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         ApiError: api_error,
         RequestValidationError: invalid_request,
         HTTPException: http_error,
+        sqlite3.OperationalError: store_error,
         Exception: internal_error,
     }
     app = RelayerApp(
@@ -383,7 +398,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         exception_handlers=handlers,
     )
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
-    app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
+    app.add_api_route("/docs", read_docs, include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
@@ -391,6 +406,10 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 def _encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def read_docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(docs_page(request.app.openapi()))
 
 
 def docs_page(document: dict[str, Any]) -> str:

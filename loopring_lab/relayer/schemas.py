@@ -286,14 +286,6 @@ class UpdatesParams(_Params):
     limit: Limit = MAX_LIMIT
 
 
-SINGLE_VALUED = {
-    to_camel(name)
-    for params in (AccountParams, TradesParams, FeeParams, UpdatesParams)
-    for name in params.model_fields
-}
-"""The query parameters, each of which may be given once."""
-
-
 class _Body(BaseModel):
     """A part of a request body: no coerced types, no additional members."""
 

@@ -33,6 +33,9 @@ Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
+Host = Annotated[
+    str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)
+]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
@@ -49,6 +52,7 @@ EXAMPLES = {
     "update_fees": "ETH:19000000000000,USDC:70000",
     "fail_updates": "2:balance too low",
     "wallet_factories": "0x<40 hex digits>:0x<64 hex digits>",
+    "hosts": "relayer.example,localhost:9000",
 }
 """Values for the hint of an error, where the default would not show the form."""
 
@@ -118,6 +122,10 @@ class Settings:
         official client sends the same built-in key for all accounts; so by default it is not checked.
     wallet_factories : mapping of str to str
         Additional wallet factories: address to init code hash, ``0x`` hex.
+    hosts : tuple of str
+        Further values of the header ``Host`` to answer to, such as ``relayer.example`` or ``localhost:9000``,
+        where something forwards requests to the relayer. Without them it answers only to its own address and
+        port, and to ``localhost``; a web page could otherwise read it under a name of its own.
 
     Raises
     ------
@@ -159,6 +167,7 @@ class Settings:
     key_seed_required: bool = True
     fee_key: FeeKey = "ignored"
     wallet_factories: Mapping[Address, CodeHash] = Field(default_factory=dict)
+    hosts: tuple[Host, ...] = ()
 
     @field_validator("row_length", "rate_limit", "update_seconds", mode="before")
     @classmethod
@@ -174,6 +183,11 @@ class Settings:
         if not all(colon for _, colon, _ in pairs):
             raise PydanticCustomError("pairs", "Input should be pairs key:value, separated by commas")
         return {key.strip(): text.strip() for key, _, text in pairs}
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _read_list(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part) if isinstance(value, str) else value
 
     @field_validator("faults", "update_fees", "fail_updates", "wallet_factories")
     @classmethod

@@ -1,0 +1,199 @@
+"""Untrusted text and files become Python values here, within limits that are checked before any conversion.
+
+Numbers in JSON stay the text that they were sent as (`Number`); `parse_integer` and `parse_decimal` convert
+text of bounded length, so that neither a huge integer nor a huge exponent is ever computed with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from loopring_lab.errors import UnexpectedAnswer
+
+MAX_PAGE = 2 << 20  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
+MAX_ANSWER = 16 << 20  # bytes of any other answer; the longest known list of tokens takes 200 KiB
+MAX_DOCUMENT = 32 << 20  # bytes of a saved file, or of a line in one
+MAX_VALUES = 1_000_000  # in one JSON text, or 70,000 rows; as Python objects they take 150 MB at most
+MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
+MAX_DIGITS = 160  # before the point of a number, and after it
+MAX_INT64 = 2**63 - 1
+MAX_RATIO, RATIO_FROM = 500, 8 << 20  # expanded bytes for one compressed, after so many bytes
+
+GZIP = b"\x1f\x8b"
+PIECE = 1 << 20
+_STRUCTURE = b'[]{},"'
+_OTHER_BYTES = bytes(set(range(256)) - set(_STRUCTURE))
+_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_CONSTANT = re.compile(_STRING + rb"|(?P<found>-?(?:NaN|Infinity))", re.DOTALL)
+_HALF = rb"u[dD][89abAB][0-9a-fA-F]{2}"
+_PAIR = rb"\\" + _HALF + rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_SURROGATE = re.compile(_PAIR + rb"|(?P<found>\\u[dD][89a-fA-F])|\\.", re.DOTALL)
+_NUMBER = re.compile(
+    rf"[+-]?(?:[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{0,{MAX_DIGITS}}})?|\.[0-9]{{1,{MAX_DIGITS}}})"
+    "(?:[eE][+-]?[0-9]{1,3})?"
+)
+_JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
+_FILE_HINT = "Save it again, or give another file."
+
+
+class Number(str):
+    """A JSON number, as its text."""
+
+    __slots__ = ()
+
+
+class _NotAccepted(Exception):
+    """JSON that is invalid, or beyond a limit; says what it is."""
+
+
+def parse_json(text: bytes | str, where: str, *, size: int = MAX_DOCUMENT, hint: str = _JSON_HINT) -> Any:
+    """Parse JSON, or raise an `UnexpectedAnswer` that names the place; numbers become `Number`."""
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        _check(data, size)
+        return json.loads(
+            data.decode("utf-8-sig"),
+            object_pairs_hook=_members,
+            parse_int=Number,
+            parse_float=Number,
+            parse_constant=lambda _: _refuse_constant(data),
+        )
+    except UnicodeError as error:
+        got = f"bytes that are not UTF-8 at {getattr(error, 'start', 0)}"
+    except json.JSONDecodeError as error:
+        got = f"{len(text)} characters that break off or go wrong at {error.pos} ({error.msg})"
+    except _NotAccepted as error:
+        got = str(error)
+    raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
+
+
+def parse_decimal(text: str) -> Decimal | None:
+    """Parse plain text of a decimal number, or return None: also if it has too many digits."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def parse_integer(text: str, most: int = MAX_INT64) -> int | None:
+    """Parse plain text of a whole number, or return None: also if it is beyond ±`most`."""
+    number = parse_decimal(text)
+    if number is None or number.adjusted() > MAX_DIGITS or number != int(number) or abs(number) > most:
+        return None
+    return int(number)
+
+
+def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
+    """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
+    found, length = [], 0
+    for piece in _pieces(path, where or path.name, hint):
+        found.append(piece)
+        length += len(piece)
+        if length > size:
+            raise _too_long(where or path.name, "file", size, hint)
+    return b"".join(found)
+
+
+def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:
+    """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
+    rest: list[bytes] = []
+    length = 0
+    for piece in _pieces(path, where or path.name, hint):
+        first, *further = piece.split(b"\n")
+        rest.append(first)
+        length += len(first)
+        if further:
+            yield from filter(None, map(bytes.strip, (b"".join(rest), *further[:-1])))
+            rest, length = [further[-1]], len(further[-1])
+        if length > MAX_DOCUMENT:
+            raise _too_long(where or path.name, "line", MAX_DOCUMENT, hint)
+    if last := b"".join(rest).strip():
+        yield last
+
+
+def _check(data: bytes, size: int) -> None:
+    """Refuse what could exhaust memory or the stack when parsed, or makes text that is not Unicode."""
+    if len(data) > size:
+        raise _NotAccepted(f"{len(data):,} bytes, more than {size >> 20} MiB")
+    few = data.count(b"[") + data.count(b"{") <= MAX_DEPTH
+    if not few or len(data) > 2 * MAX_VALUES:
+        _check_structure(data)
+    if b"\\u" in data:
+        _refuse_match(_SURROGATE, data, "half of a surrogate pair")
+
+
+def _check_structure(data: bytes) -> None:
+    """Count values and nesting without parsing: brackets and commas that are not inside of text."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outline = re.sub(rb'"[^"]*"?', b"", data.translate(None, _OTHER_BYTES).replace(b'""', b""))
+    values = 1 + outline.count(b",") + outline.count(b"[") + outline.count(b"{")
+    if values > MAX_VALUES:
+        raise _NotAccepted(f"more than {MAX_VALUES:,} values")
+    brackets = np.frombuffer(outline.translate(None, b","), np.uint8)
+    opens = (brackets == ord("[")) | (brackets == ord("{"))
+    if np.cumsum(np.where(opens, np.int8(1), np.int8(-1)), dtype=np.int32).max(initial=0) > MAX_DEPTH:
+        raise _NotAccepted(f"brackets nested over {MAX_DEPTH} deep")
+
+
+def _refuse_match(pattern: re.Pattern[bytes], data: bytes, what: str) -> None:
+    for match in pattern.finditer(data):
+        if match["found"]:
+            raise _NotAccepted(f"{what} at {match.start()}")
+
+
+def _refuse_constant(data: bytes) -> None:
+    _refuse_match(_CONSTANT, data, "NaN or Infinity")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _NotAccepted("an object that has a member twice")
+    return members
+
+
+def _pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, expanded if they are compressed."""
+    try:
+        with _opened(path, where, hint) as raw:
+            compressed = raw.read(len(GZIP)) == GZIP
+            raw.seek(0)
+            stream = gzip.GzipFile(fileobj=raw) if compressed else raw
+            length = 0
+            while piece := stream.read(PIECE):
+                length += len(piece)
+                if length > max(RATIO_FROM, MAX_RATIO * raw.tell()):
+                    got = f"more than {MAX_RATIO} bytes for each one compressed"
+                    raise UnexpectedAnswer(where, expected="a plausible gzip file", got=got, hint=hint)
+                yield piece
+        return
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        expected, got = "a whole gzip file", str(error)
+    except (OSError, ValueError) as error:
+        expected, got = "a readable file", str(getattr(error, "strerror", None) or error)
+    raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
+    """Open a regular file; a pipe or a device would never end, or never begin."""
+    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", "O_CLOEXEC"))
+    with os.fdopen(os.open(path, os.O_RDONLY | sum(flags)), "rb") as raw:
+        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+            raise UnexpectedAnswer(where, expected="a regular file", got="a pipe or a device", hint=hint)
+        yield raw
+
+
+def _too_long(where: str, what: str, size: int, hint: str) -> UnexpectedAnswer:
+    expected = f"a {what} of at most {size >> 20} MiB"
+    return UnexpectedAnswer(where, expected=expected, got="a longer one", hint=hint)
