@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import email.utils
-import json
 import logging
 import re
 import threading
@@ -21,6 +20,7 @@ from requests.auth import AuthBase
 from requests.exceptions import ChunkedEncodingError, ContentDecodingError, SSLError
 from urllib3.exceptions import NewConnectionError
 
+from loopring_lab.bounded import MAX_ANSWER, parse_json
 from loopring_lab.errors import (
     LabError,
     NotAuthorized,
@@ -29,9 +29,9 @@ from loopring_lab.errors import (
     RelayerTimeout,
     RelayerUnreachable,
     TransportError,
+    UnexpectedAnswer,
 )
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-from loopring_lab.tables.wire import nests_too_deep
 
 MAX_BODY = 64 << 20
 MAX_CONNECTIONS = 16
@@ -257,14 +257,14 @@ def _truncated(endpoint: str, problem: str) -> _Outcome:
 
 def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     try:
-        answer = None if nests_too_deep(body) else json.loads(body)
-    except ValueError:
+        answer = parse_json(body, "the error", size=MAX_ANSWER)
+    except UnexpectedAnswer:
         return None, None
     info = answer.get("resultInfo", answer) if isinstance(answer, dict) else None
     if not isinstance(info, dict):
         return None, None
     code, message = str(info.get("code")), info.get("message", info.get("msg"))
-    return int(code) if re.fullmatch(r"-?\d{1,9}", code) else None, _printable(message)
+    return int(code) if re.fullmatch("-?[0-9]{1,9}", code) else None, _printable(message)
 
 
 def _printable(message: Any) -> str | None:

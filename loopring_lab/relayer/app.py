@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
@@ -363,7 +364,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 
 def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(value).encode()
 
 
 def docs_page(document: dict[str, Any]) -> str:

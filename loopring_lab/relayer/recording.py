@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from loopring_lab.bounded import PLAIN_INTEGER, Number, parse_json, read_file, to_json
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
+MEMBERS = {"symbol": ("text", str), "market": ("text", str), "tokenId": ("a whole number", int)}
 SHORTEST_ROW = 7
 
 
@@ -78,17 +79,21 @@ def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 
 def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes(), parse_float=RawJson if path.parent.name == "trades" else None)
-    except OSError as error:
-        raise _invalid(path.name, "a readable file", str(error.strerror)) from error
-    except ValueError as error:
-        raise _invalid(path.name, "JSON", f"not JSON ({error})") from error
+    name = f"trades/{path.name}" if path.parent.name == "trades" else path.name
+    return parse_json(read_file(path, name, hint=HINT), name, number=_number, hint=HINT)
+
+
+def _number(text: str) -> int | Number:
+    return int(text) if PLAIN_INTEGER.fullmatch(text) else Number(text)
 
 
 def _records(where: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
         raise _invalid(where, "a list of records", _shortened(value))
+    for number, record in enumerate(value):
+        for name, (expected, kind) in MEMBERS.items():
+            if name in record and type(record[name]) is not kind:
+                raise _invalid(f"{where}, record {number}, {name}", expected, _shortened(record[name]))
     return value
 
 
@@ -108,7 +113,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
 def _row(where: str, cells: Any) -> tuple[int, Row]:
     if not isinstance(cells, list) or len(cells) < SHORTEST_ROW:
         raise _invalid(where, "a list of 7 or more members", _shortened(cells))
-    row = tuple(cell if isinstance(cell, str) else RawJson(json.dumps(cell)) for cell in cells)
+    row = tuple(cell if type(cell) is str else RawJson(to_json(cell)) for cell in cells)
     if not re.fullmatch(r"[0-9]{1,15}", row[0]):
         raise _invalid(f"{where}, member 0", "createdAt in ms", _shortened(cells[0]))
     return int(row[0]), row
