@@ -29,7 +29,7 @@ MAX_VALUES = 1_000_000  # in one JSON text, or 70,000 rows; as Python objects th
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
 MAX_DIGITS = 160  # before the point of a number, and after it
 MAX_INT64 = 2**63 - 1
-MAX_RATIO, RATIO_FROM = 500, 1 << 20  # expanded bytes for one compressed, after so many bytes
+MAX_RATIO, RATIO_FROM = 500, 4 << 20  # expanded bytes for one compressed, after so many bytes
 
 GZIP = b"\x1f\x8b"
 PIECE = 1 << 20
@@ -86,6 +86,11 @@ def parse_json(
     except _NotAccepted as error:
         got = str(error)
     raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
+
+
+def whole_or_text(text: str) -> int | Number:
+    """Convert a whole number of at most 18 digits, and keep any other as text; for `parse_json`."""
+    return int(text) if PLAIN_INTEGER.fullmatch(text) else Number(text)
 
 
 def to_json(value: Any) -> str:

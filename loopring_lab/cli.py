@@ -30,7 +30,7 @@ DEFAULT_FOLDER = Path("loopring-lab-notebooks")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
 _ACCOUNT_ID = re.compile("[0-9]{1,18}")
-_TIME_COLUMNS = ("first", "last", "synced_at")
+_TIME_COLUMNS = ("first", "last", "synced_at", "checked_at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -153,7 +153,8 @@ def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> i
         if arguments.command == "sync":
             return _sync(archive, arguments)
         if arguments.command == "import":
-            archive.import_pages(arguments.files, arguments.account, arguments.fill_type)
+            files, account = arguments.files, arguments.account
+            archive.import_pages(files, account, arguments.fill_type, source=arguments.source)
     except KeyboardInterrupt:
         resume = f"Resume with: loopring-lab {shlex.join(argv)}"
         print(f"\nStopped; trades read so far are safe. {resume}", file=sys.stderr)
@@ -234,6 +235,8 @@ def _add_sync(commands: Any) -> None:
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
     )
     sync.add_argument("--since", metavar="TIME", help="only trades since then, such as 2022-03-31 (UTC)")
+    full_help = "read every page again, to find what changed inside histories"
+    sync.add_argument("--full", action="store_true", help=full_help)
     source = sync.add_mutually_exclusive_group()
     source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
     source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved responses")
@@ -249,6 +252,8 @@ def _add_report_and_import(commands: Any) -> None:
     imports.add_argument("--account", type=account_id, help=account_help)
     fill_type_help = "fill type of the trades, if file names do not say it"
     imports.add_argument("--fill-type", choices=("amm", "dex"), help=fill_type_help)
+    source_help = "name of the files' source (default: as their source.json says, or else their folder)"
+    imports.add_argument("--source", metavar="NAME", help=source_help)
 
 
 def _add_repeatable(parser: argparse.ArgumentParser, option: str, meaning: str, **options: Any) -> None:
@@ -276,7 +281,8 @@ def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
         raise LabError("no accounts given. Use --account ID, once per account, or --accounts-file.")
     client = _connect(arguments)
     try:
-        return _print_report(archive.sync(client, accounts=accounts, since=arguments.since))
+        report = archive.sync(client, accounts=accounts, since=arguments.since, full=arguments.full)
+        return _print_report(report)
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return max(INCOMPLETE, _print_report(archive.report()))

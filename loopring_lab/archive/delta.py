@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import importlib
 import json
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 import tenacity
@@ -24,12 +25,13 @@ from loopring_lab.errors import (
     NewerArchive,
     NotAnArchive,
 )
+from loopring_lab.source import Source
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-MANIFEST, FORMAT, SCHEMA = "archive.json", "loopring_lab archive", 1
+MANIFEST, FORMAT, SCHEMA = "archive.json", "loopring_lab archive", 2
 TRADES, LISTINGS, SYNCS = "trades", "listings", "syncs"
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -52,22 +54,26 @@ SCHEMAS = {
         *_fields("retrieved_at", MOMENT),
         *_fields("listing", pa.string()),
         *_fields("version", pa.int32()),
-        *_fields("current", pa.bool_()),
+        *_fields("current imported", pa.bool_()),
     ]),
     LISTINGS: pa.schema([
         *_fields("listing tokens markets source", pa.string()),
         *_fields("synthetic", pa.bool_()),
         *_fields("retrieved_at", MOMENT),
+        *_fields("number", pa.int64()),
     ]),
     SYNCS: pa.schema([
         *_fields("account_id", pa.int64()),
         *_fields("fill_type", pa.string()),
         *_fields("synced_at", MOMENT),
         *_fields("total gone requests", pa.int64()),
-        *_fields("since", MOMENT),
+        *_fields("since checked_at", MOMENT),
+        *_fields("number", pa.int64()),
     ]),
 }  # fmt: skip
 """The tables of an archive, in the order in which they are made."""
+ADDED = ("imported", "checked_at", "number")
+"""Columns that archives of schema 1 do not have; read as null until the next write adds them."""
 STATISTICS = {"delta.dataSkippingStatsColumns": "created_at,trade_id,asked,version,current,extra"}
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -98,6 +104,7 @@ class DeltaFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._writes: Source | None = None
         try:
             self._delta: Any = importlib.import_module("deltalake")
         except ImportError:
@@ -107,7 +114,7 @@ class DeltaFolder:
 
     def check(self) -> bool:
         """Tell whether the archive has been created; raise an error if the folder is something else."""
-        created = _has_manifest(self.path)
+        created = _read_schema(self.path) is not None
         logs = [self._has_log(name) for name in SCHEMAS]
         if created and sorted(logs, reverse=True) != logs:  # tables are created in this order
             missing = list(SCHEMAS)[logs.index(False)]
@@ -118,23 +125,71 @@ class DeltaFolder:
             )
         return created and all(logs)
 
-    def create(self) -> None:
-        """Create the folder and those tables that do not exist yet."""
-        if self.check():
-            return
+    def source(self) -> Source | None:
+        """Return the source that the archive is bound to, or None if it has been bound to none."""
+        if not self.check():
+            return None
+        if bound := self._bound(self.table(TRADES)):
+            return bound
+        rows = (
+            self.read(LISTINGS, ["source", "synthetic", "retrieved_at"]).sort_by("retrieved_at").to_pylist()
+        )
+        return _of_schema_1(rows[-1]["source"], rows[-1]["synthetic"]) if rows else None
+
+    def bind(self, source: Source) -> Self:
+        """Create what is missing, and return the folder for writing rows of this source, and no other.
+
+        The tables' own metadata names the source. The first to create a table binds it, and every commit
+        conflicts with a change of metadata, so that no commit can go to a table of another source.
+        """
+        bound = copy.copy(self)
+        bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             self.path.mkdir(parents=True, exist_ok=True)
-            fresh = self.path / f".{MANIFEST}.{os.getpid()}"
-            fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
-            fresh.replace(self.path / MANIFEST)
-            for name, schema in SCHEMAS.items():
-                self._delta.DeltaTable.create(
-                    str(self.path / name),
-                    schema=schema,
-                    mode="ignore",
-                    partition_by=["account_id"] if name == TRADES else None,
-                    configuration=STATISTICS if name == TRADES else None,
-                )
+            if _read_schema(self.path) != SCHEMA:
+                fresh = self.path / f".{MANIFEST}.{os.getpid()}"
+                fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
+                fresh.replace(self.path / MANIFEST)
+            for name in SCHEMAS:
+                self._prepare(name, bound._writes)
+        return bound
+
+    def _prepare(self, name: str, source: Source) -> None:
+        """Create a table, or bring one of schema 1 to this version, and bind it."""
+        if not self._has_log(name):
+            self._delta.DeltaTable.create(
+                str(self.path / name),
+                schema=SCHEMAS[name],
+                mode="ignore",
+                partition_by=["account_id"] if name == TRADES else None,
+                configuration=STATISTICS if name == TRADES else None,
+                description=source.to_json(),
+            )
+        table = self._delta.DeltaTable(str(self.path / name))
+        fields = self._delta.Schema.from_arrow(SCHEMAS[name]).fields
+        known = _columns(table)
+        if added := [field for field in fields if field.name not in known]:
+            table.alter.add_columns(added)
+        bound = self._bound(table)
+        joined = self._join(bound, source)
+        if joined != bound:
+            table.alter.set_table_description(joined.to_json())
+
+    def _bound(self, table: DeltaTable) -> Source | None:
+        """Return the source that a table is bound to; none in schema 1."""
+        text = table.metadata().description
+        return Source.read(text, f"{self.path}, description of a table") if text else None
+
+    def _join(self, bound: Source | None, source: Source) -> Source:
+        """Return what is known of one source; an error if there are two."""
+        joined = source if bound is None else bound.joined(source)
+        if joined is None:
+            raise ArchiveError(
+                f"{self.path}: holds trades from {bound}, and these are from {source}. Trades of different "
+                "sources are kept apart, and nothing was added: use another folder for these. If both are one, "
+                "say so: source=archive.source, or a source.json with the archive's name beside saved files."
+            )
+        return joined
 
     def table(self, name: str) -> DeltaTable:
         """Open the latest state of a table."""
@@ -142,8 +197,7 @@ class DeltaFolder:
             raise self.no_trades_yet()
         with self.translate_errors(f"reading the log of {name}/"):
             table: DeltaTable = self._delta.DeltaTable(str(self.path / name))
-            columns = {field.name for field in table.schema().fields}
-        lacking = sorted(set(SCHEMAS[name].names) - columns)
+            lacking = sorted(set(SCHEMAS[name].names) - _columns(table) - set(ADDED))
         if lacking:
             raise DamagedArchive(
                 f"{self.path / name}: this Delta table has no {', '.join(lacking)}, so it is not the "
@@ -173,7 +227,8 @@ class DeltaFolder:
         opened = table or self.table(name)
         with self.translate_errors(f"reading the log of {name}/"):
             here = SubTreeFileSystem(str((self.path / name).resolve()), LocalFileSystem())
-            return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning)
+            schema = None if set(SCHEMAS[name].names) <= _columns(opened) else SCHEMAS[name]
+            return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning, schema=schema)
 
     def files(self) -> list[str]:
         """List the Parquet files of the current trades; an error if one is missing."""
@@ -195,7 +250,7 @@ class DeltaFolder:
             self._delta.write_deltalake(opened, rows.cast(SCHEMAS[name]), mode="append", **options)
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
-        """Commit new rows of trades together with those held whose ``current`` they change, all or none."""
+        """Commit new rows of trades together with those held that they change, all or none."""
         accounts = ", ".join(map(str, sorted(set(rows["account_id"].to_pylist()))))
         same = " AND ".join(f"t.{name} = s.{name}" for name in ("account_id", "asked", "version", "verbatim"))
         with self.translate_errors("writing trades/"):
@@ -205,7 +260,9 @@ class DeltaFolder:
                 source_alias="s",
                 target_alias="t",
                 **self._commit_options(table, claims),
-            ).when_matched_update({"current": "s.current"}).when_not_matched_insert_all().execute()
+            ).when_matched_update(
+                {"current": "s.current", "imported": "s.imported"}
+            ).when_not_matched_insert_all().execute()
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Replace all rows of an account, all or none."""
@@ -235,12 +292,22 @@ class DeltaFolder:
         )
 
     def _commit_options(self, table: DeltaTable, claims: Sequence[str]) -> dict[str, Any]:
+        if self._writes is not None:
+            self._refuse_other_source(table, self._writes)
         version = table.version() + 1
         transactions = [self._delta.Transaction(claim, version) for claim in claims]
         return {
             "writer_properties": self._delta.WriterProperties(compression="ZSTD", compression_level=3),
             "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
         }
+
+    def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
+        bound = self._bound(table)
+        if bound is None:
+            raise ArchiveError(
+                f"{self.path}: replaced while it was written to. Nothing was added: try again."
+            )
+        self._join(bound, source)
 
     def _has_log(self, name: str) -> bool:
         log = self.path / name / "_delta_log"
@@ -249,8 +316,17 @@ class DeltaFolder:
         return False
 
 
-def _has_manifest(path: Path) -> bool:
-    """Tell whether a folder is marked as an archive."""
+def _columns(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}
+
+
+def _of_schema_1(name: str, synthetic: bool) -> Source:
+    """Return the identity of a source by the label that schema 1 stored."""
+    return Source(Source.at(name).name if "://" in name else name, synthetic)
+
+
+def _read_schema(path: Path) -> int | None:
+    """Return the schema of the archive in a folder, or None if there is none yet."""
     odd = MISREAD.search(path.resolve().as_posix())
     if odd:
         raise LabError(f"{path}: deltalake misreads {odd[0]!r} in a path. Use another folder.")
@@ -258,7 +334,7 @@ def _has_manifest(path: Path) -> bool:
         found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         _refuse_other_content(path)
-        return False
+        return None
     except ValueError:
         found = None
     except OSError as error:
@@ -273,7 +349,7 @@ def _has_manifest(path: Path) -> bool:
             f"{path}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
             "Nothing was changed. Upgrade loopring-lab to use it."
         )
-    return True
+    return schema
 
 
 def _refuse_other_content(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from loopring_lab.archive import records
-from loopring_lab.archive.delta import DeltaFolder
+from loopring_lab.archive.delta import DeltaFolder, retry_on_conflict
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.bounded import (
@@ -25,6 +25,7 @@ from loopring_lab.bounded import (
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
+from loopring_lab.source import FILE, Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -43,12 +44,18 @@ class Import:
     """Adds saved responses to an archive."""
 
     def __init__(
-        self, folder: DeltaFolder, account_id: int | None, fill_type: str | None, progress: Progress
+        self,
+        folder: DeltaFolder,
+        account_id: int | None,
+        fill_type: str | None,
+        source: str | None,
+        progress: Progress,
     ) -> None:
         self._folder, self._progress = folder, progress
-        self._account_id, self._fill_type = account_id, fill_type
+        self._account_id, self._fill_type, self._named = account_id, fill_type, source
         self._totals: dict[HistoryKey, tuple[int, int]] = {}
-        self._listings: dict[Path, ListingSnapshot] = {}
+        self._listings: dict[tuple[Path, Source], ListingSnapshot] = {}
+        self._bound: dict[Path, Source] = {}
         self._listing: ListingSnapshot | None = None
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._batch_bytes = self._rows = 0
@@ -92,22 +99,39 @@ class Import:
         """Return the tokens and markets saved with a file, or else those of the archive."""
         for folder in (file.parent, file.parent.parent):
             if (folder / TOKENS).is_file() and (folder / MARKETS).is_file():
-                if folder not in self._listings:
-                    self._listings[folder] = _read_listing(folder)
-                    records.store_listing(self._folder, self._listings[folder])
-                return self._listings[folder]
-        stored = list(records.listings(self._folder).values())
+                source = self._source_of(file, folder)
+                if (folder, source) not in self._listings:
+                    listing = _read_listing(folder, source)
+                    self._bind(file, source)
+                    records.store_listing(self._folder, listing)
+                    self._listings[folder, source] = listing
+                return self._listings[folder, source]
+        stored = list(records.listings(self._folder).values()) if self._folder.check() else []
         if not stored:
             raise LabError(
                 f"{file}: no {TOKENS} and {MARKETS} beside it or in the folder above. They "
                 "scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
             )
+        self._bind(file, self._source_of(file, file.parent))
         return stored[-1]
+
+    def _source_of(self, file: Path, folder: Path) -> Source:
+        """Return the identity of a file: as stated beside it, as given, or else the path of its folder."""
+        if file.parent in self._bound:
+            return self._bound[file.parent]
+        source = Source.of_saved(folder, self._named, file.parent, file.parent.parent)
+        bound = self._folder.source()
+        return bound if bound and bound.name == self._named == source.name else source
+
+    def _bind(self, file: Path, source: Source) -> None:
+        if file.parent not in self._bound:
+            self._folder = retry_on_conflict(self._folder.bind, source)
+            self._bound[file.parent] = source
 
     def _commit(self) -> None:
         batch, self._batch, self._batch_bytes = self._batch, defaultdict(list), 0
         if self._listing:
-            for error in merge_pages(self._folder, batch, self._listing).values():
+            for error in merge_pages(self._folder, batch, self._listing, imported=True).values():
                 raise error
 
     def _store_totals(self) -> None:
@@ -123,14 +147,14 @@ def _find_files(paths: Paths) -> list[Path]:
     """Find the files of trades among files and folders."""
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for path in map(Path, every) for file in _files_in(path)]
-    return [file for file in files if file.name not in (TOKENS, MARKETS)]
+    return [file for file in files if file.name not in (TOKENS, MARKETS, FILE)]
 
 
-def _read_listing(folder: Path) -> ListingSnapshot:
+def _read_listing(folder: Path, source: Source) -> ListingSnapshot:
     files = [folder / TOKENS, folder / MARKETS]
     tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
     moment = min(map(_modified_ms, files))
-    return ListingSnapshot(tokens, markets, f"recording {folder.resolve().name}", False, moment)
+    return ListingSnapshot(tokens, markets, source.name, source.synthetic, moment)
 
 
 def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:

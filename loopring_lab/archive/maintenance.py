@@ -48,6 +48,8 @@ def compact(folder: DeltaFolder) -> Compacted:
 def reread(folder: DeltaFolder) -> pd.DataFrame:
     """Convert all rows anew from their verbatim members, with the listings of their time."""
     known = listings(folder)
+    if source := folder.source():
+        folder = retry_on_conflict(folder.bind, source)
     accounts = sorted(pc.unique(folder.read(TRADES, ["account_id"])["account_id"]).to_pylist())
     changes: list[tuple[int, str, int]] = []
     for account in accounts:

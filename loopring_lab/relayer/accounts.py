@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
+from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.relayer.database import Account, Store
 from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
@@ -55,11 +56,19 @@ class Accounts:
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._has_owner = frozenset(source.accounts)
+        self._pools = {
+            account_id: Account(account_id, address, "", "", 0, 0, "")
+            for account_id, address in source.pool_owners().items()
+        }
         self._wallet_account = max(source.accounts, default=-1)
         self._store = Store(
             path,
             {"source": source.label, "exchange": settings.exchange.lower(), "chain": str(settings.chain_id)},
         )
+        self._owners_seed = SecretText(self._read_owners_seed())
+        self._key_secret = SecretBytes.fromhex(self._store.setdefault("secret", secrets.token_hex(32)))
+        if path is not None:
+            self.store  # noqa: B018  (so that no request writes to a file that somebody else may hold)
 
     @cached_property
     def store(self) -> Store:
@@ -67,6 +76,18 @@ class Accounts:
         if not all(self._store.account(account_id) for account_id in self._source.accounts[:1]):
             self._store.add(map(self._first_state, self._source.accounts))
         return self._store
+
+    def _read_owners_seed(self) -> str:
+        """Return what owners' keys derive from: public text where the data is made up, else a secret."""
+        if self._source.synthetic:
+            return self._source.label
+        stored = self._store.fact("owners")
+        if stored is None and any(map(self._store.account, self._source.accounts)):
+            raise LabError(
+                "Store: an earlier version created it, with owners whose keys anybody can derive from the "
+                "recording's name. Give another file."
+            )
+        return stored or self._store.setdefault("owners", secrets.token_hex(32))
 
     def _first_state(self, account_id: int) -> Account:
         owner = self.owner(account_id)
@@ -77,7 +98,7 @@ class Accounts:
         if account_id not in self._has_owner:
             raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
         has_wallet = account_id == self._wallet_account
-        return demo_owner(self._source.label, account_id, self._settings.exchange, has_wallet)
+        return demo_owner(self._owners_seed, account_id, self._settings.exchange, has_wallet)
 
     def add(
         self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str
@@ -88,23 +109,30 @@ class Accounts:
             )
         x, y = (f"{n:#066x}" for n in protocol.check_public_key(*public_key)) if public_key else ("", "")
         account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
-        if account_id in self._source.history.accounts or not self.store.add([account]):
+        is_taken = account_id in self._source.history.accounts or self._pool_of(owner) is not None
+        if is_taken or not self.store.add([account]):
             raise LabError(f"Account {account_id}, owner {owner}: exists already. Give another id and owner.")
 
     def exists(self, account_id: int) -> bool:
         """Return whether an account exists, with or without an owner."""
-        return account_id in self._source.history.accounts or self._store.account(account_id) is not None
+        known = account_id in self._source.history.accounts or account_id in self._pools
+        return known or self._store.account(account_id) is not None
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
         if account_id is None:
-            account = self.store.account_of(owner or "")
+            account = self.store.account_of(owner or "") or self._pool_of(owner)
         else:
-            account = self.store.account(account_id)
+            account = self.store.account(account_id) or self._pools.get(account_id)
             if account is None:
                 raise ApiError(Code.USER_NOT_FOUND, f"user not found: no account {account_id} with an owner")
-        if account is None or (owner is not None and owner.lower() != account.owner.lower()):
+        if account is None or (owner is not None and not _same(owner, account.owner)):
             raise ApiError(Code.ADDRESS_NOT_FOUND, "address not found: owner has no account, or another")
         return account
+
+    def _pool_of(self, owner: str | None) -> Account | None:
+        """Return the account of the pool at an address, unless its id was given to an account added later."""
+        found = next((pool for pool in self._pools.values() if _same(owner, pool.owner)), None)
+        return found if found is not None and self.store.account(found.id) is None else None
 
     def wallet_of(self, account_id: int) -> Wallet | None:
         """Return the wallet that owns an account, if one does."""
@@ -135,23 +163,28 @@ class Accounts:
             raise ApiError(Code.INVALID_KEY, "invalid api key")
 
     def _api_key(self, account: Account) -> str:
-        secret = self._store.setdefault("secret", secrets.token_hex(32))
         text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
-        tail = hmac.digest(bytes.fromhex(secret), text.encode(), "sha384")[:API_KEY_BYTES]
+        tail = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(tail).decode()}"
 
 
+def _same(address: str | None, other: str) -> bool:
+    return address is not None and address.lower() == other.lower()
+
+
 @lru_cache(maxsize=512)
-def demo_owner(label: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
-    """Derive the throwaway owner of an account from public text."""
+def demo_owner(seed: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
+    """Derive the throwaway owner of an account."""
+    seed = hide(seed)
     from eth_account import Account
     from eth_account.messages import encode_defunct
 
-    signer = Account.from_key(sha256(f"loopring_lab throwaway key: {label}, {account_id}".encode()).digest())
-    seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
-    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=seed)).signature))
+    digest = sha256(b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode())
+    signer = Account.from_key(digest.digest())
+    key_seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
+    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=key_seed)).signature))
     if not has_wallet:
-        return Owner(signer.address, signer, key, seed, None)
+        return Owner(signer.address, signer, key, key_seed, None)
     factory, code = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))
     wallet = Wallet(factory, signer.address, str(account_id))
-    return Owner(protocol.wallet_address(*wallet, code), signer, key, seed, wallet)
+    return Owner(protocol.wallet_address(*wallet, code), signer, key, key_seed, wallet)

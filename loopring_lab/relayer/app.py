@@ -1,6 +1,8 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
+import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,20 +16,28 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
+from loopring_lab.relayer.entrance import SOURCE_HEADER, Entrance
 from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import MAX_TIME, SINGLE_VALUED, AccountId, ApiError, Code, error_response
+from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, error_response
 from loopring_lab.relayer.settings import Settings
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
 DOCS = Path(__file__).with_name("docs.html")
+
+SOURCE_HEADER_RULES = {
+    "description": "The name of the data, and whether it is made up, as JSON in ASCII.",
+    "required": True,
+    "schema": {"type": "string"},
+}
 
 CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
 """Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
@@ -51,8 +61,17 @@ class Backend:
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
     @cached_property
+    def source_header(self) -> str:
+        """What every response says of the data: its name, and whether it is made up, as ASCII JSON."""
+        return json.dumps({"name": self.source.name, "synthetic": self.source.synthetic})
+
+    @cached_property
     def tokens_json(self) -> bytes:
         return _encode(self.source.tokens())
+
+    @cached_property
+    def pools_json(self) -> bytes:
+        return _encode({"pools": self.source.pool_records()})
 
     @cached_property
     def markets_json(self) -> bytes:
@@ -60,12 +79,16 @@ class Backend:
 
 
 async def get_backend(request: Request) -> Backend:
-    """Refuse repeated parameters, which programs read differently, and return the backend."""
-    for name in SINGLE_VALUED & set(request.query_params):
-        values = request.query_params.getlist(name)
-        if len(values) > 1:
-            problem = {"loc": ("query", name), "msg": "Input should be one value", "input": ",".join(values)}
-            raise RequestValidationError([problem])
+    """Refuse parameters given with several values, which programs read differently; return the backend."""
+    params = request.query_params
+    if len(params) < len(params.multi_items()):
+        for name in params:
+            values = params.getlist(name)
+            if len(set(values)) > 1:
+                problem = "Input should be one value, or the same value each time"
+                raise RequestValidationError(
+                    [{"loc": ("query", name), "msg": problem, "input": ",".join(values)}]
+                )
     backend: Backend = request.app.state.backend
     return backend
 
@@ -126,6 +149,12 @@ async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
 
 
+@router.get("/amm/pools", summary="AMM pools", response_model=schemas.PoolsResponse)
+async def read_pools(backend: AnyBackend) -> Response:
+    """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
+    return Response(backend.pools_json, media_type="application/json")
+
+
 @router.get(
     "/user/trades",
     summary="Trade history",
@@ -148,8 +177,12 @@ async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParam
 
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
-    settings = backend.settings
-    return schemas.ExchangeResponse(chain_id=settings.chain_id, exchange_address=settings.exchange)
+    settings, source = backend.settings, backend.source
+    return schemas.ExchangeResponse(
+        chain_id=settings.chain_id,
+        exchange_address=settings.exchange,
+        source=schemas.SourceRecord(name=source.name, synthetic=source.synthetic),
+    )
 
 
 @router.get("/timestamp", summary="Time")
@@ -186,7 +219,8 @@ async def update_key(
 ) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
-    update, is_pending = backend.updates.submit(read_update(body), signature)
+    # In a thread, for it may wait for another program that uses the same store.
+    update, is_pending = await asyncio.to_thread(backend.updates.submit, read_update(body), signature)
     return schemas.UpdateResponse(
         hash=update.change.hash,
         status=update.status,
@@ -288,6 +322,11 @@ async def http_error(request: Request, error: HTTPException) -> JSONResponse:
     return _error(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
 
 
+async def store_error(request: Request, error: sqlite3.OperationalError) -> JSONResponse:
+    """Answer a request that the store could not serve, mostly because another program kept it locked."""
+    return _error(request, Code.UNKNOWN, "the relayer's store is busy: try again", 503)
+
+
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that met a defect of the relayer, without showing it."""
     return _error(request, Code.UNKNOWN, "internal error", 500)
@@ -305,6 +344,16 @@ def printable(text: str) -> str:
 
 class RelayerApp(FastAPI):
     """FastAPI whose document also says what depends on the source and the settings."""
+
+    def __init__(self, backend: Backend, **options: Any) -> None:
+        super().__init__(**options)
+        self.state.backend = backend
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the outermost layer around the layer that answers when there is a defect."""
+        backend: Backend = self.state.backend
+        hosts, shape = backend.settings.hosts, backend.settings.error_shape
+        return Entrance(super().build_middleware_stack(), backend.source_header, hosts, shape)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is not None:
@@ -326,6 +375,8 @@ class RelayerApp(FastAPI):
         trades["market"]["schema"]["enum"] = sorted(backend.markets)
         fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
         fee_key["required"] = backend.settings.fee_key == "required"
+        for response in (each for operation in operations for each in operation["responses"].values()):
+            response["headers"] = {SOURCE_HEADER: SOURCE_HEADER_RULES}
         if backend.settings.error_shape == "ok":
             for operation in operations:
                 content = operation["responses"]["200"]["content"]["application/json"]
@@ -345,9 +396,11 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         ApiError: api_error,
         RequestValidationError: invalid_request,
         HTTPException: http_error,
+        sqlite3.OperationalError: store_error,
         Exception: internal_error,
     }
     app = RelayerApp(
+        backend,
         title="Embedded relayer",
         version="3",
         description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
@@ -355,9 +408,8 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         redoc_url=None,
         exception_handlers=handlers,
     )
-    app.state.backend = backend
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
-    app.add_api_route("/docs", lambda: HTMLResponse(docs_page(app.openapi())), include_in_schema=False)
+    app.add_api_route("/docs", read_docs, include_in_schema=False)
     paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
@@ -365,6 +417,10 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 def _encode(value: object) -> bytes:
     return to_json(value).encode()
+
+
+async def read_docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(docs_page(request.app.openapi()))
 
 
 def docs_page(document: dict[str, Any]) -> str:

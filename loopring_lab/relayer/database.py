@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,9 @@ from loopring_lab.errors import LabError
 
 Status = Literal["received", "processing", "processed", "failed"]
 SCHEMA = Path(__file__).with_name("schema.sql")
+PRIVATE = 0o600
+WRITE_SECONDS, READ_SECONDS = 5.0, 0.5
+"""How long to wait for a lock that another program holds; only a program at odds with WAL blocks reads."""
 PENDING = "status IN ('received', 'processing')"
 
 
@@ -52,27 +56,43 @@ class StoredUpdate(NamedTuple):
 
 
 class Store:
-    """Accounts, key updates and a few fixed values, in a file or in memory."""
+    """Accounts, key updates and a few fixed values, in a private file or in memory.
+
+    Reads have a connection of their own, so that none waits for a writer, be it another program.
+    """
 
     def __init__(self, path: str | Path | None, identity: Mapping[str, str]) -> None:
-        self._lock = threading.RLock()
+        self._lock = self._read_lock = threading.RLock()
         try:
-            self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
-            weakref.finalize(self, _close, self._db, self._lock)
+            self._db = self._reader = self._open(path, WRITE_SECONDS)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA.read_text()} COMMIT")
-        except sqlite3.Error as error:
+            if path is not None:
+                self._read_lock = threading.RLock()
+                self._reader = self._open(path, READ_SECONDS)
+            stored = {name: self.setdefault(name, value) for name, value in identity.items()}
+        except (sqlite3.Error, OSError, ValueError) as error:
             raise LabError(
                 f"Store {path}: the file cannot be used ({error}). Give a relayer's store or a new path."
             ) from error
         for name, value in identity.items():
-            stored = self.setdefault(name, value)
-            if stored != value:
+            if stored[name] != value:
                 raise LabError(
-                    f"Store {path}: it was created with {name} {stored!r}, but this relayer has {value!r}. "
-                    "Give another file."
+                    f"Store {path}: it was created with {name} {stored[name]!r}, but this relayer has "
+                    f"{value!r}. Give another file."
                 )
+        if path is not None:
+            make_private(Path(path))
+
+    def _open(self, path: str | Path | None, timeout: float) -> sqlite3.Connection:
+        name = ":memory:"
+        if path is not None:
+            create_private(path)
+            name = str(Path(path).resolve())
+        db = sqlite3.connect(name, timeout, isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, _close, db, self._lock if path is None else self._read_lock)
+        return db
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -88,9 +108,15 @@ class Store:
 
     def setdefault(self, name: str, value: str) -> str:
         """Return a stored value, and store the given one first if there is none."""
-        with self._lock:
-            self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
-            return str(self._fetch_one("SELECT value FROM facts WHERE name = ?", name)[0])
+        if self.fact(name) is None:
+            with self._lock:
+                self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+        return str(self.fact(name))
+
+    def fact(self, name: str) -> str | None:
+        """Return a stored value, if there is one."""
+        found = self._fetch_one("SELECT value FROM facts WHERE name = ?", name)
+        return found and str(found[0])
 
     def add(self, accounts: Iterable[Account]) -> int:
         """Add the accounts that do not exist yet, and return how many were added."""
@@ -117,8 +143,8 @@ class Store:
         values = (*change, now, now)
         places = ", ".join("?" * len(values))
         insert = f"INSERT INTO updates VALUES (NULL, {places}, 'received', '')"  # noqa: S608
-        self._db.execute(insert, values)
-        return self._updates("number = last_insert_rowid()")[0]
+        number = self._db.execute(insert, values).lastrowid or 0
+        return StoredUpdate(number, change, now, now, "received", "")
 
     def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
         """Advance every pending update by one step, each in its own transaction; return how many moved."""
@@ -145,8 +171,8 @@ class Store:
 
     def _updates(self, where: str, *values: Any) -> list[StoredUpdate]:
         query = f"SELECT * FROM updates WHERE {where} ORDER BY number DESC"  # noqa: S608
-        with self._lock:
-            rows = self._db.execute(query, values).fetchall()
+        with self._read_lock:
+            rows = self._reader.execute(query, values).fetchall()
         size = len(KeyChange._fields)
         return [StoredUpdate(number, KeyChange(*rest[:size]), *rest[size:]) for number, *rest in rows]
 
@@ -157,8 +183,21 @@ class Store:
         return found and Account(*found)._replace(is_frozen=bool(found[-1]))
 
     def _fetch_one(self, query: str, value: object) -> Any:
-        with self._lock:
-            return self._db.execute(query, (value,)).fetchone()
+        with self._read_lock:
+            return self._reader.execute(query, (value,)).fetchone()
+
+
+def create_private(path: str | Path) -> None:
+    """Create a file that only its owner can read or write, from its first byte on, unless it exists."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
+
+
+def make_private(path: Path) -> None:
+    """Take away what others may do with a store that was created elsewhere, and with its log."""
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        with suppress(OSError):
+            file.chmod(PRIVATE)
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:

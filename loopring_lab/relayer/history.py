@@ -65,6 +65,14 @@ class Source(Protocol):
         """A short description, for captions."""
 
     @property
+    def name(self) -> str:
+        """The name that tells this data from all other data."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is made up."""
+
+    @property
     def accounts(self) -> list[int]:
         """Accounts worth reading."""
 
@@ -74,6 +82,11 @@ class Source(Protocol):
     def tokens(self) -> list[dict[str, Any]]: ...
 
     def markets(self) -> list[dict[str, Any]]: ...
+
+    def pool_records(self) -> list[dict[str, Any]]: ...
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return the accounts that are known to be pools, each with the address of its pool."""
 
 
 class History:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import PLAIN_INTEGER, Number, parse_json, read_file, to_json
+from loopring_lab.bounded import parse_json, read_file, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
+from loopring_lab.relayer.pools import listed_pools
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 MEMBERS = {"symbol": ("text", str), "market": ("text", str), "tokenId": ("a whole number", int)}
 SHORTEST_ROW = 7
+SOURCE_FILE = "source.json"
+LONGEST_NAME = 200
 
 
 class Recording:
-    """Responses saved in a folder."""
+    """Responses saved in a folder, with the name in its ``source.json`` unless another is given."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = Path(folder)
         if not self._folder.is_dir():
             raise UnexpectedAnswer(
@@ -34,7 +38,10 @@ class Recording:
         saved = _load(self._folder / "markets.json")
         markets = saved.get("markets") if isinstance(saved, dict) else None
         self._markets = _records("markets.json, member markets", markets)
+        self._pools = self._read_pools()
         self._history = self._read_history()
+        stated, self.synthetic = _stated(self._folder)
+        self.name = stated if name is None else checked_name("source", name)
 
     def __repr__(self) -> str:
         return f"Recording({self._folder.name!r})"
@@ -58,6 +65,21 @@ class Recording:
     def markets(self) -> list[dict[str, Any]]:
         return self._markets
 
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pools in ``pools.json``, or else those that tokens and markets tell of."""
+        return self._pools
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return nothing: no saved response says which account is a pool's."""
+        return {}
+
+    def _read_pools(self) -> list[dict[str, Any]]:
+        if not (self._folder / "pools.json").exists():
+            return listed_pools(self._tokens, self._markets)
+        saved = _load(self._folder / "pools.json")
+        pools = saved.get("pools") if isinstance(saved, dict) else None
+        return _records("pools.json, member pools", pools)
+
     def _read_history(self) -> History:
         accounts: list[int] = []
         rows: list[tuple[int, RowKey, Row]] = []
@@ -80,11 +102,26 @@ def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 def _load(path: Path) -> Any:
     name = f"trades/{path.name}" if path.parent.name == "trades" else path.name
-    return parse_json(read_file(path, name, hint=HINT), name, number=_number, hint=HINT)
+    return parse_json(read_file(path, name, hint=HINT), name, number=whole_or_text, hint=HINT)
 
 
-def _number(text: str) -> int | Number:
-    return int(text) if PLAIN_INTEGER.fullmatch(text) else Number(text)
+def _stated(folder: Path) -> tuple[str, bool]:
+    """Return the name of a recording, and whether it is of made-up data, which its folder may state."""
+    if not (folder / SOURCE_FILE).exists():
+        return os.fsencode(folder.resolve()).decode(errors="backslashreplace"), False
+    saved = _load(folder / SOURCE_FILE)
+    saved = saved if isinstance(saved, dict) else {"name": saved}
+    synthetic = saved.get("synthetic", False)
+    if not isinstance(synthetic, bool):
+        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", _shortened(synthetic))
+    return checked_name(f"{SOURCE_FILE}, member name", saved.get("name")), synthetic
+
+
+def checked_name(where: str, name: object) -> str:
+    """Return the name of a source, which must be short enough to be sent with every response."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise _invalid(where, f"1 to {LONGEST_NAME} printable characters", _shortened(name))
+    return name
 
 
 def _records(where: str, value: Any) -> list[dict[str, Any]]:

@@ -151,6 +151,36 @@ class MarketsResponse(_Record):
     markets: list[MarketRecord]
 
 
+class PoolTokens(_Record):
+    """Token ids."""
+
+    pooled: list[int] = Field(description="Base and quote.")
+    lp: int | None = Field(None, description="Liquidity token.")
+
+
+class PoolPrecisions(_Record):
+    """Decimal places."""
+
+    price: int
+    amount: int
+
+
+class PoolRecord(_Record):
+    name: str
+    market: str
+    address: str = Field(description="Owner of the pool's account.")
+    version: str
+    tokens: PoolTokens
+    fee_bips: int | None = Field(None, description="Fee in basis points; absent if a recording has none.")
+    precisions: PoolPrecisions | None = None
+    created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
+    status: int | None = Field(None, description="7: open. 0: closed. What the bits mean is not documented.")
+
+
+class PoolsResponse(_Record):
+    pools: list[PoolRecord]
+
+
 class TradesResponse(_Record):
     total_num: int = Field(description="The number of rows that match, on all pages.")
     trades: list[list[str | float | None]] = Field(
@@ -159,9 +189,17 @@ class TradesResponse(_Record):
     )
 
 
+class SourceRecord(_Record):
+    """The data that is served; an addition of this relayer's own."""
+
+    name: str = Field(description="A name that no other data has.")
+    synthetic: bool = Field(description="Whether the data is made up.")
+
+
 class ExchangeResponse(_Response):
     chain_id: int
     exchange_address: str
+    source: SourceRecord
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
@@ -276,14 +314,6 @@ class UpdatesParams(_Params):
     )
     offset: Offset = 0
     limit: Limit = MAX_LIMIT
-
-
-SINGLE_VALUED = {
-    to_camel(name)
-    for params in (AccountParams, TradesParams, FeeParams, UpdatesParams)
-    for name in params.model_fields
-}
-"""The query parameters, each of which may be given once."""
 
 
 class _Body(BaseModel):

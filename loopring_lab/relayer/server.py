@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
-import os
 import secrets
 import socket
 import sqlite3
@@ -18,17 +17,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import h11
-from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.connections import HOST, ThreadedServer, listen
 from loopring_lab.relayer.faults import RequestCounts
 from loopring_lab.relayer.history import Pager, Source, to_json
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
-from loopring_lab.relayer.schemas import Code, error_response
 from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.world import World
 
@@ -38,12 +33,7 @@ if TYPE_CHECKING:
 
     from loopring_lab.protocol import L2Key
 
-HOST = "127.0.0.1"
-BACKLOG = 256
 START_SECONDS, STOP_SECONDS = 20, 10
-KEEP_ALIVE_SECONDS = 60
-GRACE_SECONDS = 0.25
-LINGER_SECONDS = 1.0
 
 
 class Relayer:
@@ -57,6 +47,9 @@ class Relayer:
         Behaviour where the contract is silent.
     recording : str or Path, optional
         A folder of saved responses to serve instead.
+    source : str, optional
+        Name of the recording, if not the one in its ``source.json``, or else the path of its folder. Every
+        response carries the name, in the header ``X-Loopring-Lab-Source``.
     port : int
         Port on 127.0.0.1; 0 takes a free one.
     api_key : str, optional
@@ -71,7 +64,8 @@ class Relayer:
     Raises
     ------
     LabError
-        If both `world` and `recording` are given, or the store belongs to another relayer.
+        If both `world` and `recording` are given, `source` is given without a recording, or the store
+        belongs to another relayer.
     UnexpectedAnswer
         If the recording is not valid.
 
@@ -88,6 +82,7 @@ class Relayer:
         settings: Settings | None = None,
         *,
         recording: str | Path | None = None,
+        source: str | None = None,
         port: int = 0,
         api_key: str | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -96,7 +91,9 @@ class Relayer:
     ) -> None:
         if world is not None and recording is not None:
             raise LabError("Relayer: both a world and a recording were given. Give one of them.")
-        self._data: Source = (world or World()) if recording is None else Recording(recording)
+        if source is not None and recording is None:
+            raise LabError("Relayer: source names a recording, and a world has its own name. Leave it out.")
+        self._data: Source = (world or World()) if recording is None else Recording(recording, source)
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._port, self._clock = port, clock
@@ -177,7 +174,8 @@ class Relayer:
         """Return the L1 signer of an account's owner.
 
         .. warning::
-           A throwaway key derived from public text: anybody can derive it. Never send value to its address.
+           A throwaway key: never send value to its address. For a world, whose data is made up, anybody can
+           derive it from the label; for a recording, it derives from a secret of this relayer or its `store`.
 
         Parameters
         ----------
@@ -362,92 +360,3 @@ class Worker:
                 sqlite3.OperationalError
             ):  # locked by another process; the next step makes up for it
                 self._step()
-
-
-class HttpProtocol(H11Protocol):
-    """HTTP/1.1 that gives the app access to its connection, and rejects bad requests as the app does."""
-
-    _is_rejected = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "transport": transport}
-
-    def data_received(self, data: bytes) -> None:
-        if not self._is_rejected:
-            super().data_received(data)
-
-    def send_400_response(self, msg: str) -> None:
-        """Reject bytes that are not HTTP, or headers that are far too long."""
-        app: Any = self.config.app
-        response = error_response(app.state.backend.settings.error_shape, Code.INVALID_ARGUMENT, msg)
-        headers = [*response.raw_headers, (b"connection", b"close")]
-        head = h11.Response(status_code=response.status_code, headers=headers)
-        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        # Closing with unread bytes would reset the connection, and the response would be lost.
-        self._is_rejected = True
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
-
-
-class ThreadedServer(Server):
-    """A quiet uvicorn server that reports when it is ready and stops at once; uvicorn polls every 0.1 s."""
-
-    def __init__(self, app: FastAPI) -> None:
-        config = Config(
-            app,
-            http=HttpProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        )
-        super().__init__(config)
-        self.ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-
-    def request_stop(self) -> None:
-        """Ask the server to stop, from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._loop = asyncio.get_running_loop()
-        self.ready.set()
-
-    async def main_loop(self) -> None:
-        await self._stop.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish for a moment, then close every connection."""
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=GRACE_SECONDS)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        await asyncio.sleep(0)
-
-
-def listen(port: int) -> socket.socket:
-    # asyncio disables Nagle's algorithm only where the protocol is named; otherwise responses wait 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise LabError(
-            f"Relayer: cannot listen on {HOST}, port {port} ({error}). Use port=0 to take a free port."
-        ) from error
-    return listener

@@ -33,6 +33,9 @@ Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
+Host = Annotated[
+    str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)
+]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
@@ -49,6 +52,7 @@ EXAMPLES = {
     "update_fees": "ETH:19000000000000,USDC:70000",
     "fail_updates": "2:balance too low",
     "wallet_factories": "0x<40 hex digits>:0x<64 hex digits>",
+    "hosts": "relayer.example,localhost:9000",
 }
 """Values for the hint of an error, where the default would not show the form."""
 
@@ -95,9 +99,10 @@ class Settings:
     slow_seconds : float
         How long a ``slow`` response stalls in the middle of its body, in seconds.
     exchange : str
-        Address of the exchange that accounts belong to; the default is the mainnet's.
+        Address of the exchange that accounts belong to; the default is nobody's, so that an update signed for
+        the embedded relayer is valid on no other exchange.
     chain_id : int
-        Chain of the exchange; 1 is the mainnet.
+        Chain of the exchange; the default is the usual id of a local chain.
     update_seconds : float or None
         Seconds from one step of a key update (received, processing, processed) to the next, at most. None:
         updates advance only when `Relayer.step` is called.
@@ -118,6 +123,10 @@ class Settings:
         official client sends the same built-in key for all accounts; so by default it is not checked.
     wallet_factories : mapping of str to str
         Additional wallet factories: address to init code hash, ``0x`` hex.
+    hosts : tuple of str
+        Further values of the header ``Host`` to answer to, such as ``relayer.example`` or ``localhost:9000``,
+        where something forwards requests to the relayer. Without them it answers only to its own address and
+        port, and to ``localhost``; a web page could otherwise read it under a name of its own.
 
     Raises
     ------
@@ -149,8 +158,8 @@ class Settings:
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
     slow_seconds: float = Field(default=1.0, ge=0)
-    exchange: str = Field(default="0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", pattern=ADDRESS)
-    chain_id: int = Field(default=1, ge=0, lt=2**256)
+    exchange: str = Field(default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c", pattern=ADDRESS)
+    chain_id: int = Field(default=31337, ge=0, lt=2**256)
     update_seconds: float | None = Field(default=0.5, gt=0)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
     fail_updates: Mapping[UpdateNumber, str] = Field(default_factory=dict)
@@ -159,6 +168,7 @@ class Settings:
     key_seed_required: bool = True
     fee_key: FeeKey = "ignored"
     wallet_factories: Mapping[Address, CodeHash] = Field(default_factory=dict)
+    hosts: tuple[Host, ...] = ()
 
     @field_validator("row_length", "rate_limit", "update_seconds", mode="before")
     @classmethod
@@ -174,6 +184,11 @@ class Settings:
         if not all(colon for _, colon, _ in pairs):
             raise PydanticCustomError("pairs", "Input should be pairs key:value, separated by commas")
         return {key.strip(): text.strip() for key, _, text in pairs}
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _read_list(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part) if isinstance(value, str) else value
 
     @field_validator("faults", "update_fees", "fail_updates", "wallet_factories")
     @classmethod

@@ -11,7 +11,8 @@ from typing import Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS
+from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
+from loopring_lab.relayer.pools import pool_record
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 from loopring_lab.relayer.venues import LatentPrices
 
@@ -52,6 +53,7 @@ class World:
             )
         self.seed, self.size = seed, size
         self._key = (seed, int(size * 1000 + 0.5))
+        self.synthetic = True
 
     def __repr__(self) -> str:
         return f"World(seed={self.seed}, size={self.size})"
@@ -60,6 +62,13 @@ class World:
     def label(self) -> str:
         """A short description of the data, for captions."""
         return f"synthetic world, seed {self.seed}"
+
+    @property
+    def name(self) -> str:
+        """The label, with every parameter that differs from its default."""
+        seed, thousandths = self._key
+        size = "" if thousandths == 1000 else f", size {thousandths / 1000:g}"
+        return f"synthetic world, seed {seed}{size}"
 
     @property
     def accounts(self) -> list[int]:
@@ -101,6 +110,36 @@ class World:
             Every documented field.
         """
         return [market.record() for market in MARKETS.values()]
+
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pool records as the relayer serves them.
+
+        Returns
+        -------
+        list of dict
+            Also a pool that does not trade. Which account is a pool's, `pool_owners` tells.
+        """
+        return [
+            pool_record(
+                market.record(),
+                market.pool_address,
+                market.lp_token,
+                feeBips=POOL_FEE_BPS,
+                precisions={"price": market.price_decimals, "amount": market.base.precision},
+            )
+            for market in MARKETS.values()
+            if market.pool
+        ]
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return the account id of each pool with the address that owns it, which is the pool's own.
+
+        Returns
+        -------
+        dict of int to str
+            Also of a pool that does not trade.
+        """
+        return {market.pool: market.pool_address for market in MARKETS.values() if market.pool}
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
         """Return the underlying price of a token, which all its markets follow.

@@ -54,7 +54,7 @@ def trades(
         What the pages were requested for; the rows do not say. Without it only rows whose market has the
         pools' prefix ``AMM-`` are known to be ``amm``.
     account_id : int, optional
-        Whose rows these are, if the rows do not say.
+        Whose rows these are, if the rows do not say; a row that says otherwise is irregular.
     fee_token : {'received', 'base', 'quote', 'row'}
         The token of ``feeAmount``: the one received (base of a BUY, quote of a SELL; as settled on-chain),
         always the base or the quote token, or the row's own ``tokenId``.
@@ -114,7 +114,8 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
 
     A row is irregular if its market or token is unknown, ``tokenId`` is not the token sold, a member is
     missing, unreadable or beyond what its column holds (it is null there, never rounded), there are more
-    members than are known, or another row of the same identity (id, side, order hash) differs.
+    members than are known, it is of another account than the one asked for, or another row of the same
+    identity (id, side, order hash) differs.
 
     Parameters
     ----------
@@ -170,7 +171,10 @@ def join_batches(
 
 def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
-    return _frame(_sort(parts), listing, account_id)
+    table = _sort(parts)
+    return _frame(
+        table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id
+    )
 
 
 def validate_options(fee_token: str, ten_members: str) -> None:
@@ -187,6 +191,18 @@ def refuse_shared_fills(count: int, advice: str) -> None:
             expected="each fill as amm or as dex",
             got=f"{count} fills as both",
             hint=f"This relayer does not tell fill types apart. {advice}",
+        )
+
+
+def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
+    """Refuse a relayer that sends rows of another account than the one asked for."""
+    others = trades.loc[(trades["account_id"] != account_id).fillna(False), "account_id"]
+    if len(others):
+        raise UnexpectedAnswer(
+            "accountId",
+            expected=f"account {account_id}, which was asked for",
+            got=f"{len(others)} rows of other accounts, such as account {others.iloc[0]}",
+            hint="Check base_url. To look at these rows, give other_accounts=True; lab.anomalies lists them.",
         )
 
 

@@ -45,6 +45,19 @@ def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return moments, ids
 
 
+def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
+    """Note on each row of another account that it is not the one asked for."""
+    places = np.flatnonzero(pc.not_equal(table["account_id"], account_id).fill_null(False))
+    if not len(places):
+        return table
+    texts = table["extra"].to_pylist()
+    for place in places.tolist():
+        members = json.loads(texts[place] or "{}")
+        reasons = [f"the row is not of account {account_id}", *filter(None, [members.pop("anomaly", None)])]
+        texts[place] = _note(reasons, members)
+    return table.set_column(table.schema.get_field_index("extra"), "extra", pa.array(texts, pa.string()))
+
+
 class _Converter:
     """Converts the columns of one batch, and collects what is irregular about its rows."""
 

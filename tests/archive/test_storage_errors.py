@@ -147,8 +147,8 @@ def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
 
 def test_a_later_schema_is_left_alone(archive: Archive) -> None:
     mark = archive._folder.path / "archive.json"
-    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"schema": 2}))
-    with pytest.raises(NewerArchive, match=r"schema 2; this one reads up to 1.*Upgrade loopring-lab"):
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"schema": 3}))
+    with pytest.raises(NewerArchive, match=r"schema 3; this one reads up to 2.*Upgrade loopring-lab"):
         Archive(archive._folder.path)
     with pytest.raises(NewerArchive):
         archive.report()

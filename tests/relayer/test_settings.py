@@ -222,12 +222,13 @@ def test_from_text_reads_every_setting():
         f"exchange=0x{40 * 'e'}", "chain_id=5", "update_seconds=0.1", "update_fees=ETH:1000,LRC:0",
         "fail_updates=2:balance: too low", "bad_signature_code=102010", "bare_signatures=no",
         "key_seed_required=no", "fee_key=required", f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
+        "hosts=Relayer.example, [::1]:9000",
     ]  # fmt: skip
     assert Settings.from_text(text) == Settings(
         "oldest", 13, "number", False, "inclusive", "flat",
         2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
         "0x" + 40 * "e", 5, 0.1, {"ETH": 1000, "LRC": 0}, {2: "balance: too low"}, 102010, False, False,
-        "required", {"0x" + 40 * "a": "0x" + 64 * "b"},
+        "required", {"0x" + 40 * "a": "0x" + 64 * "b"}, ("relayer.example", "[::1]:9000"),
     )  # fmt: skip
     assert Settings.from_text(["row_length=none", "faults="]) == Settings()
     assert len(fields(Settings)) == len(text)
@@ -250,6 +251,7 @@ def test_from_text_reads_every_setting():
         ("fail_updates=balance", "pairs.*got 'balance'.*fail_updates=2:balance too low"),
         ("wallet_factories=0x12", "pairs.*got '0x12'.*wallet_factories=0x<40"),
         ("wallet_factories=0x12:0x12", "wallet_factories: String should match pattern"),
+        ("hosts=http://a.example", "hosts: String should match pattern.*hosts=relayer.example"),
     ],
 )
 def test_from_text_says_what_is_wrong(pair, message):

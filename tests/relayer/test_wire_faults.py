@@ -35,7 +35,7 @@ def test_reset_is_a_tcp_reset(serve):
     relayer = serve(faults={"reset": 1.0})
     port = int(relayer.relayer.base_url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-        connection.sendall(b"GET /api/v3/mix/markets HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /api/v3/mix/markets HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % port)
         with pytest.raises(ConnectionResetError):
             connection.recv(1)
     with pytest.raises(requests.ConnectionError):

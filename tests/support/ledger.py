@@ -21,7 +21,8 @@ Identity = tuple[int, str, str, str, str]
 class Ledger:
     """A source of `accounts` accounts with `trades` trades each."""
 
-    label = "ledger"
+    label = name = "ledger"
+    synthetic = True
 
     def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
         self.accounts = [20_000 + number for number in range(accounts)]
@@ -49,6 +50,12 @@ class Ledger:
 
     def markets(self) -> list[dict[str, Any]]:
         return World().markets()
+
+    def pool_records(self) -> list[dict[str, Any]]:
+        return []
+
+    def pool_owners(self) -> dict[int, str]:
+        return {}
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Every identity, and the sums of size and fee of each account, fill type, market and side."""

@@ -1,0 +1,98 @@
+"""Every response says which data it is from, in a form that programs can read."""
+
+import json
+import socket
+
+import pytest
+import requests
+
+from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.relayer import Recording, Relayer, Settings, World
+
+HEADER = "X-Loopring-Lab-Source"
+PATHS = (
+    "/api/v3/exchange/info",
+    "/api/v3/user/trades?accountId=7",
+    "/api/v3/user/trades?accountId=seven",
+    "/api/v3/nothing",
+    "/docs",
+    "/openapi.json",
+)
+
+
+def named(answer):
+    return json.loads(answer.headers[HEADER])
+
+
+@pytest.mark.parametrize("faults", [{}, {"429": 1}, {"500": 1}, {"slow": 1}])
+def test_every_response_names_the_data(world, faults):
+    settings = Settings(faults=faults, max_faults_in_a_row=100, slow_seconds=0)
+    with Relayer(world, settings) as relayer:
+        answers = [requests.get(relayer.base_url + path, timeout=5) for path in PATHS]
+        answers.append(requests.delete(relayer.base_url + "/api/v3/account", timeout=5))
+    expected = {"name": "synthetic world, seed 1, size 0.05", "synthetic": True}
+    assert [named(answer) for answer in answers] == [expected] * len(answers)
+    assert len({answer.status_code for answer in answers}) >= 3 - bool(faults)
+
+
+def test_even_a_defect_and_bytes_that_are_not_http_are_named(serve, monkeypatch):
+    client = serve()
+    monkeypatch.setattr("loopring_lab.relayer.history.Pager.page", lambda *_: 1 / 0)
+    answer = client.get("/user/trades", accountId=client.relayer.accounts[0])
+    assert (answer.status_code, named(answer)["synthetic"]) == (500, True)
+    address = ("127.0.0.1", int(client.relayer.base_url.rpartition(":")[2]))
+    with socket.create_connection(address, timeout=5) as stream:
+        stream.sendall(b"\x00\x01\r\n\r\n")
+        head = stream.makefile("rb").read().partition(b"\r\n\r\n")[0].decode("ascii")
+    lines = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    assert {name.lower(): text for name, text in lines.items()}[HEADER.lower()] == answer.headers[HEADER]
+
+
+def test_exchange_info_and_the_document_say_it_too(serve):
+    client = serve()
+    info = client.get("/exchange/info")
+    assert info.json()["source"] == named(info)
+    assert {"chainId", "exchangeAddress", "depositAddress"} < set(info.json())
+    document = client.relayer.app.openapi()
+    responses = [
+        response
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for response in operation["responses"].values()
+    ]
+    assert all(HEADER in response["headers"] for response in responses)
+
+
+def test_each_world_has_a_name_of_its_own():
+    worlds = [World(), World(seed=2), World(size=0.05), World(seed=2, size=0.05), World(size=49.999)]
+    assert len({world.name for world in worlds}) == len(worlds)
+    assert World(size=0.05).name == World(size=0.0500001).name  # sizes come in steps of 0.001
+    assert World(seed=2, size=2).name == "synthetic world, seed 2, size 2"
+    assert World().name == World().label
+
+
+def test_a_recording_is_named_by_its_file_its_owner_or_its_folder(serve, folder):
+    assert (Recording(folder).name, Recording(folder).synthetic) == (str(folder.resolve()), False)
+    saved = {"name": "Börse, März 2022", "exchange": "0x" + "1" * 40, "chainId": 1}
+    (folder / "source.json").write_text(json.dumps(saved), encoding="utf-8")
+    assert Recording(folder, "mine").name == "mine"
+    answer = serve(recording=folder).get("/exchange/tokens")
+    assert named(answer) == {"name": "Börse, März 2022", "synthetic": False}
+    assert answer.headers[HEADER].isascii()
+    with Relayer(recording=folder, source="mine") as relayer:
+        assert relayer.source == f"recording {folder.name}"
+        assert named(requests.get(relayer.base_url + "/docs", timeout=5))["name"] == "mine"
+
+
+@pytest.mark.parametrize("saved", ['{"name": 1}', "{}", "[]", '{"name": ""}', '{"name": "a\\nb"}', "{"])
+def test_a_source_file_without_a_name_is_an_error(folder, saved):
+    (folder / "source.json").write_text(saved)
+    with pytest.raises(UnexpectedAnswer, match=r"source\.json"):
+        Recording(folder)
+
+
+def test_a_name_is_for_recordings(world, folder):
+    with pytest.raises(UnexpectedAnswer, match="source"):
+        Relayer(recording=folder, source="x" * 201)
+    with pytest.raises(LabError, match="Leave it out"):
+        Relayer(world, source="mine")
