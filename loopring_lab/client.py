@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing
+from functools import cached_property, partial, wraps
 from html import escape
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -51,7 +50,7 @@ def _one_operation(
 ) -> Callable[Concatenate[Client, Arguments], Result]:
     """Have a method do all its work on one budget of time and bytes."""
 
-    @functools.wraps(method)
+    @wraps(method)
     def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         with self._transport.new_budget().activate():
             return method(self, *args, **kwargs)
@@ -179,6 +178,8 @@ class Client:
         prefixes: tuple[str, ...] = (POOL_PREFIX,),
         fee_token: str = "received",
         ten_members: str = "account",
+        check: bool = False,
+        other_accounts: bool = False,
     ) -> pd.DataFrame:
         """Read a whole trade history, AMM pool and order book, exactly.
 
@@ -209,6 +210,12 @@ class Client:
             list them separately; ``()`` requests the plain name only.
         fee_token, ten_members : str
             As for `tables.trades`.
+        check : bool
+            Read everything again until two whole readings agree, also with `since` or `limit`. That finds
+            rows that change while they are read without changing the relayer's count.
+        other_accounts : bool
+            Return rows of another account than the one asked for instead of raising an error; `lab.anomalies`
+            lists them.
 
         Returns
         -------
@@ -219,9 +226,10 @@ class Client:
         Raises
         ------
         IncompleteHistory
-            The relayer sends fewer or more rows than it counts.
+            The relayer sends fewer or more rows than it counts, or readings disagree.
         UnexpectedAnswer
-            An answer is not as documented, or a fill is listed under both fill types.
+            An answer is not as documented, a row is of another account than the one asked for, or a fill is
+            listed under both fill types.
         LabError
             An argument is not valid.
 
@@ -236,22 +244,20 @@ class Client:
         account_id = None if account_id is None else parse_account_id(account_id)
         query.refuse_pool_name(market, prefixes, lambda: self._markets.index)
         start, end = query.parse_utc("since", since), query.parse_utc("until", until)
-        window = paging.Window(None if end else limit, query.to_milliseconds(start))
+        newest = paging.Window(None if end else limit, query.to_milliseconds(start))
+        window = paging.EVERYTHING if check else newest
         fill_types = (fill_type,) if fill_type else FILL_TYPES
-        histories = paging.plan_histories(account_id, fill_types, market, prefixes, order_hash, window)
-        batches: dict[str, list[wire.Batch]] = {name: [] for name in fill_types}
-        wanted = paging.until_error(histories)
+        plan = partial(paging.plan_histories, account_id, fill_types, market, prefixes, order_hash, window)
         try:
-            with (
-                track(f"{fill_type} trades" if fill_type else "trades", progress) as report,
-                closing(self.pages(wanted, at_once=1, ten_members=ten_members, progress=report)) as pages,
-            ):
-                for page in pages:
-                    batches[page.history.fill_type].append(page.batch)
+            with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
+                read = partial(self.pages, at_once=1, ten_members=ten_members, progress=report)
+                histories, batches = paging.read_histories(plan, read, check=check)
         except RelayerError as error:
             raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
         tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
         frame = tables.join_batches(batches, self._tokens, self._markets, account_id, fee_token)
+        if account_id is not None and not other_accounts:
+            tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
         return self._labelled(query.filter_trades(frame, start, end, limit))
 
@@ -394,7 +400,7 @@ class Client:
         Examples
         --------
         >>> client.exchange().chain_id
-        1
+        31337
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
@@ -583,19 +589,19 @@ class Client:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
         return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
-    @functools.cached_property
+    @cached_property
     def _tokens(self) -> pd.DataFrame:
         tokens = tables.tokens(self._transport.get("/exchange/tokens"))
         completion.register_names("token", tokens.index)
         return tokens
 
-    @functools.cached_property
+    @cached_property
     def _markets(self) -> pd.DataFrame:
         markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
         completion.register_names("market", markets.index)
         return markets
 
-    @functools.cached_property
+    @cached_property
     def _accounts_by_key(self) -> dict[tuple[str, str], int]:
         """Ids of the accounts read so far, by public key."""
         return {}

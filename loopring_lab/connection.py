@@ -93,7 +93,7 @@ def connect(
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         return Client(limited(base_url, api_key=key, rate=rate, allow_http=allow_http), source)
     folder = Path(recording).resolve() if recording else None
-    known = Source.of_folder(folder, source) if folder else None
+    known = Source.of_saved(folder, source, folder) if folder else None
     if source is not None and known is None:
         raise LabError("connect: source= names a relayer or a recording, and neither is given. Leave it out.")
     relayer = _start_embedded(folder, _fingerprint(folder) if folder else (), source)

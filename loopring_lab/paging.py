@@ -13,6 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from itertools import chain, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -145,6 +146,32 @@ def plan_histories(
             history = History(account_id, fill_type, market=name, order_hash=order_hash, window=window)
             histories.append(history)
     return histories
+
+
+def read_histories(
+    plan: Callable[[], list[History]],
+    read: Callable[[Iterable[History]], Generator[FetchedPage]],
+    *,
+    check: bool = False,
+) -> tuple[list[History], dict[str, list[wire.Batch]]]:
+    """Read histories into batches by fill type; with `check`, until two whole readings agree."""
+    before: set[tuple[str, int]] | None = None
+    for _ in range(MAX_READINGS):
+        histories, batches = plan(), defaultdict[str, list[wire.Batch]](list)
+        contents: set[tuple[str, int]] = set()
+        with closing(read(until_error(histories))) as pages:
+            for page in pages:
+                batches[page.history.fill_type].append(page.batch)
+                contents.update((page.history.name, content) for content in page.keys.contents if check)
+        if not check or contents == before:
+            return histories, batches
+        before = contents
+    raise IncompleteHistory(
+        histories[0].name.partition(",")[0],
+        expected="two readings that agree",
+        got=f"{MAX_READINGS} readings that differ",
+        hint="Trades arrive or change faster than they can be read: try again when it is quieter.",
+    )
 
 
 def until_error(histories: Iterable[History]) -> Iterator[History]:
