@@ -61,7 +61,9 @@ STAND_IN = '{"not": "JSON"}'
 def connected(base_url: str, **options: Any) -> Iterator[Client]:
     """Connect with limits that an attack reaches soon."""
     transport = Transport(
-        base_url, **{"api_key": KEY, "rate": None, "timeout": 4.0, "max_seconds": 4.5, "attempts": 2, "proxies": False} | options
+        base_url,
+        **{"api_key": KEY, "rate": None, "timeout": 4.0, "max_seconds": 4.5, "attempts": 2, "proxies": False}
+        | options,
     )
     try:
         yield Client(transport)
@@ -287,6 +289,8 @@ def over_a_wire(case: Case, base_url: str) -> None:
 def told_a_lie(case: Case, base_url: str) -> None:
     with connected(base_url, timeout=2.0, max_seconds=3.0) as client:
         frame = client.trades(ACCOUNT, progress=False)
+    if case.value in lies.CONSISTENT:
+        return
     truth.expect(case.value in lies.READABLE, f"{len(frame)} rows out of a history that no count confirms")
     check_frame(frame, [lies.first_page(case.value)], regular("tokens"), regular("markets"))
 

@@ -3,8 +3,10 @@
 Numbers stay text; none is ever made an integer here before its size is known.
 """
 
+import functools
 import json
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -21,6 +23,10 @@ DEEPEST = 600
 LONGEST = 2_000
 """Digits of the longest number that could be right in any column."""
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?", re.ASCII)
+
+
+judging: list[Callable[[], None]] = []
+"""Called when a judgement begins, so that what it takes does not count."""
 
 
 class Wrong(Exception):
@@ -41,6 +47,16 @@ class Whole(NamedTuple):
     exponent: int
 
 
+def judgement(check: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(check)
+    def judge(*what: Any) -> None:
+        for begin in judging:
+            begin()
+        check(*what)
+
+    return judge
+
+
 def parse(body: bytes) -> Any:
     """Parse an answer as JSON says; `Wrong` where it is none, so that nothing may be read from it."""
     if depth(body) > DEEPEST:
@@ -53,7 +69,7 @@ def parse(body: bytes) -> Any:
 
 def depth(body: bytes) -> int:
     depth = deepest = 0
-    for letter in re.sub(rb'"(?:\\.|[^"\\])*"', b"", body):
+    for letter in re.sub(rb'"[^"\\]*(?:\\.[^"\\]*)*"', b"", body):
         depth += (letter in b"[{") - (letter in b"]}")
         deepest = max(deepest, depth)
     return deepest
@@ -144,6 +160,7 @@ def _inner(record: dict[str, Any], group: str, name: str) -> Any:
     return (inner or {}).get(name)
 
 
+@judgement
 def check_tokens(frame: pd.DataFrame, body: bytes) -> None:
     sent = records(parse(body), "tokens")
     expect(len(frame) == len(sent), f"{len(frame)} tokens for {len(sent)}")
@@ -170,6 +187,7 @@ def check_tokens(frame: pd.DataFrame, body: bytes) -> None:
             same_number(name, got[_snake(name)], _inner(record, "gasAmounts", bound))
 
 
+@judgement
 def check_markets(frame: pd.DataFrame, body: bytes, tokens: bytes | None = None) -> None:
     sent = records(parse(body), "markets")
     symbols = _symbols(tokens) if tokens else None
@@ -203,6 +221,7 @@ def _symbols(tokens: bytes) -> dict[Whole | None, str]:
     }
 
 
+@judgement
 def check_trades(
     frame: pd.DataFrame,
     pages: dict[str | None, list[bytes]],
@@ -379,6 +398,7 @@ def _snake(name: str) -> str:
     return re.sub("([A-Z])", lambda letter: "_" + letter[1].lower(), name.replace(".", "_"))
 
 
+@judgement
 def check_account(got: Any, body: bytes) -> None:
     sent = parse(body)
     expect(isinstance(sent, dict), "an account from no object")
@@ -410,6 +430,7 @@ def check_account(got: Any, body: bytes) -> None:
         )
 
 
+@judgement
 def check_exchange(got: Any, body: bytes) -> None:
     sent = parse(body)
     expect(isinstance(sent, dict), "an exchange from no object")
@@ -420,6 +441,7 @@ def check_exchange(got: Any, body: bytes) -> None:
     )
 
 
+@judgement
 def check_fees(frame: pd.DataFrame, body: bytes, decimals: dict[str, int]) -> None:
     answer = parse(body)
     sent = records(answer.get("fees"), "fees") if isinstance(answer, dict) else records(answer, "fees")
@@ -436,6 +458,7 @@ def check_fees(frame: pd.DataFrame, body: bytes, decimals: dict[str, int]) -> No
         expect(got["discount"] == float(fraction(discount)), f"discount: {got['discount']!r}")
 
 
+@judgement
 def check_api_key(got: str, body: bytes) -> None:
     sent = parse(body)
     expect(isinstance(sent, dict), "a key from no object")
@@ -443,6 +466,7 @@ def check_api_key(got: str, body: bytes) -> None:
     expect(got[:], "a key of nothing")
 
 
+@judgement
 def check_submission(got: Any, sent: Any) -> None:
     expect(isinstance(sent, dict), "a submission from no object")
     same_text("status", got.status, sent.get("status"))
@@ -454,6 +478,7 @@ def check_submission(got: Any, sent: Any) -> None:
     same_text("reason", got.reason, sent.get("reason"))
 
 
+@judgement
 def check_updates(got: Any, body: bytes, asked: str) -> None:
     answer = parse(body)
     listed = answer.get("transactions") if isinstance(answer, dict) else None

@@ -9,6 +9,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
+from typing import Self
 
 from attacks import doors, truth
 from attacks.cases import every_case
@@ -35,14 +36,11 @@ def work(port: int, log: str) -> None:
         print("begins", file=results, flush=True)
         os.ftruncate(errors, 0)
         os.lseek(errors, 0, os.SEEK_SET)
-        before = memory("VmRSS")
-        forget_peak()
-        began = time.monotonic()
-        outcome, detail = judge(number, f"http://127.0.0.1:{port}/{number}")
-        seconds, grown = time.monotonic() - began, memory("VmHWM") - before
+        with Meter() as meter:
+            outcome, detail = judge(number, f"http://127.0.0.1:{port}/{number}")
         sys.stderr.flush()
         outcome, detail = printed(errors, outcome, detail)
-        print(json.dumps([outcome, detail, seconds, grown]), file=results, flush=True)
+        print(json.dumps([outcome, detail, meter.seconds, meter.grown]), file=results, flush=True)
 
 
 @functools.cache
@@ -107,8 +105,23 @@ def printed(log: int, outcome: str, detail: str) -> tuple[str, str]:
     return outcome, detail
 
 
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+class Meter:
+    """Measures the time and memory of a case until the judge begins."""
+
+    def __enter__(self) -> Self:
+        self.seconds, self.grown = 0.0, 0
+        self._before = memory("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+        self._began = time.monotonic()
+        truth.judging[:] = [self.stop]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if not self.seconds:
+            self.seconds, self.grown = time.monotonic() - self._began, memory("VmHWM") - self._before
 
 
 def memory(name: str) -> int:
