@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
@@ -402,7 +403,8 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         backend,
         title="Embedded relayer",
         version="3",
-        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
+        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}. "
+        f"Every response names its data in the header {SOURCE_HEADER}: {backend.source_header}",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,
@@ -415,7 +417,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 
 def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(value).encode()
 
 
 async def read_docs(request: Request) -> HTMLResponse:
