@@ -291,7 +291,7 @@ def test_a_recording_can_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
 ) -> None:
     monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
-    assert lab.connect().source == f"recording {any_block_folder.name}"
+    assert lab.connect().source == str(any_block_folder.resolve())
 
 
 def test_two_sources_are_one_too_many(tmp_path: Path) -> None:

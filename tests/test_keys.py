@@ -79,6 +79,7 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
     """Prepare the update that a vector describes, on a relayer that knows its account."""
     setup.relayer.add_account(vector["account_id"], vector["owner"], nonce=vector["nonce"])
     symbol, decimals = FEE_DECIMALS[vector["max_fee"]["tokenId"]]
+    tokens = {symbol: {"id": vector["max_fee"]["tokenId"], "decimals": decimals}}
     return setup.prepare(
         vector["account_id"],
         signer=Wallet.from_key(vector["l1_private_key"]),
@@ -86,6 +87,7 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
         fee_token=symbol,
         valid_for=datetime.fromtimestamp(vector["valid_until"], UTC),
         key_seed=vector["key_seed"],
+        trust={"exchange": vector["exchange"], "chain_id": vector["chain_id"], "tokens": tokens},
         **how,
     )
 
@@ -245,10 +247,12 @@ def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup: KeyUpdateS
 
 
 def test_another_exchange_is_refused(setup: KeyUpdateSetup) -> None:
-    update = setup.prepare(exchange="0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", chain_id=5)
+    terms = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
+    terms["tokens"] = {"ETH": {"id": 0, "decimals": 18}}
+    update = setup.prepare(trust=terms, max_fee="0.001")
     assert "exchange" in refused(update.submit, 102001)
     assert "0x2e76EBd1" in update.key_seed_message()
-    wrong_chain = setup.prepare(chain_id=0)
+    wrong_chain = setup.prepare(trust=terms | {"exchange": setup.relayer.settings.exchange}, max_fee="0.001")
     refused(wrong_chain.submit, 104005)
 
 
@@ -590,7 +594,7 @@ def test_the_preview_says_what_the_numbers_mean(setup: KeyUpdateSetup) -> None:
     preview = repr(setup.prepare(max_fee="0.002").preview())
     assert "the most you pay: 0.002 ETH; the relayer asks for 0.000019 ETH" in preview
     assert "not processed after 2030-01-01 00:00:00 UTC" in preview
-    assert "on chain 1" in preview
+    assert "on chain 31337: the update is valid nowhere else" in preview
 
 
 def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:

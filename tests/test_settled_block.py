@@ -110,5 +110,5 @@ def test_a_recording_is_not_called_synthetic(
     client: lab.Client, trades: pd.DataFrame, block_folder: Path
 ) -> None:
     assert not client.synthetic
-    assert client.source == f"recording {block_folder.name}"
+    assert client.source == str(block_folder.resolve())
     assert trades.attrs["synthetic"] is False

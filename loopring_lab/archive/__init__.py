@@ -15,14 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive import maintenance, queries
-from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive import damage, maintenance, queries
+from loopring_lab.archive.delta import TRADES, DeltaFolder
 from loopring_lab.archive.imports import Import, Paths
 from loopring_lab.archive.maintenance import Compacted
 from loopring_lab.archive.records import TYPED, listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError
+from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseconds
 from loopring_lab.tables.rows import FILL_TYPES
@@ -67,19 +67,32 @@ class Archive:
         self._folder = DeltaFolder(path)
 
     def __repr__(self) -> str:
-        return f"Archive({str(self._folder.path)!r}{'' if self._folder.check() else ', empty'})"
+        try:
+            state = "" if self._folder.check() else ", empty"
+        except ArchiveError:
+            state = ", damaged"
+        return f"Archive({str(self._folder.shown)!r}{state})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Archive</b> in {escape(str(self._folder.path))}"
-        if not self._folder.check():
-            return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
-        report = self.report()
+        where = f"<b>Archive</b> in {escape(str(self._folder.shown))}"
+        try:
+            if not self._folder.check():
+                return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
+            report = self.report()
+        except ArchiveError as error:
+            return f"<p>{where}: {escape(str(error))}</p>"
         missing = int(report["missing"].fillna(0).sum())
         state = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
         return (
             f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
             f"{state}.<br><small><code>archive.report()</code> shows details.</small></p>"
         )
+
+    @property
+    def source(self) -> str | None:
+        """Name of the source that the archive is bound to; None while it is empty."""
+        bound = self._folder.source()
+        return bound.name if bound else None
 
     def sync(
         self,
@@ -88,12 +101,18 @@ class Archive:
         accounts: Iterable[int] | None = None,
         since: Moment = None,
         progress: Watching = None,
+        *,
+        full: bool = False,
     ) -> pd.DataFrame:
         """Download missing trades, and only those, at the newest and the oldest end.
 
         Rows are committed every few seconds. After an interruption the next sync resumes from there;
         concurrent syncs create no duplicates. Nothing is ever deleted: a row that changed at the relayer is
-        kept as a further version beside the earlier ones.
+        kept as a further version beside the earlier ones, and the version that was committed last is the
+        current one.
+
+        The first sync or import binds the archive to its source: the name, exchange and chain that the
+        relayer states, or else its address. Trades of any other source are refused.
 
         Parameters
         ----------
@@ -108,6 +127,9 @@ class Archive:
             first is read to the end.
         progress : bool or callable, optional
             As for `Client.trades`; a callable gets the trades held and expected.
+        full : bool
+            Read every page again, also those held. That finds rows that were changed, inserted or removed
+            inside a history, which the relayer's count does not show. Rows that it no longer lists are kept.
 
         Returns
         -------
@@ -122,7 +144,9 @@ class Archive:
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            Synthetic trades would be mixed with others.
+            The archive holds trades of another source.
+        LabError
+            An argument is not valid, or `since` is given with `full`.
 
         Examples
         --------
@@ -131,9 +155,10 @@ class Archive:
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
-        retry_on_conflict(self._folder.create)
+        if full and start is not None:
+            raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
-        Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
+        Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 
     def import_pages(
@@ -142,13 +167,19 @@ class Archive:
         account_id: int | None = None,
         fill_type: str | None = None,
         progress: Watching = None,
+        *,
+        source: str | None = None,
     ) -> pd.DataFrame:
         """Add saved responses of the trades endpoint, without a relayer.
 
         A file holds one page, or one per line, compressed with gzip or not. The account and fill type come
         from the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows. Tokens and markets
         come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from
-        the archive.
+        the archive; the name of the source from ``source.json`` there, such as ``{"name": "my exchange"}``,
+        from `source`, or else it is the path of the folder.
+
+        What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
+        that were only imported, the one that was imported last is current.
 
         Parameters
         ----------
@@ -160,6 +191,8 @@ class Archive:
             What the pages were requested for.
         progress : bool or callable, optional
             As for `sync`; the number expected is estimated from the size of the files.
+        source : str, optional
+            Name of the source of these files; ``archive.source`` if they are from where the archive is from.
 
         Returns
         -------
@@ -171,6 +204,8 @@ class Archive:
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
             files before it are imported.
+        ArchiveError
+            The archive holds trades of another source.
         LabError
             A path does not exist, or there are no tokens and markets.
 
@@ -181,16 +216,16 @@ class Archive:
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
         >>> size = file.write_text(f'{{"totalNum": 2, "trades": [{row}]}}')
-        >>> archive.import_pages(file).head(1)[["account_id", "fill_type", "rows", "missing"]]
+        >>> report = archive.import_pages(file, source=archive.source)
+        >>> report.head(1)[["account_id", "fill_type", "rows", "missing"]]
            account_id fill_type  rows  missing
         0       10083       dex     1        1
         """
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        retry_on_conflict(self._folder.create)
         with track("trades", progress) as report:
-            Import(self._folder, account, fill_type, report).run(paths)
+            Import(self._folder, account, fill_type, source, report).run(paths)
         return self.report()
 
     def trades(
@@ -279,7 +314,8 @@ class Archive:
         pandas.DataFrame
             One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
             that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
-            ``synced_at`` (UTC), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
+            ``synced_at`` (UTC), ``checked_at`` (when every page was last read: by the first sync, or with
+            ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
             rows, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a sync has
             finished. Trades that the relayer no longer lists stay and count as held.
 
@@ -309,6 +345,72 @@ class Archive:
         """
         return maintenance.compact(self._folder)
 
+    def verify(self) -> pd.DataFrame:
+        """Read every file and compare it with the digest recorded when it was written.
+
+        Reading checks a file once in a session, by its CRC-32; this checks all files by their BLAKE2b, also
+        those that are rarely read: logs, earlier states, the archive's own records.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each ``file`` with a ``problem`` ('damaged', 'missing', or 'not recorded': committed
+            just before a crash, or by another program), the ``account_id`` and ``rows`` it holds, where
+            known, and ``advice``. Empty if all is well.
+
+        Raises
+        ------
+        NotAnArchive
+            There are no trades yet.
+
+        Examples
+        --------
+        >>> archive.verify().empty
+        True
+        """
+        return damage.verify(self._folder)
+
+    def repair(self, client: Client | None = None, progress: Watching = None) -> pd.DataFrame:
+        """Repair what `verify` finds, and download the rows that damaged files held.
+
+        Logs and records are restored from copies that the archive keeps. A damaged file of trades is moved to
+        the folder ``set-aside``, never deleted; rows that the relayer no longer lists are taken from it where
+        their typed columns agree with their members as received. Other files are not touched.
+
+        Parameters
+        ----------
+        client : Client, optional
+            From `connect`, to the source of the trades. Without it nothing is downloaded: `sync` or import
+            later.
+        progress : bool or callable, optional
+            As for `sync`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The lines of `verify`, with what was ``done`` instead of advice.
+
+        Raises
+        ------
+        DamagedArchive
+            A log is damaged and its copy is, too; nothing was changed in it.
+        RelayerError, TransportError, UnexpectedAnswer
+            As for `sync`; what could be repaired without a relayer is.
+
+        Examples
+        --------
+        >>> archive.repair(client).empty
+        True
+        """
+        repaired, set_aside = damage.repair(self._folder)
+        accounts = sorted({account for account, _ in set_aside})
+        try:
+            if client is not None and accounts:
+                self.sync(client, accounts=accounts, progress=progress)
+        finally:
+            damage.salvage(self._folder, set_aside)
+        return repaired
+
     def reread(self) -> pd.DataFrame:
         """Convert all rows anew from the members as received, with the listings of their time.
 
@@ -324,6 +426,8 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A row cannot be read; the rows of that account stay as they are.
+        DamagedArchive
+            A file is damaged; nothing was changed.
 
         Examples
         --------

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
@@ -416,7 +417,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 
 def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(value).encode()
 
 
 async def read_docs(request: Request) -> HTMLResponse:

@@ -35,6 +35,21 @@ class RecordingTransport(Transport):
         return super().post(path, body, signature=signature)
 
 
+class CountingSigner:
+    """A signer that counts the signatures it makes."""
+
+    def __init__(self, signer: Any) -> None:
+        self.address, self._signer, self.signatures = signer.address, signer, 0
+
+    def sign_message(self, signable_message: Any) -> Any:
+        self.signatures += 1
+        return self._signer.sign_message(signable_message)
+
+    def sign_typed_data(self, *, full_message: dict[str, Any]) -> Any:
+        self.signatures += 1
+        return self._signer.sign_typed_data(full_message=full_message)
+
+
 class KeyUpdateSetup:
     """A relayer, its clock, and a client of it."""
 
