@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -17,6 +18,7 @@ import pandas as pd
 
 from loopring_lab import templates
 from loopring_lab.archive import Archive
+from loopring_lab.bounded import read_text
 from loopring_lab.client import Client
 from loopring_lab.connection import connect
 from loopring_lab.errors import IncompleteHistory, LabError
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
-_TIME_COLUMNS = ("first", "last", "synced_at")
+_ACCOUNT_ID = re.compile("[0-9]{1,18}")
+_TIME_COLUMNS = ("first", "last", "synced_at", "checked_at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -153,7 +156,8 @@ def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> i
         if arguments.command == "verify":
             return _verify(archive, arguments)
         if arguments.command == "import":
-            archive.import_pages(arguments.files, arguments.account, arguments.fill_type)
+            files, account = arguments.files, arguments.account
+            archive.import_pages(files, account, arguments.fill_type, source=arguments.source)
     except KeyboardInterrupt:
         resume = f"Resume with: loopring-lab {shlex.join(argv)}"
         print(f"\nStopped; trades read so far are safe. {resume}", file=sys.stderr)
@@ -175,8 +179,8 @@ def format_report(report: pd.DataFrame) -> str:
 
 
 def account_id(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an account id; repeat --account for several")
+    if not _ACCOUNT_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an account id; repeat --account for several")
     return int(text)
 
 
@@ -234,6 +238,8 @@ def _add_sync(commands: Any) -> None:
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
     )
     sync.add_argument("--since", metavar="TIME", help="only trades since then, such as 2022-03-31 (UTC)")
+    full_help = "read every page again, to find what changed inside histories"
+    sync.add_argument("--full", action="store_true", help=full_help)
     _add_source(sync, "address of a relayer (default: the embedded one)")
 
 
@@ -268,6 +274,8 @@ def _add_report_and_import(commands: Any) -> None:
     imports.add_argument("--account", type=account_id, help=account_help)
     fill_type_help = "fill type of the trades, if file names do not say it"
     imports.add_argument("--fill-type", choices=("amm", "dex"), help=fill_type_help)
+    source_help = "name of the files' source (default: as their source.json says, or else their folder)"
+    imports.add_argument("--source", metavar="NAME", help=source_help)
 
 
 def _add_repeatable(parser: argparse.ArgumentParser, option: str, meaning: str, **options: Any) -> None:
@@ -295,7 +303,8 @@ def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
         raise LabError("no accounts given. Use --account ID, once per account, or --accounts-file.")
     client = _connect(arguments)
     try:
-        return _print_report(archive.sync(client, accounts=accounts, since=arguments.since))
+        report = archive.sync(client, accounts=accounts, since=arguments.since, full=arguments.full)
+        return _print_report(report)
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return max(INCOMPLETE, _print_report(archive.report()))
@@ -329,10 +338,12 @@ def _read_accounts(file: Path | None) -> list[int]:
     """Read account ids from a file, one per line."""
     if file is None:
         return []
-    lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [line.partition("#")[0].strip() for line in read_text(file).splitlines()]
     for number, line in enumerate(lines, 1):
-        if line and not (line.isascii() and line.isdigit()):
-            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one id per line.")
+        if line and not _ACCOUNT_ID.fullmatch(line):
+            raise LabError(
+                f"{file}, line {number}: {line[:40]!r} is not an account id. Write one id per line."
+            )
     return [int(line) for line in lines if line]
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cached_property, partial, wraps
 from html import escape
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
 from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
+from loopring_lab.bounded import MAX_PAGE
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
     Account,
@@ -29,7 +30,7 @@ from loopring_lab.models import (
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -37,9 +38,24 @@ from loopring_lab.transport import Params, Transport
 
 __all__ = ["Client"]
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
 """The relayer's request type for key updates, where fees are asked for."""
+
+
+def _one_operation(
+    method: Callable[Concatenate[Client, Arguments], Result],
+) -> Callable[Concatenate[Client, Arguments], Result]:
+    """Have a method do all its work on one budget of time and bytes."""
+
+    @wraps(method)
+    def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with self._transport.new_budget().activate():
+            return method(self, *args, **kwargs)
+
+    return on_budget
 
 
 class Client:
@@ -129,6 +145,7 @@ class Client:
         """
         return self._labelled(self._tokens)
 
+    @_one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -146,6 +163,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
+    @_one_operation
     def trades(
         self,
         account_id: int | None = None,
@@ -160,6 +178,8 @@ class Client:
         prefixes: tuple[str, ...] = (POOL_PREFIX,),
         fee_token: str = "received",
         ten_members: str = "account",
+        check: bool = False,
+        other_accounts: bool = False,
     ) -> pd.DataFrame:
         """Read a whole trade history, AMM pool and order book, exactly.
 
@@ -190,6 +210,12 @@ class Client:
             list them separately; ``()`` requests the plain name only.
         fee_token, ten_members : str
             As for `tables.trades`.
+        check : bool
+            Read everything again until two whole readings agree, also with `since` or `limit`. That finds
+            rows that change while they are read without changing the relayer's count.
+        other_accounts : bool
+            Return rows of another account than the one asked for instead of raising an error; `lab.anomalies`
+            lists them.
 
         Returns
         -------
@@ -200,9 +226,10 @@ class Client:
         Raises
         ------
         IncompleteHistory
-            The relayer sends fewer or more rows than it counts.
+            The relayer sends fewer or more rows than it counts, or readings disagree.
         UnexpectedAnswer
-            An answer is not as documented, or a fill is listed under both fill types.
+            An answer is not as documented, a row is of another account than the one asked for, or a fill is
+            listed under both fill types.
         LabError
             An argument is not valid.
 
@@ -217,19 +244,20 @@ class Client:
         account_id = None if account_id is None else parse_account_id(account_id)
         query.refuse_pool_name(market, prefixes, lambda: self._markets.index)
         start, end = query.parse_utc("since", since), query.parse_utc("until", until)
-        window = paging.Window(None if end else limit, query.to_milliseconds(start))
+        newest = paging.Window(None if end else limit, query.to_milliseconds(start))
+        window = paging.EVERYTHING if check else newest
         fill_types = (fill_type,) if fill_type else FILL_TYPES
-        histories = paging.plan_histories(account_id, fill_types, market, prefixes, order_hash, window)
-        batches: dict[str, list[wire.Batch]] = {name: [] for name in fill_types}
+        plan = partial(paging.plan_histories, account_id, fill_types, market, prefixes, order_hash, window)
         try:
             with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
-                wanted = paging.until_error(histories)
-                for page in self.pages(wanted, at_once=1, ten_members=ten_members, progress=report):
-                    batches[page.history.fill_type].append(page.batch)
+                read = partial(self.pages, at_once=1, ten_members=ten_members, progress=report)
+                histories, batches = paging.read_histories(plan, read, check=check)
         except RelayerError as error:
             raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
         tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
         frame = tables.join_batches(batches, self._tokens, self._markets, account_id, fee_token)
+        if account_id is not None and not other_accounts:
+            tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
         return self._labelled(query.filter_trades(frame, start, end, limit))
 
@@ -271,9 +299,15 @@ class Client:
         account 71468, dex trades 50 [37]
         """
         planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
-        with track("trades", progress) as report:
-            yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
+        budget = self._transport.new_budget()
+        try:
+            with track("trades", progress) as report:
+                fetch = budget.bind(self._fetch_page)
+                yield from paging.PageReader(fetch, planned, report, at_once, ten_members)
+        finally:
+            budget.stop()
 
+    @_one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -366,10 +400,11 @@ class Client:
         Examples
         --------
         >>> client.exchange().chain_id
-        1
+        31337
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
+    @_one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 
@@ -470,8 +505,10 @@ class Client:
         >>> lab.connect("https://relayer.example").with_api_key("not shown again")
         Client(https://relayer.example)
         """
+        key = hide(api_key)
+        del api_key
         other = copy.copy(self)
-        other._transport = self._transport.with_key(hide(api_key))
+        other._transport = self._transport.with_key(key)
         return other
 
     def update_account(self, body: Mapping[str, Any]) -> Submission:
@@ -503,11 +540,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
-        signature = hide(body.get("ecdsaSignature")) or ""
-        text = json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False)
-        payload = SecretBytes(text.encode())
-        del text
-        return read_submission(self._transport.post("/account", payload, signature=signature))
+        hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
+        del body
+        signature = hidden.get("ecdsaSignature") or ""
+        return read_submission(self._transport.post("/account", _encoded(hidden), signature=signature))
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.
@@ -551,21 +587,21 @@ class Client:
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", params, keyed=True)
+        return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
-    @functools.cached_property
+    @cached_property
     def _tokens(self) -> pd.DataFrame:
         tokens = tables.tokens(self._transport.get("/exchange/tokens"))
         completion.register_names("token", tokens.index)
         return tokens
 
-    @functools.cached_property
+    @cached_property
     def _markets(self) -> pd.DataFrame:
         markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
         completion.register_names("market", markets.index)
         return markets
 
-    @functools.cached_property
+    @cached_property
     def _accounts_by_key(self) -> dict[tuple[str, str], int]:
         """Ids of the accounts read so far, by public key."""
         return {}
@@ -579,6 +615,15 @@ class Client:
 def _history(account_id: int, fill_type: str) -> paging.History:
     query.validate_trade_query(account_id, None, fill_type, None)
     return paging.History(parse_account_id(account_id), fill_type)
+
+
+@shielded
+def _encoded(body: dict[str, Any]) -> SecretBytes:
+    try:
+        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    except (TypeError, ValueError):
+        problem = "update_account: the body cannot be written as JSON"
+    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

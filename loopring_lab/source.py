@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from loopring_lab.bounded import parse_json, whole_or_text
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 HEADER = "X-Loopring-Lab-Source"
@@ -33,10 +34,10 @@ class Source:
 
     def __post_init__(self) -> None:
         """Keep the name and the exchange in one form, so that equal ones compare as equal."""
-        if not self.name or len(self.name) > LONGEST:
+        if not self.name or len(self.name + (self.exchange or "")) > LONGEST:
             raise LabError(f"source: expected a name of 1 to {LONGEST:,} characters. Give another name.")
-        object.__setattr__(self, "name", "".join(map(_visible, self.name)))
-        object.__setattr__(self, "exchange", self.exchange and self.exchange.lower())
+        object.__setattr__(self, "name", _visible(self.name))
+        object.__setattr__(self, "exchange", self.exchange and _visible(self.exchange.lower()))
 
     def __str__(self) -> str:
         more = [
@@ -84,17 +85,17 @@ class Source:
         return cls(f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}")
 
     @classmethod
-    def of_folder(cls, folder: Path, name: str | None = None) -> Self:
-        """Return the identity of saved responses: as their folder states it, as given, or the folder's path."""
-        stated = cls.stated_in(folder)
+    def of_saved(cls, folder: Path, name: str | None, *places: Path) -> Self:
+        """Return the identity of saved responses: as stated in a place, as given, or the path of a folder."""
+        stated = next(filter(None, map(cls._stated_in, places)), None)
         if stated and name not in (None, stated.name):
-            raise LabError(f"source={name!r}: {folder / FILE} names {stated.name!r}. Leave one of them out.")
+            raise LabError(f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out.")
         if stated:
             return stated
         return cls(os.fsencode(folder.resolve()).decode(errors="backslashreplace") if name is None else name)
 
     @classmethod
-    def stated_in(cls, folder: Path) -> Self | None:
+    def _stated_in(cls, folder: Path) -> Self | None:
         """Read the identity that a folder states, if it does."""
         file = folder / FILE
         if not file.is_file():
@@ -106,8 +107,8 @@ class Source:
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
+        answer = parse_json(text, where, number=whole_or_text)
+    except UnexpectedAnswer:
         answer = None
     if not isinstance(answer, dict):
         raise _unexpected(where, "a JSON object", repr(text[:80]))
@@ -126,5 +127,5 @@ def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
 
 
-def _visible(letter: str) -> str:
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
-from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.delta import TRADES, DeltaFolder
 from loopring_lab.archive.imports import Import, Paths
 from loopring_lab.archive.maintenance import Compacted
 from loopring_lab.archive.records import TYPED, listings, to_frame
@@ -88,6 +88,12 @@ class Archive:
             f"{state}.<br><small><code>archive.report()</code> shows details.</small></p>"
         )
 
+    @property
+    def source(self) -> str | None:
+        """Name of the source that the archive is bound to; None while it is empty."""
+        bound = self._folder.source()
+        return bound.name if bound else None
+
     def sync(
         self,
         client: Client,
@@ -95,12 +101,18 @@ class Archive:
         accounts: Iterable[int] | None = None,
         since: Moment = None,
         progress: Watching = None,
+        *,
+        full: bool = False,
     ) -> pd.DataFrame:
         """Download missing trades, and only those, at the newest and the oldest end.
 
         Rows are committed every few seconds. After an interruption the next sync resumes from there;
         concurrent syncs create no duplicates. Nothing is ever deleted: a row that changed at the relayer is
-        kept as a further version beside the earlier ones.
+        kept as a further version beside the earlier ones, and the version that was committed last is the
+        current one.
+
+        The first sync or import binds the archive to its source: the name, exchange and chain that the
+        relayer states, or else its address. Trades of any other source are refused.
 
         Parameters
         ----------
@@ -115,6 +127,9 @@ class Archive:
             first is read to the end.
         progress : bool or callable, optional
             As for `Client.trades`; a callable gets the trades held and expected.
+        full : bool
+            Read every page again, also those held. That finds rows that were changed, inserted or removed
+            inside a history, which the relayer's count does not show. Rows that it no longer lists are kept.
 
         Returns
         -------
@@ -129,7 +144,9 @@ class Archive:
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            Synthetic trades would be mixed with others.
+            The archive holds trades of another source.
+        LabError
+            An argument is not valid, or `since` is given with `full`.
 
         Examples
         --------
@@ -138,9 +155,10 @@ class Archive:
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
-        retry_on_conflict(self._folder.create)
+        if full and start is not None:
+            raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
-        Sync(self._folder, client, histories, to_milliseconds(start)).run(progress)
+        Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 
     def import_pages(
@@ -149,13 +167,19 @@ class Archive:
         account_id: int | None = None,
         fill_type: str | None = None,
         progress: Watching = None,
+        *,
+        source: str | None = None,
     ) -> pd.DataFrame:
         """Add saved responses of the trades endpoint, without a relayer.
 
         A file holds one page, or one per line, compressed with gzip or not. The account and fill type come
         from the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows. Tokens and markets
         come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from
-        the archive.
+        the archive; the name of the source from ``source.json`` there, such as ``{"name": "my exchange"}``,
+        from `source`, or else it is the path of the folder.
+
+        What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
+        that were only imported, the one that was imported last is current.
 
         Parameters
         ----------
@@ -167,6 +191,8 @@ class Archive:
             What the pages were requested for.
         progress : bool or callable, optional
             As for `sync`; the number expected is estimated from the size of the files.
+        source : str, optional
+            Name of the source of these files; ``archive.source`` if they are from where the archive is from.
 
         Returns
         -------
@@ -178,6 +204,8 @@ class Archive:
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
             files before it are imported.
+        ArchiveError
+            The archive holds trades of another source.
         LabError
             A path does not exist, or there are no tokens and markets.
 
@@ -188,16 +216,16 @@ class Archive:
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
         >>> size = file.write_text(f'{{"totalNum": 2, "trades": [{row}]}}')
-        >>> archive.import_pages(file).head(1)[["account_id", "fill_type", "rows", "missing"]]
+        >>> report = archive.import_pages(file, source=archive.source)
+        >>> report.head(1)[["account_id", "fill_type", "rows", "missing"]]
            account_id fill_type  rows  missing
         0       10083       dex     1        1
         """
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        retry_on_conflict(self._folder.create)
         with track("trades", progress) as report:
-            Import(self._folder, account, fill_type, report).run(paths)
+            Import(self._folder, account, fill_type, source, report).run(paths)
         return self.report()
 
     def trades(
@@ -286,7 +314,8 @@ class Archive:
         pandas.DataFrame
             One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
             that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
-            ``synced_at`` (UTC), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
+            ``synced_at`` (UTC), ``checked_at`` (when every page was last read: by the first sync, or with
+            ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
             rows, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a sync has
             finished. Trades that the relayer no longer lists stay and count as held.
 

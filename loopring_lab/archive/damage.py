@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from loopring_lab.archive.delta import (
+    ADDED,
     FORMAT,
     MANIFEST,
     SCHEMA,
@@ -82,7 +83,10 @@ def repair(folder: DeltaFolder) -> tuple[pd.DataFrame, list[SetAside]]:
 
 def salvage(folder: DeltaFolder, files: Sequence[SetAside]) -> None:
     """Add the rows of files set aside that are provably whole and not held."""
-    known = listings(folder) if files else {}
+    if not files:
+        return
+    folder = folder.upgraded()
+    known = listings(folder)
     for account, file in files:
         for rows in _readable_rows(account, file):
             for part in split_by_listing(rows) if len(rows) else ():
@@ -236,7 +240,8 @@ def _readable_rows(account: int, file: Path) -> Iterator[pa.Table]:
                     column = opened.read_row_group(group, [name])[name].cast(schema.field(name).type)
                     rows = rows.append_column(name, column)
                 except UNREADABLE:
-                    continue
+                    if name in ADDED:  # as in schema 1
+                        rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
             if set(schema.names) - set(TYPED) <= set(rows.column_names):
                 yield rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import importlib
 import json
@@ -11,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 import tenacity
@@ -26,6 +27,7 @@ from loopring_lab.errors import (
     NewerArchive,
     NotAnArchive,
 )
+from loopring_lab.source import Source
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -54,22 +56,26 @@ SCHEMAS = {
         *_fields("retrieved_at", MOMENT),
         *_fields("listing", pa.string()),
         *_fields("version", pa.int32()),
-        *_fields("current", pa.bool_()),
+        *_fields("current imported", pa.bool_()),
     ]),
     LISTINGS: pa.schema([
         *_fields("listing tokens markets source", pa.string()),
         *_fields("synthetic", pa.bool_()),
         *_fields("retrieved_at", MOMENT),
+        *_fields("number", pa.int64()),
     ]),
     SYNCS: pa.schema([
         *_fields("account_id", pa.int64()),
         *_fields("fill_type", pa.string()),
         *_fields("synced_at", MOMENT),
         *_fields("total gone requests", pa.int64()),
-        *_fields("since", MOMENT),
+        *_fields("since checked_at", MOMENT),
+        *_fields("number", pa.int64()),
     ]),
 }  # fmt: skip
 """The tables of an archive, in the order in which they are made."""
+ADDED = ("imported", "checked_at", "number")
+"""Columns that archives of schema 1 do not have; read as null until the next write adds them."""
 STATISTICS = {"delta.dataSkippingStatsColumns": "created_at,trade_id,asked,version,current,extra"}
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -104,6 +110,7 @@ class DeltaFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.shown = _usable(path)
         self.path = self.shown.absolute()
+        self._writes: Source | None = None
         try:
             self._delta: Any = importlib.import_module("deltalake")
         except ImportError:
@@ -138,15 +145,42 @@ class DeltaFolder:
         replace_file(self.path / MANIFEST, text.encode() + b"\n")
         self.digests.keep_copy(MANIFEST)
 
-    def create(self) -> None:
-        """Create the folder and those tables that do not exist yet, and finish what a crash interrupted."""
+    def source(self) -> Source | None:
+        """Return the source that the archive is bound to, or None if it has been bound to none."""
+        if not self.check():
+            return None
+        if bound := self._bound(self.table(TRADES)):
+            return bound
+        rows = (
+            self.read(LISTINGS, ["source", "synthetic", "retrieved_at"]).sort_by("retrieved_at").to_pylist()
+        )
+        return _of_schema_1(rows[-1]["source"], rows[-1]["synthetic"]) if rows else None
+
+    def bind(self, source: Source) -> Self:
+        """Create what is missing, and return the folder for writing rows of this source, and no other.
+
+        The tables' own metadata names the source. The first to create a table binds it, and every commit
+        conflicts with a change of metadata, so that no commit can go to a table of another source.
+        """
+        bound = copy.copy(self)
+        if self.manifest():
+            self._undo_torn()
+        bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             if not self.check():
                 self._make_folder()
                 for name in SCHEMAS:
-                    self.digests.undo_torn(name)
-                    self._create_table(name)
+                    self._create_table(name, bound._writes)
+                    self.digests.record(name)
         self.settle()
+        for name in SCHEMAS:
+            self._bind_table(name, bound._writes)
+        return bound
+
+    def upgraded(self) -> Self:
+        """Bring the tables of schema 1 to this version."""
+        source = self.source()
+        return retry_on_conflict(self.bind, source) if source else self
 
     def settle(self) -> None:
         """Record what was committed and has no digest yet; undo commits that a crash cut short."""
@@ -165,6 +199,27 @@ class DeltaFolder:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": SCHEMA})
 
+    def _undo_torn(self) -> None:
+        with self.translate_errors("undoing what a crash cut short"):
+            for name in SCHEMAS:
+                self.digests.undo_torn(name)
+
+    def _bound(self, table: DeltaTable) -> Source | None:
+        """Return the source that a table is bound to; none in schema 1."""
+        text = table.metadata().description
+        return Source.read(text, f"{self.shown}, description of a table") if text else None
+
+    def _join(self, bound: Source | None, source: Source) -> Source:
+        """Return what is known of one source; an error if there are two."""
+        joined = source if bound is None else bound.joined(source)
+        if joined is None:
+            raise ArchiveError(
+                f"{self.shown}: holds trades from {bound}, and these are from {source}. Trades of different "
+                "sources are kept apart, and nothing was added: use another folder. If both are one source, "
+                "give it the archive's name: source=archive.source, or a source.json beside saved files."
+            )
+        return joined
+
     def table(self, name: str) -> DeltaTable:
         """Open the latest state of a table."""
         if not self.check():
@@ -172,8 +227,7 @@ class DeltaFolder:
         with self.translate_errors(f"reading the log of {name}/"):
             self.digests.check_log(name)
             table: DeltaTable = self._delta.DeltaTable(str(self.path / name))
-            columns = {field.name for field in table.schema().fields}
-        lacking = sorted(set(SCHEMAS[name].names) - columns)
+            lacking = sorted(set(SCHEMAS[name].names) - _columns(table) - set(ADDED))
         if lacking:
             raise DamagedArchive(
                 f"{self.path / name}: this Delta table has no {', '.join(lacking)}, so it is not the "
@@ -207,7 +261,8 @@ class DeltaFolder:
         opened = table or self.table(name)
         with self.translate_errors(f"reading the log of {name}/"):
             here = SubTreeFileSystem(str((self.path / name).resolve()), LocalFileSystem())
-            data = opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning)
+            schema = None if set(SCHEMAS[name].names) <= _columns(opened) else SCHEMAS[name]
+            data = opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning, schema=schema)
             self.digests.check(f"{name}/{fragment.path}" for fragment in data.get_fragments(where))
         return data
 
@@ -236,7 +291,7 @@ class DeltaFolder:
             self.committed(name, opened)
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
-        """Commit new rows of trades together with those held whose ``current`` they change, all or none."""
+        """Commit new rows of trades together with those held that they change, all or none."""
         ids = sorted(set(rows["account_id"].to_pylist()))
         self.dataset(TRADES, ids, table)
         accounts = ", ".join(map(str, ids))
@@ -248,7 +303,9 @@ class DeltaFolder:
                 source_alias="s",
                 target_alias="t",
                 **self._commit_options(table, claims),
-            ).when_matched_update({"current": "s.current"}).when_not_matched_insert_all().execute()
+            ).when_matched_update(
+                {"current": "s.current", "imported": "s.imported"}
+            ).when_not_matched_insert_all().execute()
             self.committed(TRADES, table)
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
@@ -302,6 +359,8 @@ class DeltaFolder:
         )
 
     def _commit_options(self, table: DeltaTable, claims: Sequence[str]) -> dict[str, Any]:
+        if self._writes is not None:
+            self._refuse_other_source(table, self._writes)
         version = table.version() + 1
         transactions = [self._delta.Transaction(claim, version) for claim in claims]
         return {
@@ -309,6 +368,14 @@ class DeltaFolder:
             "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
             **self.hooks(),
         }
+
+    def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
+        bound = self._bound(table)
+        if bound is None:
+            raise ArchiveError(
+                f"{self.shown}: replaced while it was written to. Nothing was added: try again."
+            )
+        self._join(bound, source)
 
     def _has_log(self, name: str) -> bool:
         log = self.digests.log(name)
@@ -328,19 +395,45 @@ class DeltaFolder:
         if not self.manifest():
             self.write_manifest({"format": FORMAT, "schema": 1})  # the latest once everything is recorded
 
-    def _create_table(self, name: str) -> None:
+    def _create_table(self, name: str, source: Source) -> None:
         self._delta.DeltaTable.create(
             str(self.path / name),
             schema=SCHEMAS[name],
             mode="ignore",
             partition_by=["account_id"] if name == TRADES else None,
             configuration=STATISTICS if name == TRADES else None,
+            description=source.to_json(),
         )
+        self._join(self._bound(self._delta.DeltaTable(str(self.path / name))), source)
+
+    def _bind_table(self, name: str, source: Source) -> None:
+        """Add what a table of schema 1 lacks, and what is known of its source now."""
+        table = self.table(name)
+        with self.translate_errors(f"writing {name}/"):
+            fields = self._delta.Schema.from_arrow(SCHEMAS[name]).fields
+            known = _columns(table)
+            if added := [field for field in fields if field.name not in known]:
+                table.alter.add_columns(added, **self.hooks())
+                self.committed(name, table)
+            bound = self._bound(table)
+            joined = self._join(bound, source)
+            if joined != bound:
+                table.alter.set_table_description(joined.to_json(), **self.hooks())
+                self.committed(name, table)
 
     def _damage(self, doing: str, error: Exception) -> DamagedArchive:
         file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
         what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
         return self.digests.damage(f"{what} ({doing})")
+
+
+def _columns(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}
+
+
+def _of_schema_1(name: str, synthetic: bool) -> Source:
+    """Return the identity of a source by the label that schema 1 stored."""
+    return Source(Source.at(name).name if "://" in name else name, synthetic)
 
 
 def _usable(path: str | os.PathLike[str]) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,27 +20,34 @@ from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.tables.identity import IDENTITY
 
 KEY = ("account_id", *IDENTITY, "asked")
-VERSION = ("verbatim", "retrieved_at", "version", "current")
+VERSION = ("verbatim", "version", "current", "imported")
+CHANGING = ("current", "imported")
 
 
 class _Version(NamedTuple):
     """One content of an identity, with its row among those held or else among the new ones."""
 
-    moment: int
     number: int
     row: int
     held: bool
     current: bool
+    imported: bool
+
+
+_Pair = tuple[_Version, _Version]
 
 
 def merge_pages(
-    folder: DeltaFolder, batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
+    folder: DeltaFolder,
+    batch: Mapping[HistoryKey, Sequence[RawPage]],
+    listing: ListingSnapshot,
+    imported: bool = False,
 ) -> dict[HistoryKey, LabError]:
     """Commit what is new on pages, all or none, and return the errors of histories that were left out."""
     parts, errors = [], dict[HistoryKey, LabError]()
     for key, pages in batch.items():
         try:
-            parts.append(to_rows(key, pages, listing))
+            parts.append(to_rows(key, pages, listing, imported))
         except (UnexpectedAnswer, AmountError) as error:
             errors[key] = error
     if any(map(len, parts)):
@@ -52,57 +60,72 @@ def _merge_once(folder: DeltaFolder, rows: pa.Table) -> None:
     accounts = pc.unique(rows["account_id"]).to_pylist()
     held = folder.read(TRADES, [*KEY, *VERSION], _same_ids(rows), accounts, table)
     fresh, changes = resolve_versions(rows, held)
-    if not len(fresh):
-        return
-    claims = [f"account {account}" for account in sorted(set(fresh["account_id"].to_pylist()))]
+    written = pa.concat_tables([fresh.select(KEY), changes.select(KEY)])
+    claims = [f"account {account}" for account in sorted(set(written["account_id"].to_pylist()))]
     if len(changes):
         accounts = sorted(set(changes["account_id"].to_pylist()))
-        again = folder.read(TRADES, None, _same_ids(fresh), accounts, table)
+        again = folder.read(TRADES, None, _same_ids(changes), accounts, table)
         folder.merge(pa.concat_tables([fresh, _apply_changes(again, changes)]), table, claims)
-    else:
+    elif len(fresh):
         folder.append(TRADES, fresh, table, claims)
 
 
 def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Find the new rows, and those held of which they change `current`."""
-    moments = rows["retrieved_at"].cast(pa.int64()).to_numpy()
-    order = np.argsort(moments, kind="stable")
-    rows, moments = rows.take(pa.array(order)), moments[order]
+    """Find the new rows, and those held of which they change `current` or `imported`.
+
+    The content that was read last becomes the current one, by the order of the rows and not by any clock. A
+    content that a sync has seen stays current whatever is imported later.
+    """
     known: dict[tuple[Any, ...], dict[str, _Version]] = defaultdict(dict)
-    texts, numbers, flags = (held[name].to_pylist() for name in ("verbatim", "version", "current"))
-    times = held["retrieved_at"].cast(pa.int64()).to_pylist()
-    for place, key in enumerate(_keys(held)):
-        known[key][texts[place]] = _Version(times[place], numbers[place], place, True, flags[place])
-    changed, added = set(), []
-    for place, (key, text) in enumerate(zip(_keys(rows), rows["verbatim"].to_pylist(), strict=True)):
+    marks = zip(*(held[name].to_pylist() for name in VERSION), strict=True)
+    for place, (key, (text, number, current, imported)) in enumerate(zip(_keys(held), marks, strict=True)):
+        known[key][text] = _Version(number, place, True, current, imported is True)
+    touched, added = set(), []
+    columns = (rows["verbatim"], rows["retrieved_at"].cast(pa.int64()), rows["imported"])
+    read = list(zip(_keys(rows), *(column.to_pylist() for column in columns), strict=True))
+    for place, (key, text, _, imported) in enumerate(read):
         versions = known[key]
         if text not in versions:
-            versions[text] = _Version(int(moments[place]), len(versions) + 1, place, False, True)
+            versions[text] = _Version(len(versions) + 1, place, False, True, imported)
             added.append(place)
-            if len(versions) > 1:
-                changed.add(key)
+        if len(versions) > 1 or versions[text].imported > imported:
+            touched.add(key)
     _refuse_shared_fills(known)
-    return _mark_current(rows, held, [known[key] for key in changed], added)
+    seen: dict[tuple[Any, ...], tuple[Any, set[str], bool]] = {}
+    for key, text, moment, imported in read:
+        if key in touched:
+            again = key in seen and seen[key][0] == moment
+            seen[key] = (moment, (seen[key][1] if again else set()) | {text}, imported)
+    settled = [_settle(known[key], texts, imported) for key, (_, texts, imported) in seen.items()]
+    return _new_rows(rows, added, settled), _changed_rows(held, settled)
 
 
-def _mark_current(
-    rows: pa.Table, held: pa.Table, several: Sequence[dict[str, _Version]], added: list[int]
-) -> tuple[pa.Table, pa.Table]:
-    """Mark only the latest of several contents of an identity as current."""
+def _settle(versions: dict[str, _Version], texts: set[str], imported: bool) -> list[_Pair]:
+    """Return each content of an identity before and after a reading that ended with some of them."""
+    keeps = imported and any(version.held and not version.imported for version in versions.values())
+    pairs = []
+    for text, version in versions.items():
+        current = version.held and version.current if keeps else text in texts
+        is_imported = version.imported and (imported or text not in texts)
+        pairs.append((version, version._replace(current=current, imported=is_imported)))
+    return pairs
+
+
+def _new_rows(rows: pa.Table, added: Sequence[int], settled: Iterable[Sequence[_Pair]]) -> pa.Table:
     numbers, flags = np.ones(len(rows), np.int32), np.ones(len(rows), bool)
-    flipped: list[int] = []
-    for versions in several:
-        latest = max(version.moment for version in versions.values())
-        for version in versions.values():
-            current = version.moment == latest
-            if not version.held:
-                numbers[version.row], flags[version.row] = version.number, current
-            elif current != version.current:
-                flipped.append(version.row)
+    for _, version in chain.from_iterable(settled):
+        if not version.held:
+            numbers[version.row], flags[version.row] = version.number, version.current
     rows = set_column(set_column(rows, "version", pa.array(numbers)), "current", pa.array(flags))
-    rows = rows.take(pa.array(added, pa.int64()))
-    changes = held.take(pa.array(flipped, pa.int64()))
-    return rows, set_column(changes, "current", pc.invert(changes["current"]))
+    return rows.take(pa.array(added, pa.int64()))
+
+
+def _changed_rows(held: pa.Table, settled: Iterable[Sequence[_Pair]]) -> pa.Table:
+    changed = [new for old, new in chain.from_iterable(settled) if old.held and old != new]
+    rows = held.take(pa.array([version.row for version in changed], pa.int64()))
+    for name in CHANGING:
+        rows = set_column(rows, name, pa.array([getattr(version, name) for version in changed], pa.bool_()))
+    return rows
 
 
 def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
@@ -114,12 +137,12 @@ def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
 
 
 def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
-    """Return the rows that `changes` names, with their new `current`."""
-    current = dict(zip(_keys(changes, "version"), changes["current"].to_pylist(), strict=True))
-    keys = _keys(rows, "version")
-    places = [place for place, key in enumerate(keys) if key in current]
-    flags = pa.array([current[keys[place]] for place in places], pa.bool_())
-    return set_column(rows.take(pa.array(places, pa.int64())), "current", flags)
+    """Return the rows that `changes` names, with their new marks."""
+    places = {key: place for place, key in enumerate(_keys(rows, "version"))}
+    rows = rows.take(pa.array([places[key] for key in _keys(changes, "version")], pa.int64()))
+    for name in CHANGING:
+        rows = set_column(rows, name, changes[name])
+    return rows
 
 
 def _keys(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:

@@ -29,7 +29,7 @@ DTYPES: dict[str, Any] = {
     "total": "Int64",
     "missing": "Int64",
     "complete": "bool",
-    **dict.fromkeys(("first", "last", "synced_at"), MOMENT),
+    **dict.fromkeys(("first", "last", "synced_at", "checked_at"), MOMENT),
     "second_versions": "int64",
     "odd": "int64",
 }
@@ -43,7 +43,7 @@ def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.Dat
             line = lines.setdefault(key, dict(zip(KEYS, key, strict=True)) | dict.fromkeys(COUNTED, 0))
             missing = max(0, record.total + (record.gone or 0) - line["rows"])
             line |= {"total": record.total, "missing": missing, "complete": missing == 0}
-            line["synced_at"] = record.synced_at
+            line |= {"synced_at": record.synced_at, "checked_at": record.checked_at}
     ordered = [{"complete": False} | lines[key] for key in sorted(lines)]
     frame = pd.DataFrame(ordered, columns=[*KEYS, *DTYPES])
     for name, dtype in DTYPES.items():

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,17 +16,22 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.archive.delta import LISTINGS, SCHEMAS, SYNCS, TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.bounded import to_json
 from loopring_lab.engines import portable
-from loopring_lab.errors import ArchiveError, UnexpectedAnswer
+from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import IDENTITY, SIDES, hash_identities
 from loopring_lab.tables.listings import MarketLookup
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 TOKENS = ("base", "quote", "fee_token")
 TYPED = SCHEMAS[TRADES].names[:21]
 
 HistoryKey = tuple[int, str]
 """Account id and fill type."""
+LISTED = ("tokens", "markets", "source", "synthetic", "retrieved_at")
 _MS = pa.timestamp("ms", "UTC")
 _NOT_PLAIN = (b"\\", b" ", b"\n", b"\t", b"\r", b"]]", b"[[", b"{")
 
@@ -63,7 +68,10 @@ class ListingSnapshot:
 
 
 class SyncRecord(NamedTuple):
-    """How many rows of a history the relayer counted; `gone` is the number held that it no longer lists."""
+    """How many rows of a history the relayer counted; `gone` is the number held that it no longer lists.
+
+    `requests` is 0 where saved pages were imported. `checked_at` is given where every page was read.
+    """
 
     account_id: int
     fill_type: str
@@ -72,9 +80,12 @@ class SyncRecord(NamedTuple):
     gone: int | None
     requests: int = 0
     since: int | None = None
+    checked_at: int | None = None
 
 
-def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot) -> pa.Table:
+def to_rows(
+    key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot, imported: bool = False
+) -> pa.Table:
     """Convert pages of one history to rows of the archive."""
     account_id, fill_type = key
     lookup = MarketLookup(*listing.frames)
@@ -97,6 +108,7 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
         "listing": pa.repeat(listing.digest, count),
         "version": pa.repeat(pa.scalar(1, pa.int32()), count),
         "current": pa.repeat(True, count),
+        "imported": pa.repeat(imported, count),
     }
     known = portable(pa.table(columns))
     table = pa.table([*known.columns, *stored.values()], [*known.column_names, *stored])
@@ -121,9 +133,7 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
 
 def row_texts(body: bytes) -> list[str]:
     """Split a page into the JSON text of its rows: members as they were sent, without white space."""
-    wire.parse(body, "page")  # refuses what nests too deep
-    page = json.loads(body, parse_int=_Number, parse_float=_Number)
-    return [_to_json(row) for row in wire.page_rows(page, "page")]
+    return [to_json(row) for row in wire.page_rows(wire.parse(body, "page"), "page")]
 
 
 def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
@@ -139,40 +149,49 @@ def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
 
     def attempt() -> None:
         table = folder.table(LISTINGS)
-        stored = listings(folder)
-        for other in stored.values():
-            _refuse_mixing(folder, other, listing)
-        if listing.digest not in stored:
-            row = {name: getattr(listing, name) for name in SCHEMAS[LISTINGS].names[1:]}
-            fresh = pa.Table.from_pylist([{"listing": listing.digest, **row}], _with_times(LISTINGS, _MS))
-            folder.append(LISTINGS, fresh, table, [listing.digest])
+        if listing.digest not in listings(folder):
+            row = {name: getattr(listing, name) for name in LISTED}
+            _append_numbered(folder, LISTINGS, [{"listing": listing.digest, **row}], table)
 
     retry_on_conflict(attempt)
 
 
 def listings(folder: DeltaFolder) -> dict[str, ListingSnapshot]:
     """Read all listings, oldest first, by digest."""
-    rows = _read_with_milliseconds(folder, LISTINGS, "retrieved_at")
-    return {row.pop("listing"): ListingSnapshot(**row) for row in rows}
+    rows = _read_in_order(folder, LISTINGS, "retrieved_at")
+    return {row["listing"]: ListingSnapshot(*(row[name] for name in LISTED)) for row in rows}
 
 
 def store_sync_records(folder: DeltaFolder, records: Sequence[SyncRecord]) -> None:
     """Store what the relayer counted."""
+
+    def attempt() -> None:
+        rows = [record._asdict() for record in records]
+        _append_numbered(folder, SYNCS, rows, folder.table(SYNCS))
+
     if records:
-        fresh = pa.Table.from_pylist([record._asdict() for record in records], _with_times(SYNCS, _MS))
-        retry_on_conflict(folder.append, SYNCS, fresh)
+        retry_on_conflict(attempt)
 
 
 def last_sync_records(folder: DeltaFolder) -> dict[HistoryKey, SyncRecord]:
-    """Read the latest record of each history; `gone` as last known."""
+    """Read the latest record of each history; `gone` and `checked_at` as last known.
+
+    What saved pages count says more than a sync only if it is more.
+    """
     found: dict[HistoryKey, SyncRecord] = {}
-    for row in _read_with_milliseconds(folder, SYNCS, "synced_at"):
-        record = SyncRecord(**row)
+    for row in _read_in_order(folder, SYNCS, "synced_at"):
+        record = SyncRecord(*(row[name] for name in SyncRecord._fields))
         key = record.account_id, record.fill_type
-        if record.gone is None:
-            record = record._replace(gone=found[key].gone if key in found else 0)
-        found[key] = record
+        found[key] = _follow(found[key], record) if key in found else record
     return found
+
+
+def _follow(last: SyncRecord, record: SyncRecord) -> SyncRecord:
+    if last.requests and not record.requests:
+        counted = last.total + (last.gone or 0)
+        return last._replace(total=record.total, gone=0) if record.total > counted else last
+    gone = last.gone if record.gone is None else record.gone
+    return record._replace(gone=gone, checked_at=record.checked_at or last.checked_at)
 
 
 def _with_times(name: str, times: pa.DataType) -> pa.Schema:
@@ -181,20 +200,19 @@ def _with_times(name: str, times: pa.DataType) -> pa.Schema:
     return pa.schema([f.with_type(times) if pa.types.is_timestamp(f.type) else f for f in fields])
 
 
-def _read_with_milliseconds(folder: DeltaFolder, name: str, order: str) -> list[dict[str, Any]]:
-    table = folder.read(name).sort_by(order).cast(_with_times(name, _MS))
-    found: list[dict[str, Any]] = table.cast(_with_times(name, pa.int64())).to_pylist()
-    return found
+def _append_numbered(
+    folder: DeltaFolder, name: str, rows: Sequence[dict[str, Any]], table: DeltaTable
+) -> None:
+    """Commit rows with the number of their commit, which no other commit of the table has."""
+    number = table.version() + 1
+    fresh = pa.Table.from_pylist([{**row, "number": number} for row in rows], _with_times(name, _MS))
+    folder.append(name, fresh, table, [name])
 
 
-def _refuse_mixing(folder: DeltaFolder, stored: ListingSnapshot, fresh: ListingSnapshot) -> None:
-    """Refuse to mix synthetic trades with real ones, or with those of another synthetic world."""
-    if stored.synthetic != fresh.synthetic or (stored.synthetic and stored.source != fresh.source):
-        raise ArchiveError(
-            f"{folder.shown}: holds trades from {stored.source}, and these are from {fresh.source}. "
-            "Synthetic trades are not mixed with others: keep them in an archive of their own. "
-            "Nothing was added."
-        )
+def _read_in_order(folder: DeltaFolder, name: str, time: str) -> list[dict[str, Any]]:
+    """Read rows in the order of their commits; those of schema 1 come first, by a time."""
+    table = folder.read(name).cast(_with_times(name, _MS)).cast(_with_times(name, pa.int64()))
+    return sorted(table.to_pylist(), key=lambda row: (row["number"] or 0, row[time]))
 
 
 def _refuse_other_accounts(ids: pa.ChunkedArray, account_id: int, fill_type: str) -> None:
@@ -226,17 +244,3 @@ def _cut(body: bytes) -> list[str]:
     if not inner or not body.isascii() or any(sign in inner for sign in _NOT_PLAIN):
         return row_texts(body)
     return [f"[{row}]" for row in inner.decode().split("],[")]
-
-
-class _Number(str):
-    """A JSON number, as its text."""
-
-    __slots__ = ()
-
-
-def _to_json(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ",".join(map(_to_json, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_to_json(name)}:{_to_json(one)}" for name, one in value.items()) + "}"
-    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)

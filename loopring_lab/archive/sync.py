@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 
 from loopring_lab.archive import records
-from loopring_lab.archive.delta import DeltaFolder
+from loopring_lab.archive.delta import DeltaFolder, retry_on_conflict
 from loopring_lab.archive.maintenance import compact_small_files
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import PAGE, History, Window, now_ms
+from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
+from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
+from loopring_lab.source import Source
 
 BATCH_ROWS, BATCH_SECONDS = 5_000, 5.0
 
@@ -24,15 +26,22 @@ class Sync:
     """Adds to an archive what a relayer lists now."""
 
     def __init__(
-        self, folder: DeltaFolder, client: Client, keys: Sequence[HistoryKey], since: int | None
+        self,
+        folder: DeltaFolder,
+        client: Client,
+        keys: Sequence[HistoryKey],
+        since: int | None,
+        full: bool = False,
     ) -> None:
-        self._folder, self._client, self._keys = folder, client, keys
+        self._client, self._keys, self._full = client, keys, full
         self._window = Window(since=since)
         tokens, markets = (text.decode() for text in client.listings())
-        self._listing = ListingSnapshot(tokens, markets, client.source, client.synthetic, now_ms())
-        records.store_listing(folder, self._listing)
-        self._last = records.last_sync_records(folder)
-        self._begun: list[History] = []
+        source = _source_of(client)
+        self._listing = ListingSnapshot(tokens, markets, source.name, source.synthetic, now_ms())
+        self._folder = retry_on_conflict(folder.bind, source)
+        records.store_listing(self._folder, self._listing)
+        self._last = records.last_sync_records(self._folder)
+        self._begun: dict[History, AbstractSet[int]] = {}
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
@@ -59,8 +68,11 @@ class Sync:
         for key in self._keys:
             last, held = self._last.get(key), records.held_identities(self._folder, key)
             gone = last.gone if last else 0
-            history = History(*key, window=self._window, held=held, gone=gone or 0)
-            self._begun.append(history)
+            if self._full:
+                history = History(*key)
+            else:
+                history = History(*key, window=self._window, held=held, gone=gone or 0)
+            self._begun[history] = held
             yield history
 
     def _is_batch_full(self) -> bool:
@@ -75,17 +87,32 @@ class Sync:
         for history in self._begun:
             if error := errors.get(_key(history)):
                 history.fail(error)
-        self._begun = [history for history in self._begun if history not in done]
-        records.store_sync_records(self._folder, [_record(history) for history in done if history.requests])
+        held = {history: self._begun.pop(history) for history in done}
+        found = [self._record(history, held[history]) for history in done if history.requests]
+        records.store_sync_records(self._folder, found)
         self._committed_at = time.monotonic()
+
+    def _record(self, history: History, held: AbstractSet[int]) -> SyncRecord:
+        read, now = history.scheduler, now_ms()
+        known = len(held | read.identities) if self._full else read.known
+        gone = known - read.total if read.complete else None
+        is_whole = read.complete and not history.error and history.window == EVERYTHING
+        checked_at = now if is_whole and (self._full or not held) else None
+        since = history.window.since
+        return SyncRecord(*_key(history), now, read.total, gone, history.requests, since, checked_at)
+
+
+def _source_of(client: Client) -> Source:
+    """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
+    try:
+        exchange = client.exchange()
+    except RelayerError as error:
+        if error.status >= 500 or isinstance(error, NotAuthorized | RateLimited):
+            raise
+        return Source(client.source, client.synthetic)
+    return Source(client.source, client.synthetic, exchange.address, exchange.chain_id)
 
 
 def _key(history: History) -> HistoryKey:
     assert history.account_id is not None  # noqa: S101 - `Sync` reads accounts only
     return history.account_id, history.fill_type
-
-
-def _record(history: History) -> SyncRecord:
-    read = history.scheduler
-    gone = read.known - read.total if read.complete else None
-    return SyncRecord(*_key(history), now_ms(), read.total, gone, history.requests, history.window.since)

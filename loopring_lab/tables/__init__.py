@@ -6,7 +6,6 @@ Only this package knows the wire's names, the order of a row's members, and thei
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import as_series
+from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import IDENTITY, SIDES
@@ -54,7 +54,7 @@ def trades(
         What the pages were requested for; the rows do not say. Without it only rows whose market has the
         pools' prefix ``AMM-`` are known to be ``amm``.
     account_id : int, optional
-        Whose rows these are, if the rows do not say.
+        Whose rows these are, if the rows do not say; a row that says otherwise is irregular.
     fee_token : {'received', 'base', 'quote', 'row'}
         The token of ``feeAmount``: the one received (base of a BUY, quote of a SELL; as settled on-chain),
         always the base or the quote token, or the row's own ``tokenId``.
@@ -78,9 +78,8 @@ def trades(
     Raises
     ------
     UnexpectedAnswer
-        A page or row is not as documented; names its place, what was expected and what was received.
-    AmountError
-        An amount does not fit; it is never rounded.
+        A page or row is not as documented; names its place, what was expected and what was received. A
+        member that its column cannot hold is no error: it becomes null, and `anomalies` lists the row.
 
     See Also
     --------
@@ -114,8 +113,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     """List the irregular rows of a trades frame with the reasons.
 
     A row is irregular if its market or token is unknown, ``tokenId`` is not the token sold, a member is
-    missing or unreadable, there are more members than are known, or another row of the same identity (id,
-    side, order hash) differs.
+    missing, unreadable or beyond what its column holds (it is null there, never rounded), there are more
+    members than are known, it is of another account than the one asked for, or another row of the same
+    identity (id, side, order hash) differs.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
     reasons = []
     for text, differs in zip(trades["extra"], numbered.index.isin(differing), strict=True):
-        notes = [] if pd.isna(text) else [json.loads(text)["anomaly"]]
+        notes = [] if pd.isna(text) else [parse_json(text, "extra")["anomaly"]]
         if differs:
             notes.append("repeated identity with other content")
         reasons.append("; ".join(notes))
@@ -171,7 +171,10 @@ def join_batches(
 
 def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
-    return _frame(_sort(parts), listing, account_id)
+    table = _sort(parts)
+    return _frame(
+        table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id
+    )
 
 
 def validate_options(fee_token: str, ten_members: str) -> None:
@@ -188,6 +191,18 @@ def refuse_shared_fills(count: int, advice: str) -> None:
             expected="each fill as amm or as dex",
             got=f"{count} fills as both",
             hint=f"This relayer does not tell fill types apart. {advice}",
+        )
+
+
+def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
+    """Refuse a relayer that sends rows of another account than the one asked for."""
+    others = trades.loc[(trades["account_id"] != account_id).fillna(False), "account_id"]
+    if len(others):
+        raise UnexpectedAnswer(
+            "accountId",
+            expected=f"account {account_id}, which was asked for",
+            got=f"{len(others)} rows of other accounts, such as account {others.iloc[0]}",
+            hint="Check base_url. To look at these rows, give other_accounts=True; lab.anomalies lists them.",
         )
 
 

@@ -17,7 +17,7 @@ from support.ledger import Ledger, client_of, count_rows, served
 import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
-from loopring_lab.errors import ArchiveError, IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
+from loopring_lab.errors import IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
@@ -337,16 +337,6 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path
 
     with Relayer(ledger) as relayer, pytest.raises(UnexpectedAnswer, match="20 fills as both"):
         Archive(tmp_path / "a").sync(changed(client_of(relayer), same), account_id=ledger.accounts[0])
-
-
-def test_synthetic_trades_are_not_mixed_with_others(tmp_path: Path, ledger: Ledger) -> None:
-    archive = Archive(tmp_path / "a")
-    with Relayer(ledger) as relayer:
-        archive.sync(client_of(relayer), account_id=ledger.accounts[0])
-        real = Client(client_of(relayer)._transport, "elsewhere")
-        with pytest.raises(ArchiveError, match="Synthetic trades are not mixed"):
-            archive.sync(real, account_id=ledger.accounts[1])
-    assert set(archive.report()["account_id"]) == {ledger.accounts[0]}
 
 
 @pytest.mark.parametrize(

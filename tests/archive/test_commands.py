@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> 
 def test_an_interrupted_import_resumes_with_the_options_it_was_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **how: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Archive, "import_pages", interrupted)

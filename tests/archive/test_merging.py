@@ -4,6 +4,7 @@ import functools
 import json
 import os
 from collections import defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,51 +30,51 @@ KEYS = st.tuples(st.sampled_from([1, 2]), st.sampled_from([5, 6, None]), st.samp
 ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 
 
-def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
-    """Make rows of identities, contents and moments; what else a row holds does not matter here."""
+def rows(some: list[tuple[Any, str, int]], imported: bool = False) -> pa.Table:
+    """Make rows of identities, contents and pages; what else a row holds does not matter here."""
     names = dict.fromkeys(SCHEMAS[TRADES].names)
     every = [
         names | {"account_id": key[0], "trade_id": key[1], "side": key[2], "asked": "dex", "verbatim": text}
-        | {"retrieved_at": moment, "version": 1, "current": True}
-        for key, text, moment in some
+        | {"retrieved_at": page, "version": 1, "current": True, "imported": imported}
+        for key, text, page in some
     ]  # fmt: skip
     return pa.Table.from_pylist(every, SCHEMAS[TRADES])
 
 
-def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]]) -> None:
-    """Add rows as the archive promises to, in plain Python: versions are [text, moment, current]."""
-    touched = set()
-    for key, text, moment in sorted(some, key=lambda one: one[2]):
-        versions = held[key]
-        if text not in [version[0] for version in versions]:
-            versions.append([text, moment, True])
-            touched.add(key)
-    for key in touched:
-        latest = max(version[1] for version in held[key])
+def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], imported: bool) -> None:
+    """Add rows as the archive promises to, in plain Python: versions are [text, current, live]."""
+    for key in {key: None for key, *_ in some}:
+        mine = [(text, page) for other, text, page in some if other == key]
+        pages = [list(page) for _, page in groupby(mine, key=lambda one: one[1])]
+        last_seen = {text for text, _ in pages[-1]}
+        is_live = any(live for *_, live in held[key])
+        for text, _ in mine:
+            if text not in [version[0] for version in held[key]]:
+                held[key].append([text, False, not imported])
         for version in held[key]:
-            version[2] = version[1] == latest
+            if not imported or not is_live:
+                version[1] = version[0] in last_seen
+            version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=150)
-@given(st.lists(st.lists(ROW, max_size=8), max_size=4))
-def test_batches_settle_as_a_plain_model_does(batches: list[list[tuple[Any, str, int]]]) -> None:
+@settings(max_examples=250)
+@given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
+def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any, str, int]], bool]]) -> None:
     table, model = SCHEMAS[TRADES].empty_table(), defaultdict(list)
-    for batch in batches:
-        fresh, changes = resolve_versions(rows(batch), table.select([*KEY, *VERSION]))
-        turned = {
-            tuple(line[name] for name in (*KEY, "version")): line["current"] for line in changes.to_pylist()
-        }
-        lines = table.to_pylist()
-        for line in lines:
-            line["current"] = turned.get(tuple(line[name] for name in (*KEY, "version")), line["current"])
+    for batch, imported in batches:
+        fresh, changes = resolve_versions(rows(batch, imported), table.select([*KEY, *VERSION]))
+        names = (*KEY, "version")
+        turned = {tuple(line[name] for name in names): line for line in changes.to_pylist()}
+        lines = [line | turned.get(tuple(line[name] for name in names), {}) for line in table.to_pylist()]
+        assert len(lines) == len(table)
         table = pa.Table.from_pylist(lines + fresh.to_pylist(), SCHEMAS[TRADES])
-        plain(model, batch)
+        plain(model, batch, imported)
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
     for line in table.to_pylist():
         key = (line["account_id"], line["trade_id"], line["side"])
         held[key][line["version"]] = [line["verbatim"], line["current"]]
     expected = {
-        key: {n: [one[0], one[2]] for n, one in enumerate(versions, 1)} for key, versions in model.items()
+        key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)} for key, versions in model.items()
     }
     assert held == {key: versions for key, versions in expected.items() if versions}
 
