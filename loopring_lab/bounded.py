@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +29,7 @@ MAX_VALUES = 1_000_000  # in one JSON text, or 70,000 rows; as Python objects th
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
 MAX_DIGITS = 160  # before the point of a number, and after it
 MAX_INT64 = 2**63 - 1
-MAX_RATIO, RATIO_FROM = 500, 8 << 20  # expanded bytes for one compressed, after so many bytes
+MAX_RATIO, RATIO_FROM = 500, 4 << 20  # expanded bytes for one compressed, after so many bytes
 
 GZIP = b"\x1f\x8b"
 PIECE = 1 << 20
@@ -47,6 +47,8 @@ _NUMBER = re.compile(
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
 
+PLAIN_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
+
 
 class Number(str):
     """A JSON number, as its text."""
@@ -58,16 +60,23 @@ class _NotAccepted(Exception):
     """JSON that is invalid, or beyond a limit; says what it is."""
 
 
-def parse_json(text: bytes | str, where: str, *, size: int = MAX_DOCUMENT, hint: str = _JSON_HINT) -> Any:
-    """Parse JSON, or raise an `UnexpectedAnswer` that names the place; numbers become `Number`."""
+def parse_json(
+    text: bytes | str,
+    where: str,
+    *,
+    size: int = MAX_DOCUMENT,
+    number: Callable[[str], Any] = Number,
+    hint: str = _JSON_HINT,
+) -> Any:
+    """Parse JSON, or raise an `UnexpectedAnswer` that names the place; numbers stay text."""
     try:
         data = text.encode() if isinstance(text, str) else text
         _check(data, size)
         return json.loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=_members,
-            parse_int=Number,
-            parse_float=Number,
+            parse_int=number,
+            parse_float=number,
             parse_constant=lambda _: _refuse_constant(data),
         )
     except UnicodeError as error:
@@ -79,6 +88,20 @@ def parse_json(text: bytes | str, where: str, *, size: int = MAX_DOCUMENT, hint:
     raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
 
 
+def whole_or_text(text: str) -> int | Number:
+    """Convert a whole number of at most 18 digits, and keep any other as text; for `parse_json`."""
+    return int(text) if PLAIN_INTEGER.fullmatch(text) else Number(text)
+
+
+def to_json(value: Any) -> str:
+    """Write parsed JSON without white space, its numbers as they were sent."""
+    if isinstance(value, list):
+        return "[" + ",".join(map(to_json, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{to_json(name)}:{to_json(one)}" for name, one in value.items()) + "}"
+    return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
+
+
 def parse_decimal(text: str) -> Decimal | None:
     """Parse plain text of a decimal number, or return None: also if it has too many digits."""
     return Decimal(text) if _NUMBER.fullmatch(text) else None
@@ -87,9 +110,8 @@ def parse_decimal(text: str) -> Decimal | None:
 def parse_integer(text: str, most: int = MAX_INT64) -> int | None:
     """Parse plain text of a whole number, or return None: also if it is beyond ±`most`."""
     number = parse_decimal(text)
-    if number is None or number.adjusted() > MAX_DIGITS or number != int(number) or abs(number) > most:
-        return None
-    return int(number)
+    integer = None if number is None else int(number)
+    return integer if integer is not None and integer == number and abs(integer) <= most else None
 
 
 def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
@@ -101,6 +123,16 @@ def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: st
         if length > size:
             raise _too_long(where or path.name, "file", size, hint)
     return b"".join(found)
+
+
+def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> str:
+    """Read a file of text in UTF-8."""
+    data = read_file(path, size=size, hint=hint)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        got = f"bytes that are not UTF-8 at {error.start}"
+    raise UnexpectedAnswer(path.name, expected="text in UTF-8", got=got, hint=hint)
 
 
 def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:

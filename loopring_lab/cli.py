@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -17,6 +18,7 @@ import pandas as pd
 
 from loopring_lab import templates
 from loopring_lab.archive import Archive
+from loopring_lab.bounded import read_text
 from loopring_lab.client import Client
 from loopring_lab.connection import connect
 from loopring_lab.errors import IncompleteHistory, LabError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
+_ACCOUNT_ID = re.compile("[0-9]{1,18}")
 _TIME_COLUMNS = ("first", "last", "synced_at", "checked_at")
 
 
@@ -176,8 +179,8 @@ def format_report(report: pd.DataFrame) -> str:
 
 
 def account_id(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an account id; repeat --account for several")
+    if not _ACCOUNT_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an account id; repeat --account for several")
     return int(text)
 
 
@@ -335,10 +338,12 @@ def _read_accounts(file: Path | None) -> list[int]:
     """Read account ids from a file, one per line."""
     if file is None:
         return []
-    lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [line.partition("#")[0].strip() for line in read_text(file).splitlines()]
     for number, line in enumerate(lines, 1):
-        if line and not (line.isascii() and line.isdigit()):
-            raise LabError(f"{file}, line {number}: {line!r} is not an account id. Write one id per line.")
+        if line and not _ACCOUNT_ID.fullmatch(line):
+            raise LabError(
+                f"{file}, line {number}: {line[:40]!r} is not an account id. Write one id per line."
+            )
     return [int(line) for line in lines if line]
 
 

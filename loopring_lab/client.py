@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Generator, Iterable, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cached_property, partial, wraps
 from html import escape
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
 from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
+from loopring_lab.bounded import MAX_PAGE
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
     Account,
@@ -29,7 +30,7 @@ from loopring_lab.models import (
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -37,9 +38,24 @@ from loopring_lab.transport import Params, Transport
 
 __all__ = ["Client"]
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
 """The relayer's request type for key updates, where fees are asked for."""
+
+
+def _one_operation(
+    method: Callable[Concatenate[Client, Arguments], Result],
+) -> Callable[Concatenate[Client, Arguments], Result]:
+    """Have a method do all its work on one budget of time and bytes."""
+
+    @wraps(method)
+    def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with self._transport.new_budget().activate():
+            return method(self, *args, **kwargs)
+
+    return on_budget
 
 
 class Client:
@@ -129,6 +145,7 @@ class Client:
         """
         return self._labelled(self._tokens)
 
+    @_one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -146,6 +163,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
+    @_one_operation
     def trades(
         self,
         account_id: int | None = None,
@@ -281,9 +299,15 @@ class Client:
         account 71468, dex trades 50 [37]
         """
         planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
-        with track("trades", progress) as report:
-            yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
+        budget = self._transport.new_budget()
+        try:
+            with track("trades", progress) as report:
+                fetch = budget.bind(self._fetch_page)
+                yield from paging.PageReader(fetch, planned, report, at_once, ten_members)
+        finally:
+            budget.stop()
 
+    @_one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -376,10 +400,11 @@ class Client:
         Examples
         --------
         >>> client.exchange().chain_id
-        1
+        31337
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
+    @_one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 
@@ -480,8 +505,10 @@ class Client:
         >>> lab.connect("https://relayer.example").with_api_key("not shown again")
         Client(https://relayer.example)
         """
+        key = hide(api_key)
+        del api_key
         other = copy.copy(self)
-        other._transport = self._transport.with_key(hide(api_key))
+        other._transport = self._transport.with_key(key)
         return other
 
     def update_account(self, body: Mapping[str, Any]) -> Submission:
@@ -513,11 +540,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
-        signature = hide(body.get("ecdsaSignature")) or ""
-        text = json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False)
-        payload = SecretBytes(text.encode())
-        del text
-        return read_submission(self._transport.post("/account", payload, signature=signature))
+        hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
+        del body
+        signature = hidden.get("ecdsaSignature") or ""
+        return read_submission(self._transport.post("/account", _encoded(hidden), signature=signature))
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.
@@ -561,7 +587,7 @@ class Client:
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", params, keyed=True)
+        return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -589,6 +615,15 @@ class Client:
 def _history(account_id: int, fill_type: str) -> paging.History:
     query.validate_trade_query(account_id, None, fill_type, None)
     return paging.History(parse_account_id(account_id), fill_type)
+
+
+@shielded
+def _encoded(body: dict[str, Any]) -> SecretBytes:
+    try:
+        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    except (TypeError, ValueError):
+        problem = "update_account: the body cannot be written as JSON"
+    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

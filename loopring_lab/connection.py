@@ -13,7 +13,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.redaction import hide
 from loopring_lab.source import Source
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import Transport
+from loopring_lab.transport import MAX_BYTES, Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
@@ -30,6 +30,9 @@ def connect(
     source: str | None = None,
     rate: float | None = DEFAULT_RATE,
     timeout: float = 15.0,
+    max_seconds: float | None = None,
+    max_bytes: int | None = MAX_BYTES,
+    allow_http: bool = False,
 ) -> Client:
     """Connect to a relayer: a live one, a folder of saved responses, or the embedded synthetic one.
 
@@ -51,7 +54,15 @@ def connect(
     rate : float or None
         Requests per second and endpoint to a live relayer; None for no limit. The embedded relayer has none.
     timeout : float
-        Seconds to wait for the next bytes of an answer.
+        Seconds that one complete answer may take, from connecting to its last byte.
+    max_seconds : float or None
+        Seconds that one call may take, such as `Client.trades`, with all its requests, retries and waits for
+        a rate limit; None for no limit.
+    max_bytes : int or None
+        Bytes that the answers of one call may have together; None for no limit.
+    allow_http : bool
+        Whether the API key and signatures may be sent over plain http to another machine, where anyone on
+        the way can read them.
 
     Returns
     -------
@@ -61,7 +72,7 @@ def connect(
     Raises
     ------
     LabError
-        Both `base_url` and `recording` are given, or one of them cannot be used.
+        Both `base_url` and `recording` are given, or an argument cannot be used.
 
     Examples
     --------
@@ -73,13 +84,14 @@ def connect(
     key = hide(api_key)
     del api_key
     if base_url is None and recording is None:
-        base_url = os.environ.get("LOOPRING_BASE_URL")
+        base_url = os.environ.get("LOOPRING_BASE_URL") or None
         recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
     if base_url and recording:
         raise LabError("Both base_url and recording are given. Give one of them.")
-    if base_url:
+    limited = functools.partial(Transport, timeout=timeout, max_seconds=max_seconds, max_bytes=max_bytes)
+    if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
-        return Client(Transport(base_url, api_key=key, rate=rate, timeout=timeout), source)
+        return Client(limited(base_url, api_key=key, rate=rate, allow_http=allow_http), source)
     folder = Path(recording).resolve() if recording else None
     known = Source.of_saved(folder, source, folder) if folder else None
     if source is not None and known is None:
@@ -90,9 +102,7 @@ def connect(
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     elif folder and (warning := _missing_fill_types(folder)):
         print(f"{relayer.source}: {warning}")  # noqa: T201
-    transport = Transport(
-        relayer.base_url, api_key=relayer.api_key, rate=None, timeout=timeout, proxies=False
-    )
+    transport = limited(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False)
     return Client(transport, known.name, synthetic=known.synthetic, accounts=list(relayer.accounts))
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
+from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
 from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-from loopring_lab.tables.wire import nests_too_deep
 
 UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
 FINAL_STATES = (PROCESSED, FAILED)
@@ -95,21 +95,21 @@ def read_account(body: bytes) -> Account:
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
     return Account(
-        account_id=_field(answer, "accountId", int),
+        account_id=_integer(answer, "accountId"),
         owner=_field(answer, "owner", str),
         frozen=_field(answer, "frozen", bool),
         x=_padded_hex(key.get("x")),
         y=_padded_hex(key.get("y")),
-        nonce=_field(answer, "nonce", int),
-        key_nonce=answer.get("keyNonce"),
-        key_seed=answer.get("keySeed") or "",
-        tags=answer.get("tags") or "",
+        nonce=_integer(answer, "nonce"),
+        key_nonce=_integer(answer, "keyNonce") if answer.get("keyNonce") is not None else None,
+        key_seed=_text(answer, "keySeed"),
+        tags=_text(answer, "tags"),
     )
 
 
 def read_exchange(body: bytes) -> Exchange:
     answer = _json_object(body, "exchange/info")
-    return Exchange(_field(answer, "exchangeAddress", str), _field(answer, "chainId", int))
+    return Exchange(_field(answer, "exchangeAddress", str), _integer(answer, "chainId"))
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
@@ -130,7 +130,10 @@ def _fee(fee: object) -> UpdateFee:
     amount = _field(fee, "fee", str)
     if not (amount.isascii() and amount.isdigit() and len(amount) <= 76):
         raise UnexpectedAnswer("fee", expected="smallest units as digits", got=repr(amount[:80]), hint=_HINT)
-    return UpdateFee(_field(fee, "token", str), int(amount), float(_field(fee, "discount", int | float)))
+    discount = parse_decimal(_field(fee, "discount", Number))
+    if discount is None or not math.isfinite(float(discount)):
+        _refuse("discount", "a number that fits a float", fee["discount"])
+    return UpdateFee(_field(fee, "token", str), int(amount), float(discount))
 
 
 def _submission(answer: dict[str, Any]) -> Submission:
@@ -139,10 +142,11 @@ def _submission(answer: dict[str, Any]) -> Submission:
         expected = f"one of {', '.join(UPDATE_STATES)}"
         raise UnexpectedAnswer("status", expected=expected, got=status, hint=_HINT)
     update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
-    return Submission(status, update_hash, idempotent, answer.get("storageId"), answer.get("reason") or None)
+    storage_id = _integer(answer, "storageId") if answer.get("storageId") is not None else None
+    return Submission(status, update_hash, idempotent, storage_id, _text(answer, "reason") or None)
 
 
-def _padded_hex(text: str | None) -> str:
+def _padded_hex(text: Any) -> str:
     """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
         return f"{parse_coordinate('publicKey', text or ''):#066x}"
@@ -151,32 +155,38 @@ def _padded_hex(text: str | None) -> str:
 
 
 def _json_object(body: bytes, name: str) -> dict[str, Any]:
-    answer = _json(body)
+    answer = parse_json(body, name, size=MAX_ANSWER, hint=_HINT)
     if not isinstance(answer, dict):
         raise UnexpectedAnswer(name, expected="a JSON object", got="something else", hint=_HINT)
     return answer
 
 
-def _field(answer: dict[str, Any], name: str, expected: Any) -> Any:
+def _field(answer: dict[str, Any], name: str, expected: type) -> Any:
     value = answer.get(name)
-    if not isinstance(value, expected):
-        got = "nothing" if value is None else type(value).__name__
-        wanted = getattr(expected, "__name__", "a number")
-        raise UnexpectedAnswer(name, expected=wanted, got=got, hint=_HINT)
+    if not isinstance(value, expected) or (expected is str and isinstance(value, Number)):
+        _refuse(name, {str: "text", bool: "true or false", Number: "a number"}.get(expected, "a list"), value)
     return value
 
 
-def _json(body: bytes) -> Any:
-    """Parse JSON; None if it is invalid, or nested so deep that parsing it could crash Python."""
-    try:
-        return None if nests_too_deep(body) else json.loads(body)
-    except ValueError:
-        return None
+def _text(answer: dict[str, Any], name: str) -> str:
+    return "" if answer.get(name) is None else str(_field(answer, name, str))
+
+
+def _integer(answer: dict[str, Any], name: str) -> int:
+    number = parse_integer(_field(answer, name, Number))
+    if number is None or number < 0:
+        _refuse(name, "a whole number of 0 or more, below 2^63", answer[name])
+    return number
+
+
+def _refuse(name: str, expected: str, value: object) -> NoReturn:
+    got = "nothing" if value is None else f"another {type(value).__name__.lower()}"
+    raise UnexpectedAnswer(name, expected=expected, got=got, hint=_HINT)
 
 
 def _api_key(body: SecretBytes) -> SecretText | None:
     """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
     try:
-        return cast("SecretText | None", hide(_json(body)["apiKey"]))
-    except (KeyError, TypeError):
+        return cast("SecretText | None", hide(_json_object(body, "apiKey").get("apiKey")))
+    except UnexpectedAnswer:
         return None

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from itertools import chain, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -33,8 +34,10 @@ PAGE = 50
 WORKERS, FEW_WORKERS = 12, 2
 QUICK = 0.015  # seconds: more threads do not help with a relayer that responds within this
 PARSED_TOGETHER, PARSED_AFTER = 48, 0.1  # pages, seconds
+PARSED_BYTES, WAITING_BYTES = 8 << 20, 32 << 20  # of pages parsed together, of those that wait for others
 LARGE_WAVE, LARGEST_WAVE = 48, 240  # pages
 MAX_READINGS = 4
+MAX_ROWS = 100_000_000  # of one history
 
 Fetch = Callable[["History", int], bytes]
 Wave = list[RowKeys]
@@ -86,6 +89,7 @@ class History:
         self.error: LabError | None = None
         self._steps = self.scheduler.steps(window)
         self._arrived: dict[int, FetchedPage] = {}
+        self.waiting_bytes = 0
         self._begin_wave(next(self._steps))
 
     def next_offset(self) -> int | None:
@@ -98,8 +102,10 @@ class History:
     def accept(self, page: FetchedPage) -> Iterator[FetchedPage]:
         """Take a page, and yield those that no longer wait for an earlier one."""
         self._arrived[page.offset] = page
+        self.waiting_bytes += len(page.body)
         while self._awaited and self._awaited[0] in self._arrived:
             ready = self._arrived.pop(self._awaited.popleft())
+            self.waiting_bytes -= len(ready.body)
             self.scheduler.count(ready)
             self._wave.append(ready.keys)
             yield ready
@@ -144,7 +150,7 @@ def plan_histories(
 
 def read_histories(
     plan: Callable[[], list[History]],
-    read: Callable[[Iterable[History]], Iterable[FetchedPage]],
+    read: Callable[[Iterable[History]], Generator[FetchedPage]],
     *,
     check: bool = False,
 ) -> tuple[list[History], dict[str, list[wire.Batch]]]:
@@ -153,9 +159,10 @@ def read_histories(
     for _ in range(MAX_READINGS):
         histories, batches = plan(), defaultdict[str, list[wire.Batch]](list)
         contents: set[tuple[str, int]] = set()
-        for page in read(until_error(histories)):
-            batches[page.history.fill_type].append(page.batch)
-            contents.update((page.history.name, content) for content in page.keys.contents if check)
+        with closing(read(until_error(histories))) as pages:
+            for page in pages:
+                batches[page.history.fill_type].append(page.batch)
+                contents.update((page.history.name, content) for content in page.keys.contents if check)
         if not check or contents == before:
             return histories, batches
         before = contents
@@ -232,7 +239,9 @@ class PageReader:
             self._open.append(history)
 
     def _request_pages(self) -> None:
-        """Keep the threads busy with one history after the other."""
+        """Keep the threads busy with one history after the other, unless too much waits for earlier pages."""
+        if self._pool.busy and sum(history.waiting_bytes for history in self._open) > WAITING_BYTES:
+            return
         nothing_to_request = 0
         while self._pool.busy < self._threads and nothing_to_request < len(self._open):
             history = self._open[0]
@@ -247,15 +256,17 @@ class PageReader:
     def _await_responses(self) -> list[Response]:
         """Wait for a response, and for more of them only while that leaves no thread idle."""
         responses = [self._pool.next_response()]
+        size = len(responses[0].body)
         if self._at_once == 1:
             self._threads = FEW_WORKERS if responses[0].seconds < QUICK else WORKERS
         deadline = time.monotonic() + PARSED_AFTER
         self._request_pages()
-        while self._pool.busy >= self._threads and len(responses) < PARSED_TOGETHER:
+        while self._pool.busy >= self._threads and len(responses) < PARSED_TOGETHER and size < PARSED_BYTES:
             try:
                 responses.append(self._pool.next_response(max(0, deadline - time.monotonic())))
             except Empty:
                 break
+            size += len(responses[-1].body)
             self._request_pages()
         return responses
 
@@ -387,12 +398,14 @@ class PageScheduler:
         return self.total + self._gone - self.known
 
     def count(self, page: FetchedPage) -> None:
-        """Count the rows of a page."""
+        """Count the rows of a page; what is counted must be delivered, or reading ends."""
         self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
         self.identities.update(page.keys.identities)
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
+        if self.total > MAX_ROWS or self._pages > LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10):
+            raise self._incomplete()
 
     def steps(self, window: Window = EVERYTHING) -> Steps:
         """Yield the offsets of each wave of pages; the keys of their rows are sent back."""
@@ -421,7 +434,7 @@ class PageScheduler:
         counted, pages = self.total, 1
         offset = max(0, counted - max(0, self._missing)) // PAGE * PAGE
         while not self.complete and offset < counted:
-            stop = counted if window.since is None else offset + pages * PAGE
+            stop = offset + (LARGEST_WAVE if window.since is None else pages) * PAGE
             wave = yield range(offset, min(stop, counted), PAGE)
             offset, pages = stop, min(2 * pages, LARGE_WAVE)
             if _reaches(wave, window.since):
@@ -431,7 +444,7 @@ class PageScheduler:
     def _read_newest(self, window: Window, wave: Wave) -> Reading:
         """Read on from the newest rows; tell whether that is enough: not if they are out of order."""
         moments: list[int] = []
-        offset, pages = PAGE, max(1, math.ceil((window.limit or 0) / PAGE) - 1)
+        offset, pages = PAGE, min(LARGEST_WAVE, max(1, math.ceil((window.limit or 0) / PAGE) - 1))
         while True:
             fresh = _moments(wave)
             moments += fresh
@@ -443,7 +456,7 @@ class PageScheduler:
             if old_enough or (window.limit is not None and len(self.identities) >= window.limit):
                 return True
             stop = offset + pages * PAGE
-            wave = yield range(offset, stop, PAGE)
+            wave = yield range(offset, min(stop, self.total), PAGE)
             offset, pages = stop, min(2 * pages, WORKERS)
 
     def _read_everything(self) -> Steps:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.bounded import MAX_INT64
 from loopring_lab.errors import LabError, RelayerError
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -35,7 +36,7 @@ def parse_account_id(value: Any, name: str = "account_id") -> int:
         account_id = operator.index(value)
     except TypeError:
         account_id = -1
-    if account_id < 0:
+    if not 0 <= account_id <= MAX_INT64:
         raise LabError(f"{name}={value!r} is not a valid account id. Give a whole number, such as 10083.")
     return account_id
 

@@ -1,12 +1,22 @@
 """Values that work as usual but are never shown: L2 secrets, nonces, signatures.
 
 A function wraps a secret in its first statement, so that the frames of a later error hold only wrapped
-values: the verbose tracebacks of IPython print the variables of every frame.
+values: the verbose tracebacks of IPython print the variables of every frame. The text of a server's answer
+goes through a `Redactor` before anything else reads it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, SupportsIndex
+import base64
+import functools
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
+from urllib.parse import quote
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Hidden:
@@ -51,3 +61,64 @@ def hide(value: object) -> Any:
     if isinstance(value, str):
         return SecretText(value)
     return SecretBytes(value) if isinstance(value, bytes | bytearray) else None
+
+
+def shielded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have a function raise without its frames, which hold secrets in the clear: also when interrupted."""
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            raised = error.with_traceback(None)
+        raised.__context__ = None
+        raise raised
+
+    return call
+
+
+class Redactor:
+    """Takes known secrets out of the text of an answer, in whatever way a server is likely to write them."""
+
+    SHORTEST = 8  # letters: a shorter text may be in the data by chance
+
+    def __init__(self, *secrets: SecretText | None) -> None:
+        self._secrets = [secret for secret in secrets if secret and len(secret) >= self.SHORTEST]
+
+    def __call__(self, text: bytes) -> bytes:
+        """Return the text, unchanged if it holds no secret."""
+        plain = _ESCAPE.sub(_unescape, text) if self._secrets and b"\\" in text else text
+        if not self.finds(plain):
+            return text
+        for spelling in self._spellings:
+            plain = re.sub(re.escape(spelling), b"<hidden>", plain, flags=re.IGNORECASE)
+        return plain
+
+    def finds(self, text: bytes) -> bool:
+        lowered = text.lower() if self._secrets else b""
+        return any(spelling in lowered for spelling in self._spellings)
+
+    @functools.cached_property
+    def _spellings(self) -> list[bytes]:
+        return [SecretBytes(spelled) for secret in self._secrets for spelled in _spellings(secret)]
+
+
+_ESCAPE = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|.)", re.DOTALL)
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def _spellings(secret: SecretText) -> set[bytes]:
+    """Return a secret in lower case: as it is, escaped for an address and for JSON, and in base 64."""
+    texts = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+    whole = len(secret) // 3 * 3  # bytes that base 64 writes alike, whatever follows them
+    encoded = base64.b64encode(secret.encode()[:whole])
+    return {text.encode().lower() for text in texts} | {encoded.lower(), encoded.translate(_URL_SAFE).lower()}
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    """Undo a JSON escape that was not needed."""
+    if found[1] is None:
+        return b"/" if found[0] == b"\\/" else found[0]
+    letter = bytes.fromhex(found[1].decode())
+    return found[0] if letter in b'"\\' else letter

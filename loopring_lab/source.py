@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from loopring_lab.bounded import parse_json, whole_or_text
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 HEADER = "X-Loopring-Lab-Source"
@@ -106,8 +107,8 @@ class Source:
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
+        answer = parse_json(text, where, number=whole_or_text)
+    except UnexpectedAnswer:
         answer = None
     if not isinstance(answer, dict):
         raise _unexpected(where, "a JSON object", repr(text[:80]))

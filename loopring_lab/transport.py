@@ -5,22 +5,33 @@ from __future__ import annotations
 import contextlib
 import copy
 import email.utils
-import json
 import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
 
 import requests
 import tenacity
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
-from requests.exceptions import ChunkedEncodingError, ContentDecodingError, SSLError
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, ReadTimeoutError
 
+from loopring_lab.addresses import (
+    DAY,
+    check_base_url,
+    check_header,
+    check_limit,
+    check_number,
+    is_confidential,
+    is_loopback,
+    is_same_host,
+    redirect_target,
+)
+from loopring_lab.bounded import MAX_ANSWER, parse_json
+from loopring_lab.deadlines import Budget, CutAdapter, Exchange
 from loopring_lab.errors import (
     LabError,
     NotAuthorized,
@@ -31,12 +42,12 @@ from loopring_lab.errors import (
     TransportError,
     UnexpectedAnswer,
 )
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import Redactor, SecretBytes, SecretText, hide
 from loopring_lab.source import HEADER, Source
-from loopring_lab.tables.wire import nests_too_deep
 
-MAX_BODY = 64 << 20
-MAX_CONNECTIONS = 16
+MAX_BYTES = 1 << 30
+"""Bytes of all answers of an operation together, compressed and expanded."""
+MAX_CONNECTIONS, MAX_REDIRECTS, PIECE = 16, 5, 1 << 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 HINTS = {
@@ -59,6 +70,7 @@ HINTS = {
 _TRY_LATER = "The problem is on the relayer's side: try again later."
 _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."
 _NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
+_AS_IT_IS: dict[str, Any] = {"stream": True, "allow_redirects": False}
 
 Params = Mapping[str, str | int]
 
@@ -77,46 +89,68 @@ class Transport:
         api_key: str | None = None,
         rate: float | None = 5.0,
         timeout: float = 15.0,
+        max_seconds: float | None = None,
+        max_bytes: int | None = MAX_BYTES,
+        allow_http: bool = False,
         attempts: int = 6,
         proxies: bool = True,
     ) -> None:
-        self._key: SecretText | None = hide(api_key) or None
-        self.base_url = _normalized(base_url)
-        if rate is not None and not rate > 0:
-            raise LabError(f"rate={rate}: give requests per second above 0, or None for no limit.")
-        self._rate, self._timeout, self._attempts = rate, timeout, attempts
+        key = hide(api_key)
+        del api_key
+        self.base_url = check_base_url(base_url)
+        self._allow_http = allow_http
+        self._key = self._checked(key)
+        self._rate = check_limit("rate", rate, "requests per second")
+        self._timeout = check_number("timeout", timeout, "seconds", most=DAY)
+        self._max_seconds = check_limit("max_seconds", max_seconds, "seconds")
+        self._max_bytes = check_limit("max_bytes", max_bytes, "bytes")
+        self._attempts = attempts
         self._limiters: dict[str, RateLimiter] = {}
         self._lock = threading.Lock()
         self._stated: list[str] = []
         self._session = _Session()
-        self._session.trust_env = proxies
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(pool_maxsize=MAX_CONNECTIONS, max_retries=0))
-        logging.getLogger("urllib3.connectionpool").addFilter(_drop_query)
+        self._session.trust_env = proxies and not is_loopback(self.base_url)
+        for name in ("urllib3.connectionpool", "urllib3.connection"):
+            logging.getLogger(name).addFilter(_drop_what_is_private)
 
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
     def get(
-        self, path: str, params: Params | None = None, *, keyed: bool = False, signature: str | None = None
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        keyed: bool = False,
+        signature: str | None = None,
+        largest: int = MAX_ANSWER,
     ) -> bytes:
-        """Send a GET request, retrying transient failures."""
+        """Send a GET request, retrying transient failures; the body has at most `largest` bytes."""
+        auth = self._secrets(hide(signature), keyed)
+        del signature
+        budget = Budget.active() or self.new_budget()
+        request = _Request("GET", path, auth, {"params": params or {}}, largest, budget)
         retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self._attempts),
+            stop=lambda state: state.attempt_number >= self._attempts or request.is_out_of_time(state),
+            sleep=budget.pause,
             wait=_retry_delay,
             retry=tenacity.retry_if_result(lambda outcome: outcome.transient),
-            retry_error_callback=_last_outcome,
+            retry_error_callback=request.give_up,
         )
-        auth = _Secrets(self._key if keyed else None, hide(signature))
-        del signature
-        outcome: _Outcome = retrying(self._exchange, "GET", path, auth, params=params or {})
+        outcome: _Outcome = retrying(self._exchange, request)
         return outcome.unwrap()
 
     def post(self, path: str, body: bytes, *, signature: str) -> bytes:
         """Send a POST request exactly once, following no redirect."""
-        auth = _Secrets(None, hide(signature))
-        del signature
-        return self._exchange("POST", path, auth, data=SecretBytes(body)).unwrap()
+        payload = {"data": hide(body), "headers": {"Content-Type": "application/json"}}
+        auth = self._secrets(hide(signature), keyed=False)
+        del body, signature
+        budget = Budget.active() or self.new_budget()
+        return self._exchange(_Request("POST", path, auth, payload, MAX_ANSWER, budget)).unwrap()
+
+    def new_budget(self) -> Budget:
+        """Return what one operation may take."""
+        return Budget(self._max_seconds, self._max_bytes)
 
     @property
     def source(self) -> Source | None:
@@ -126,34 +160,76 @@ class Transport:
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
+        key = hide(api_key)
+        del api_key
         other = copy.copy(self)
-        other._key = hide(api_key) or None
+        other._key = self._checked(key)
         return other
 
     def close(self) -> None:
         self._session.close()
 
-    def _exchange(self, method: str, path: str, auth: _Secrets, **payload: Any) -> _Outcome:
-        """Exchange bytes once; an error is returned, so that its traceback has no frame with a secret."""
-        endpoint = f"{method} /api/v3{path}"
-        with self._lock:
-            limiter = self._limiters.setdefault(endpoint, RateLimiter(self._rate))
-        limiter.wait()
-        is_post = method == "POST"
-        headers = {"Content-Type": "application/json"} if is_post else None
-        options: dict[str, Any] = {"timeout": self._timeout, "stream": True, "allow_redirects": not is_post}
-        try:
-            with self._session.request(
-                method, f"{self.base_url}/api/v3{path}", auth=auth, headers=headers, **payload, **options
-            ) as response:
-                outcome = _read_response(response, endpoint)
-                return outcome if outcome.error else self._check_source(response, outcome)
-        except requests.RequestException as error:
-            return _request_failure(error, endpoint, self._timeout, self.base_url)
+    def _checked(self, key: SecretText | None) -> SecretText | None:
+        """Return an API key that can be sent to this address, or refuse it."""
+        return check_header("api_key", key) and self._confidential(key)
 
-    def _check_source(self, response: requests.Response, outcome: _Outcome) -> _Outcome:
+    def _confidential(self, secret: SecretText | None) -> SecretText | None:
+        if not self._allow_http and not is_confidential(self.base_url):
+            raise LabError(
+                f"{self.base_url}: over plain http, anyone on the way can read an API key or a signature. "
+                "Give an https address, or connect(..., allow_http=True) if the network is trusted."
+            )
+        return secret
+
+    def _secrets(self, signature: SecretText | None, keyed: bool) -> _Secrets:
+        if signature is not None:
+            self._confidential(check_header("signature", signature))
+            return _Secrets(None, signature)
+        return _Secrets(self._key, send=keyed)
+
+    def _exchange(self, request: _Request) -> _Outcome:
+        """Exchange bytes once; an error is returned."""
+        with self._lock:
+            limiter = self._limiters.setdefault(request.endpoint, RateLimiter(self._rate))
+        limiter.wait(request.pause)
+        seconds = min(self._timeout, request.budget.seconds_left)
+        exchange = Exchange(lambda: self._send(request))
+        outcome = exchange.run(seconds, request.budget) if seconds > 0 else None
+        if outcome is not None:
+            return outcome
+        if seconds < self._timeout:
+            problem = f"{request.endpoint}: not finished in time"
+            return _Outcome(error=request.budget.exceeded(problem, maybe_received=exchange.connected))
+        return _late(request.endpoint, self._timeout, maybe_received=exchange.connected)
+
+    def _send(self, request: _Request) -> _Outcome:
+        """Exchange bytes once, in a thread of its own; an error is returned."""
+        url, auth, payload = f"{self.base_url}/api/v3{request.path}", request.auth, request.payload
+        try:
+            for _ in range(MAX_REDIRECTS):
+                with self._session.request(
+                    request.method, url, auth=auth, timeout=self._timeout, **_AS_IT_IS, **payload
+                ) as response:
+                    if not response.is_redirect:
+                        return self._check_source(response, _read_response(response, request), request)
+                    target = redirect_target(url, response.headers["Location"])
+                if request.method == "POST" or target is None or auth.redactor.finds(target.encode()):
+                    return _not_followed(request.endpoint)
+                auth = auth if is_same_host(url, target) else _Secrets(None)
+                url, payload = target, {}
+        except (requests.RequestException, HTTPError) as error:
+            return _request_failure(error, request.endpoint, self._timeout, self.base_url)
+        except LabError as error:
+            return _Outcome(error=error.with_traceback(None))
+        except Exception as error:  # noqa: BLE001 - whatever a server brings about in the libraries below
+            return _failed(error, request.endpoint)
+        return _not_followed(request.endpoint, f"more than {MAX_REDIRECTS} times")
+
+    def _check_source(self, response: requests.Response, outcome: _Outcome, request: _Request) -> _Outcome:
         """Accept the answers of one source only, that of the first."""
-        stated = response.headers.get(HEADER, "")
+        if outcome.error:
+            return outcome
+        stated = request.auth.redactor(response.headers.get(HEADER, "").encode("latin-1")).decode("latin-1")
         with self._lock:
             is_first = not self._stated
             if is_first:
@@ -185,13 +261,13 @@ class RateLimiter:
         self._clock, self._sleep = clock, sleep
         self._next, self._lock = 0.0, threading.Lock()
 
-    def wait(self) -> None:
+    def wait(self, sleep: Callable[[float], None] | None = None) -> None:
         with self._lock:
             now = self._clock()
             turn = max(now, self._next)
             self._next = turn + self._gap
         if turn > now:
-            self._sleep(turn - now)
+            (sleep or self._sleep)(turn - now)
 
 
 def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | None:
@@ -228,55 +304,123 @@ class _Outcome(NamedTuple):
         return self.body
 
 
+class _Request(NamedTuple):
+    """What one call of `get` or `post` sends, and what its answers may take."""
+
+    method: str
+    path: str
+    auth: _Secrets
+    payload: dict[str, Any]
+    largest: int
+    budget: Budget
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.method} /api/v3{self.path}"
+
+    def pause(self, seconds: float) -> None:
+        """Wait for the request's turn, if the budget allows it."""
+        if seconds >= self.budget.seconds_left:
+            raise self.budget.exceeded(f"{self.endpoint}: its turn would come in {seconds:.1f} s")
+        self.budget.pause(seconds)
+
+    def is_out_of_time(self, state: tenacity.RetryCallState) -> bool:
+        """Return whether the operation would be over before the next attempt."""
+        return state.upcoming_sleep >= self.budget.seconds_left
+
+    def give_up(self, state: tenacity.RetryCallState) -> _Outcome:
+        """Return the last outcome; if the budget does not allow another attempt, as an error that says so."""
+        outcome = _last_outcome(state)
+        if outcome.error is None or not self.is_out_of_time(state):
+            return outcome
+        problem = f"{outcome.error} The next attempt would come after {state.upcoming_sleep:.1f} s"
+        was_received = getattr(outcome.error, "maybe_received", False)
+        return _Outcome(error=self.budget.exceeded(problem, maybe_received=was_received))
+
+
 class _Secrets(AuthBase):
     """Puts secrets on the prepared request, so that no argument and no local variable holds them."""
 
-    def __init__(self, key: SecretText | None, signature: SecretText | None = None) -> None:
-        self._values = dict(zip(SECRET_HEADERS, (key, signature), strict=True))
+    def __init__(
+        self, key: SecretText | None, signature: SecretText | None = None, *, send: bool = True
+    ) -> None:
+        named = zip(SECRET_HEADERS, (key, signature), strict=True)
+        self._headers = {name: value for name, value in named if send and value is not None}
+        self.is_signed = signature is not None
+        self.redactor = Redactor(key, signature)
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update({name: value[:] for name, value in self._values.items() if value is not None})
+        request.headers.update(self._headers)
         return request
 
 
 class _Session(requests.Session):
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """On a redirect to another host, leave the secrets behind."""
-        if self.should_strip_auth(  # type: ignore[no-untyped-call]
-            str(response.request.url), str(prepared_request.url)
-        ):
-            for name in SECRET_HEADERS:
-                prepared_request.headers.pop(name, None)
+    """A session that keeps nothing from one answer to the next, and reads no body by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers["Accept-Encoding"] = "gzip"
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, CutAdapter(MAX_CONNECTIONS))
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Return no target: `requests` would read the whole body of the answer that redirects."""
 
 
-def _normalized(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise LabError(
-            "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
-            "without user, password or query; a folder of saved responses is recording=."
-        )
-    return base_url.rstrip("/").removesuffix("/api/v3")
-
-
-def _read_response(response: requests.Response, endpoint: str) -> _Outcome:
-    received = bytearray()
-    for chunk in response.iter_content(1 << 16):
-        received += chunk
-        if len(received) > MAX_BODY:
-            message = f"{endpoint}: the answer is larger than {MAX_BODY >> 20} MiB. Check base_url."
-            return _Outcome(error=TransportError(message, maybe_received=True))
-    if response.is_redirect:
-        message = f"{endpoint}: the relayer redirects to another address, which is not followed."
-        return _Outcome(error=TransportError(f"{message} Check base_url."))
-    status, body = response.status_code, bytes(received)
+def _read_response(response: requests.Response, request: _Request) -> _Outcome:
+    endpoint, status = request.endpoint, response.status_code
+    coding = response.headers.get("Content-Encoding", "identity").lower()
+    if coding not in ("identity", "gzip"):
+        message = f"{endpoint}: the answer is compressed in a way that was not asked for. {_NOT_A_RELAYER}"
+        return _Outcome(error=TransportError(message, maybe_received=True))
+    body = _read_body(response, coding, request)
     error = relayer_error(status, body, endpoint)
     if error:
         wait = _retry_after_seconds(response.headers.get("Retry-After"))
         return _Outcome(error=error, transient=status in TRANSIENT_STATUSES, retry_after=wait)
     if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
         return _truncated(endpoint, f"the answer breaks off after {len(body)} bytes")
-    return _Outcome(body)
+    return _Outcome(SecretBytes(body) if request.auth.is_signed else body)
+
+
+def _read_body(response: requests.Response, coding: str, request: _Request) -> bytes:
+    """Read a body piece by piece, and without the secrets that it repeats."""
+    pieces = _metered(iter(lambda: response.raw.read(PIECE, decode_content=False), b""), request)
+    if coding != "identity":
+        pieces = _metered(_expanded(pieces), request)
+    return request.auth.redactor(b"".join(pieces))
+
+
+def _metered(pieces: Iterable[bytes], request: _Request) -> Iterator[bytes]:
+    """Pass pieces on for as long as all of them together are allowed."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        request.budget.spend(len(piece))
+        if size > request.largest:
+            limit = f"larger than {request.largest / (1 << 20):g} MiB. Check base_url."
+            raise TransportError(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
+        if request.budget.bytes_left < 0:
+            limit = "larger than max_bytes. Allow more: connect(..., max_bytes=...)."
+            message = f"{request.endpoint}: the answers of this operation together are {limit}"
+            raise TransportError(message, maybe_received=True)
+        yield piece
+
+
+def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Expand gzip, never much at once."""
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    for compressed in pieces:
+        piece = compressed
+        while piece:
+            if decoder.eof:
+                decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            yield decoder.decompress(piece, PIECE)
+            piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+    yield decoder.flush()
+    if not decoder.eof:
+        raise zlib.error("incomplete")
 
 
 def _truncated(endpoint: str, problem: str) -> _Outcome:
@@ -287,14 +431,14 @@ def _truncated(endpoint: str, problem: str) -> _Outcome:
 
 def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     try:
-        answer = None if nests_too_deep(body) else json.loads(body)
-    except ValueError:
+        answer = parse_json(body, "error")
+    except UnexpectedAnswer:
         return None, None
     info = answer.get("resultInfo", answer) if isinstance(answer, dict) else None
     if not isinstance(info, dict):
         return None, None
     code, message = str(info.get("code")), info.get("message", info.get("msg"))
-    return int(code) if re.fullmatch(r"-?\d{1,9}", code) else None, _printable(message)
+    return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, _printable(message)
 
 
 def _printable(message: Any) -> str | None:
@@ -303,28 +447,45 @@ def _printable(message: Any) -> str | None:
     return "".join(letter if letter.isprintable() else "?" for letter in message[:300])
 
 
+def _late(endpoint: str, timeout: float, *, maybe_received: bool) -> _Outcome:
+    hint = "Try again later, or allow more time: connect(..., timeout=...)."
+    message = f"{endpoint}: no complete answer within {timeout:g} s. {hint}"
+    return _Outcome(error=RelayerTimeout(message, maybe_received=maybe_received), transient=True)
+
+
+def _not_followed(endpoint: str, how_often: str = "") -> _Outcome:
+    message = f"{endpoint}: the relayer redirects {how_often or 'to an address'}, which is not followed"
+    return _Outcome(error=TransportError(f"{message}. Check base_url."))
+
+
 def _request_failure(
-    error: requests.RequestException, endpoint: str, timeout: float, base_url: str
+    error: requests.RequestException | HTTPError, endpoint: str, timeout: float, base_url: str
 ) -> _Outcome:
-    if isinstance(error, requests.Timeout):
-        hint = "Try again later, or allow more time: connect(..., timeout=...)."
-        message = f"{endpoint}: no answer within {timeout:g} s. {hint}"
-        return _Outcome(error=RelayerTimeout(message, maybe_received=_was_sent(error)), transient=True)
-    if isinstance(error, SSLError):
+    if isinstance(error, requests.Timeout | ReadTimeoutError):
+        return _late(endpoint, timeout, maybe_received=_was_sent(error))
+    if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
         message = f"{endpoint}: the server's certificate is not trusted. {hint}"
         return _Outcome(error=RelayerUnreachable(message))
-    if isinstance(error, ChunkedEncodingError | ContentDecodingError):
+    if isinstance(error, ProtocolError):
         return _truncated(endpoint, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
         hint = "Check base_url and the network; connect() without arguments works offline."
         message = f"{endpoint}: {base_url} cannot be reached, or drops the connection. {hint}"
         return _Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
+    return _failed(error, endpoint)
+
+
+def _failed(error: Exception, endpoint: str) -> _Outcome:
+    if isinstance(error, zlib.error):
+        return _truncated(endpoint, "the answer is compressed, and damaged")
     problem = f"the request failed ({type(error).__name__})"
-    return _Outcome(error=TransportError(f"{endpoint}: {problem}. Check base_url."))
+    exchange = Exchange.current()
+    was_sent = exchange is not None and exchange.connected
+    return _Outcome(error=TransportError(f"{endpoint}: {problem}. Check base_url.", maybe_received=was_sent))
 
 
-def _was_sent(error: requests.RequestException) -> bool:
+def _was_sent(error: Exception) -> bool:
     """Return False if no connection was made, so that nothing can have been sent."""
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     return not (isinstance(error, requests.ConnectTimeout) or isinstance(reason, NewConnectionError))
@@ -344,18 +505,17 @@ def _last_outcome(state: tenacity.RetryCallState) -> _Outcome:
 def _retry_after_seconds(header: str | None) -> float | None:
     """Parse a Retry-After header, seconds or a date, capped at a minute."""
     seconds = None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         seconds = email.utils.parsedate_to_datetime(header or "").timestamp() - time.time()
     with contextlib.suppress(ValueError):
         seconds = float(header or "")
     return None if seconds is None else min(60.0, max(0.0, seconds))
 
 
-def _drop_query(record: logging.LogRecord) -> bool:
-    """Keep the queries of relayer requests, which name accounts, out of urllib3's debug log."""
+def _drop_what_is_private(record: logging.LogRecord) -> bool:
+    """Keep what names accounts or repeats a secret out of urllib3's log: queries, and a server's headers."""
+    if Exchange.current() is None:
+        return True
     if isinstance(record.args, tuple):
-        record.args = tuple(
-            arg.partition("?")[0] if isinstance(arg, str) and "/api/v3/" in arg else arg
-            for arg in record.args
-        )
-    return True
+        record.args = tuple(arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args)
+    return record.levelno < logging.WARNING

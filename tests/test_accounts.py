@@ -100,7 +100,7 @@ def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name: str)
 def test_an_answer_that_is_no_sound_json_is_an_unexpected_one(body: bytes) -> None:
     with (
         scripted(lambda number, request: Answer(body=body)) as server,
-        pytest.raises(UnexpectedAnswer, match="account: expected a JSON object"),
+        pytest.raises(UnexpectedAnswer, match="account: expected JSON, got "),
     ):
         client_of(server.base_url).account(7)
 

@@ -79,6 +79,7 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
     """Prepare the update that a vector describes, on a relayer that knows its account."""
     setup.relayer.add_account(vector["account_id"], vector["owner"], nonce=vector["nonce"])
     symbol, decimals = FEE_DECIMALS[vector["max_fee"]["tokenId"]]
+    tokens = {symbol: {"id": vector["max_fee"]["tokenId"], "decimals": decimals}}
     return setup.prepare(
         vector["account_id"],
         signer=Wallet.from_key(vector["l1_private_key"]),
@@ -86,6 +87,7 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
         fee_token=symbol,
         valid_for=datetime.fromtimestamp(vector["valid_until"], UTC),
         key_seed=vector["key_seed"],
+        trust={"exchange": vector["exchange"], "chain_id": vector["chain_id"], "tokens": tokens},
         **how,
     )
 
@@ -245,10 +247,12 @@ def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup: KeyUpdateS
 
 
 def test_another_exchange_is_refused(setup: KeyUpdateSetup) -> None:
-    update = setup.prepare(exchange="0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", chain_id=5)
+    terms = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
+    terms["tokens"] = {"ETH": {"id": 0, "decimals": 18}}
+    update = setup.prepare(trust=terms, max_fee="0.001")
     assert "exchange" in refused(update.submit, 102001)
     assert "0x2e76EBd1" in update.key_seed_message()
-    wrong_chain = setup.prepare(chain_id=0)
+    wrong_chain = setup.prepare(trust=terms | {"exchange": setup.relayer.settings.exchange}, max_fee="0.001")
     refused(wrong_chain.submit, 104005)
 
 
@@ -333,14 +337,14 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
         )
         if number == 0:
             done.wait(10)
-        return Answer(answer.status_code, answer.content)
+        return Answer(answer.status_code, answer.content, setup.source)
 
     with scripted(late_at_first) as server, setup.redirected(server.base_url):
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
     assert [
-        reason.startswith("POST /api/v3/account: no answer within 0.5 s.") for reason in receipt.lost
+        reason.startswith("POST /api/v3/account: no complete answer within 0.5 s.") for reason in receipt.lost
     ] == [True]
 
 
@@ -395,7 +399,7 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
         ),
         (Answer(307, b"", {"Location": "http://127.0.0.1:9/steal"}), TransportError, "not followed"),
         (Answer(400, b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'), RelayerError, "max_fee"),
-        (Answer(200, b'{"hash": "0x1"}'), LabError, "status: expected str, got nothing"),
+        (Answer(200, b'{"hash": "0x1"}'), LabError, "status: expected text, got nothing"),
         (Answer(200, b'{"hash": "0x1", "status": "lost in thought"}'), LabError, "expected one of received"),
         (Answer(200, b"[]"), LabError, "expected a JSON object"),
     ],
@@ -404,6 +408,7 @@ def test_an_answer_is_not_asked_for_twice(
     setup: KeyUpdateSetup, answer: Answer, error: type[LabError], told: str
 ) -> None:
     update = setup.prepare()
+    answer = answer._replace(headers=answer.headers | setup.source)
     with scripted(lambda number, request: answer) as server, setup.redirected(server.base_url):
         with pytest.raises(error, match=told):
             update.submit()
@@ -590,7 +595,7 @@ def test_the_preview_says_what_the_numbers_mean(setup: KeyUpdateSetup) -> None:
     preview = repr(setup.prepare(max_fee="0.002").preview())
     assert "the most you pay: 0.002 ETH; the relayer asks for 0.000019 ETH" in preview
     assert "not processed after 2030-01-01 00:00:00 UTC" in preview
-    assert "on chain 1" in preview
+    assert "on chain 31337: the update is valid nowhere else" in preview
 
 
 def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:

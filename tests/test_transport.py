@@ -185,7 +185,7 @@ def test_a_silent_relayer_times_out(pauses: list[float]) -> None:
             f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, attempts=2, proxies=False
         )
         with pytest.raises(
-            RelayerTimeout, match=r"no answer within 0.05 s. Try again later, or allow more time"
+            RelayerTimeout, match=r"no complete answer within 0.05 s. Try again later, or allow more time"
         ):
             client.get("/exchange/tokens")
         client.close()
@@ -199,10 +199,9 @@ def test_nobody_at_the_address(pauses: list[float]) -> None:
         client.get("/exchange/tokens")
 
 
-def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MAX_BODY", 1 << 20)
-    with pytest.raises(TransportError, match="larger than 1 MiB"):
-        get(failing(Answer(body=b"[" + b" " * (2 << 20) + b"]")))
+def test_an_answer_has_a_largest_size() -> None:
+    with pytest.raises(TransportError, match="larger than 16 MiB"):
+        get(failing(Answer(body=b"[" + b" " * (17 << 20) + b"]")))
 
 
 def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
@@ -217,7 +216,7 @@ def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
 
 
 def test_redirects_in_circles_end() -> None:
-    with pytest.raises(TransportError, match="TooManyRedirects"):
+    with pytest.raises(TransportError, match="redirects more than 5 times, which is not followed"):
         get(failing(Answer(302, headers={"Location": "/again"})))
 
 

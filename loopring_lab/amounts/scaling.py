@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.bounded import parse_decimal
 from loopring_lab.errors import AmountError
 
 MAX_DECIMALS = 30
@@ -33,6 +34,17 @@ def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: Token
         return reduce_scale(with_scale(part, pa.decimal256(76, places)), to)
 
     return convert_by_decimals(numbers, decimals, to_units, token, f"does not fit {range_of(to)}")
+
+
+def fit(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> np.ndarray:
+    """Return a mask of the smallest units that `scale` can hold; those of unknown decimals count as held."""
+    one, beyond = 10**to.scale, 10**to.precision
+
+    def fits(number: int | None, places: int) -> bool:
+        scaled, rest = divmod((number or 0) * one, 10 ** max(places, 0))
+        return places < 0 or (not rest and abs(scaled) < beyond)
+
+    return np.array(list(map(fits, to_integers(numbers), decimals.tolist())), bool)
 
 
 def convert_by_decimals(
@@ -173,16 +185,6 @@ def _integer_text(value: Any, position: int, token: TokenName) -> str | None:
             f"{WHOLE.precision} digits, the most a 256-bit decimal can hold. Check the source of the value."
         )
     return f"{number:.0f}"
-
-
-def parse_decimal(text: str) -> Decimal | None:
-    """Parse plain ASCII text of a finite decimal number; return None for anything else."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return None
-    plain = text.isascii() and "_" not in text and text == text.strip()
-    return number if plain and number.is_finite() else None
 
 
 def is_exact(column: pd.Series) -> bool:

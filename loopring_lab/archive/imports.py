@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import re
 from collections import defaultdict
@@ -16,6 +14,15 @@ from loopring_lab.archive import records
 from loopring_lab.archive.delta import DeltaFolder, retry_on_conflict
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    MAX_DOCUMENT,
+    parse_integer,
+    parse_json,
+    read_file,
+    read_lines,
+    read_text,
+)
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.source import FILE, Source
@@ -23,11 +30,12 @@ from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 
 ENDINGS = (".json", ".jsonl", ".ndjson")
-HISTORY_FILE = re.compile(r"(\d{1,10})-(amm|dex)\.")
-GZIP = b"\x1f\x8b"
+HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 POOL_PREFIX = "AMM-"
 TOKENS, MARKETS = "tokens.json", "markets.json"
 BATCH_BYTES = 24 << 20
+
+_FILE_HINT = "Save it again; the pages before it are imported."
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -80,6 +88,8 @@ class Import:
             self._rows += len(batch.columns)
             if batch.totals[0] is not None:
                 self._totals[key] = max((moment, wire.read_total(batch)), self._totals.get(key, (0, 0)))
+            if not len(batch.columns):
+                continue
             self._batch[key].append(RawPage(body, moment, batch))
             self._batch_bytes += len(body)
             if self._batch_bytes >= BATCH_BYTES:
@@ -142,7 +152,7 @@ def _find_files(paths: Paths) -> list[Path]:
 
 def _read_listing(folder: Path, source: Source) -> ListingSnapshot:
     files = [folder / TOKENS, folder / MARKETS]
-    tokens, markets = (file.read_text(encoding="utf-8") for file in files)
+    tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
     moment = min(map(_modified_ms, files))
     return ListingSnapshot(tokens, markets, source.name, source.synthetic, moment)
 
@@ -154,7 +164,8 @@ def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
         numbers = range(count + 1, count + 1 + len(bodies))
         places = [file.name if number == 1 else f"{file.name}, page {number}" for number in numbers]
         count += len(bodies)
-        for body, batch in zip(bodies, wire.read_each(bodies, places), strict=True):
+        batches = wire.read_each(bodies, places, size=MAX_DOCUMENT)
+        for body, batch in zip(bodies, batches, strict=True):
             if isinstance(batch, UnexpectedAnswer):
                 raise batch
             yield body, batch
@@ -174,14 +185,15 @@ def _history_of(
 
 def _account_in(batch: wire.Batch) -> int:
     accounts = pc.unique(batch.columns["accountId"]).to_pylist()
-    if len(accounts) != 1 or not str(accounts[0]).isdecimal():
+    account = parse_integer(accounts[0] or "") if len(accounts) == 1 else None
+    if account is None or account < 0:
         raise UnexpectedAnswer(
             f"{batch.places[0]}, accountId",
             expected="one account",
             got="rows of several accounts" if len(accounts) > 1 else "rows that do not say",
             hint="Give account_id=, or name the file <accountId>-<amm or dex>.json.",
         )
-    return int(accounts[0])
+    return account
 
 
 def _fill_type_in(batch: wire.Batch) -> str:
@@ -210,25 +222,19 @@ def _files_in(path: Path) -> list[Path]:
 
 def _bodies(file: Path) -> Iterator[bytes]:
     """Yield the JSON documents of a file: one per line, or else the whole."""
-    with file.open("rb") as raw:
-        compressed = raw.read(2) == GZIP
-    try:
-        with gzip.open(file) if compressed else file.open("rb") as text:
-            first = text.readline()
-            if _is_json(first):
-                yield first.strip()
-                yield from filter(None, map(bytes.strip, text))
-            else:
-                yield first + text.read()
-    except (EOFError, gzip.BadGzipFile) as error:
-        hint = "Save it again; the pages before it are imported."
-        raise UnexpectedAnswer(file.name, expected="a whole gzip file", got=str(error), hint=hint) from None
+    lines = read_lines(file, hint=_FILE_HINT)
+    first = next(lines, b"")
+    if _is_json(first):
+        yield first
+        yield from lines
+    else:
+        yield read_file(file, hint=_FILE_HINT)
 
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line)
-    except ValueError:
+        parse_json(line, "line")
+    except UnexpectedAnswer:
         return False
     return True
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.archive.delta import LISTINGS, SCHEMAS, SYNCS, TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.bounded import to_json
 from loopring_lab.engines import portable
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
@@ -132,9 +133,7 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
 
 def row_texts(body: bytes) -> list[str]:
     """Split a page into the JSON text of its rows: members as they were sent, without white space."""
-    wire.parse(body, "page")  # refuses what nests too deep
-    page = json.loads(body, parse_int=_Number, parse_float=_Number)
-    return [_to_json(row) for row in wire.page_rows(page, "page")]
+    return [to_json(row) for row in wire.page_rows(wire.parse(body, "page"), "page")]
 
 
 def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
@@ -245,17 +244,3 @@ def _cut(body: bytes) -> list[str]:
     if not inner or not body.isascii() or any(sign in inner for sign in _NOT_PLAIN):
         return row_texts(body)
     return [f"[{row}]" for row in inner.decode().split("],[")]
-
-
-class _Number(str):
-    """A JSON number, as its text."""
-
-    __slots__ = ()
-
-
-def _to_json(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ",".join(map(_to_json, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_to_json(name)}:{_to_json(one)}" for name, one in value.items()) + "}"
-    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)

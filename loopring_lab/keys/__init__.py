@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
+from loopring_lab.keys.deployments import Trust, trusted_deployment
 from loopring_lab.keys.receipts import Receipt
 from loopring_lab.keys.request import (
     Counterfactual,
     Lifetime,
     UpdateRequest,
+    fee_demand,
     fee_offer,
     parse_counterfactual,
     parse_valid_until,
@@ -29,6 +31,7 @@ from loopring_lab.models import PROCESSED, Submission
 from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
+from loopring_lab.query import parse_account_id
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 
 if TYPE_CHECKING:
@@ -62,8 +65,6 @@ class KeyUpdate:
         Sends the update.
     update : UpdateRequest
         The terms of the update.
-    fee : str
-        Description of the relayer's fee and of the most that is offered.
     signer : Signer, optional
         Signs the update; without one, attach the signatures of a wallet.
 
@@ -78,8 +79,8 @@ class KeyUpdate:
     (2, True)
     """
 
-    def __init__(self, client: Client, update: UpdateRequest, fee: str, signer: Signer | None = None) -> None:
-        self._client, self._update, self._fee, self._signer = client, update, fee, signer
+    def __init__(self, client: Client, update: UpdateRequest, signer: Signer | None = None) -> None:
+        self._client, self._update, self._signer = client, update, signer
         self._key: L2Key | None = None
         self._signature: SecretText | None = None
         self._lost: list[str] = []
@@ -100,10 +101,13 @@ class KeyUpdate:
         valid_for: Lifetime = "30d",
         key_seed: str | None = None,
         counterfactual: Counterfactual | Mapping[str, Any] | None = None,
-        exchange: str | None = None,
-        chain_id: int | None = None,
+        trust: Trust = None,
     ) -> Self:
-        """Read the account, the fee and the exchange from the relayer, and derive the new key.
+        """Read the account and the fee from the relayer, and derive the new key.
+
+        The relayer is not believed blindly: the exchange, its chain and the id and decimals of the fee token
+        must be those of a deployment that loopring_lab knows (``"mainnet"``, or ``"embedded"``, the embedded
+        relayer's) or that `trust` states. They are checked here and once more when the update is signed.
 
         Parameters
         ----------
@@ -115,7 +119,8 @@ class KeyUpdate:
             An eth-account LocalAccount of the account's owner, or anything with its interface; never the text
             of a private key. Without one, attach the signatures of a wallet.
         max_fee : Decimal, str or int, optional
-            Most to pay, in units of `fee_token`; by default the relayer's quote.
+            Most to pay, in units of `fee_token`; by default what the relayer asks for, up to a ceiling:
+            0.005 ETH, 10 LRC, or 20 USDT, DAI or USDC. Required for other tokens.
         fee_token : str
             Symbol of the token that pays the fee.
         valid_for : str, timedelta or datetime
@@ -125,10 +130,12 @@ class KeyUpdate:
             exchange's usual text.
         counterfactual : Counterfactual or mapping, optional
             The wallet that owns the account, if its contract is not deployed yet.
-        exchange : str, optional
-            Address of the exchange, if the relayer does not report it.
-        chain_id : int, optional
-            Chain of the exchange, if the relayer does not report it.
+        trust : mapping or str, optional
+            Where the relayer serves another exchange: a mapping with its ``exchange`` (the address),
+            ``chain_id``, and ``tokens``: symbol to ``id`` and ``decimals``, and optionally ``address`` and
+            ``ceiling`` (in units). Take the values from elsewhere, not from the relayer. The name of a known
+            deployment signs for that one, without asking which exchange the relayer serves; ``"relayer"``
+            takes the relayer's word for all that is not known. The preview shows who vouches for what.
 
         Returns
         -------
@@ -138,8 +145,9 @@ class KeyUpdate:
         Raises
         ------
         KeyUpdateError
-            The signer is unusable or not the owner's, the token does not pay fees, or `valid_for` or
-            `counterfactual` is not usable.
+            The signer is unusable or not the owner's; the exchange or the token is not known, or not as the
+            relayer claims; the fee exceeds the ceiling; the token does not pay fees; or `valid_for`,
+            `counterfactual` or `trust` is not usable.
         ProtocolError, AmountError
             A field is out of range.
         RelayerError, TransportError, UnexpectedAnswer
@@ -156,26 +164,28 @@ class KeyUpdate:
                 "signer: expected an eth-account LocalAccount, or an object with its interface. A private "
                 "key as text is never accepted: load it where it is kept, with Account.from_key."
             )
+        account_id = parse_account_id(account_id)
         account = client.account(account_id)
-        if exchange is None or chain_id is None:
-            reported = client.exchange()
-            exchange = exchange or reported.address
-            chain_id = reported.chain_id if chain_id is None else chain_id
-        fees, tokens = client._update_fees(account_id), client.tokens()
-        fee_token_id, max_fee_units, fee = fee_offer(fees, tokens, fee_token, max_fee)
+        if account.account_id != account_id:
+            raise KeyUpdateError(
+                f"The relayer answered with account {account.account_id} instead of {account_id}. "
+                "Nothing was signed: do not use a relayer that confuses accounts."
+            )
+        demand = fee_demand(client._update_fees(account_id), fee_token)
+        deployment = trusted_deployment(trust, fee_token, client.exchange)
+        token = deployment.fee_token(fee_token, client.tokens(), trust)
+        seed = protocol.key_seed(deployment.exchange, account.nonce) if key_seed is None else key_seed
         update = UpdateRequest(
-            exchange=exchange,
-            chain_id=chain_id,
+            deployment=deployment,
             owner=parse_address("owner", account.owner),
-            account_id=account.account_id,
-            fee_token_id=fee_token_id,
-            max_fee=max_fee_units,
+            account_id=account_id,
+            fee=fee_offer(demand, token, max_fee),
             valid_until=parse_valid_until(valid_for),
             nonce=account.nonce,
-            key_seed=protocol.key_seed(exchange, account.nonce) if key_seed is None else key_seed,
+            key_seed=seed,
             counterfactual=parse_counterfactual(counterfactual),
         )
-        prepared = cls(client, update, fee, signer)
+        prepared = cls(client, update, signer)
         if signer is not None:
             prepared._key = derive_l2_key(signer, update)
         return prepared
@@ -200,7 +210,7 @@ class KeyUpdate:
         Examples
         --------
         >>> lab.KeyUpdate.prepare(client, account_id=10083).key_seed_message()[-32:]
-        'a129Bf948f1eA4 with key nonce: 1'
+        '9732878417702c with key nonce: 1'
         """
         return self._update.key_seed
 
@@ -298,7 +308,7 @@ class KeyUpdate:
             signature = "withheld"
         else:
             signature = "made by the signer in submit()" if self._signer else "not signed yet"
-        lines = self._update.preview_lines(self._key, signature, self._fee)
+        lines = self._update.preview_lines(self._key, signature)
         return Sheet("POST /api/v3/account", lines, [f"Next: {_INSTRUCTIONS[self._next_step]}"])
 
     def submit(self) -> Receipt:

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loopring_lab.errors import KeyUpdateError, RelayerError
+from loopring_lab.addresses import check_number
+from loopring_lab.deadlines import Budget
+from loopring_lab.errors import KeyUpdateError, RelayerError, RelayerTimeout
 from loopring_lab.models import FAILED, FINAL_STATES, PROCESSED, PROCESSING, RECEIVED, Account, Submission
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar
@@ -124,7 +126,7 @@ class Receipt:
         Parameters
         ----------
         timeout : float
-            Seconds.
+            Seconds for everything, at least one; an answer that is under way then is cut off.
         progress : bool, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI.
 
@@ -149,12 +151,22 @@ class Receipt:
         ...     receipt.wait().nonce
         2
         """
+        seconds = check_number("timeout", timeout, "seconds") if timeout else 0.0
+        with Budget(max(seconds, 1.0), setting="timeout").activate() as budget:
+            try:
+                self._follow(seconds, progress)
+            except RelayerTimeout:
+                if budget.spent:
+                    raise _still_pending(self, seconds) from None
+                raise
+            return self._updated_account()
+
+    def _follow(self, timeout: float, progress: bool | None) -> None:
         with bar(f"key of account {self.account_id}", progress, total=2) as progress_bar:
             for status in poll_until_final(self, timeout):
                 if progress_bar is not None:
                     progress_bar.set_postfix_str(status, refresh=False)
                     progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)
-        return self._updated_account()
 
     def _updated_account(self) -> Account:
         """Return the account after the update, or raise the reason why it does not have the new key."""
@@ -203,9 +215,13 @@ def poll_until_final(
             return
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise KeyUpdateError(
-                f"Update of account {receipt.account_id}: still {receipt.status} after {timeout:g} s. It may "
-                "yet be processed: call wait() again, or check client.account()."
-            )
+            raise _still_pending(receipt, timeout)
         time.sleep(min(pause, remaining))
         pause = min(longest_pause, pause * 1.5)
+
+
+def _still_pending(receipt: Receipt, timeout: float) -> KeyUpdateError:
+    return KeyUpdateError(
+        f"Update of account {receipt.account_id}: still {receipt.status} after {timeout:g} s. It may "
+        "yet be processed: call wait() again, or check client.account()."
+    )

@@ -7,13 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal
-from typing import Any, cast
+from typing import Any
 
-import pandas as pd
-
-from loopring_lab.amounts.display import format_amount
-from loopring_lab.errors import AmountError, KeyUpdateError, ProtocolError
+from loopring_lab.errors import KeyUpdateError, ProtocolError
+from loopring_lab.keys.deployments import Deployment, FeeToken, Units
 from loopring_lab.models import UpdateFee
 from loopring_lab.preview import Line
 from loopring_lab.protocol import (
@@ -28,7 +25,6 @@ from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.redaction import SecretText
 
 Lifetime = str | timedelta | datetime
-MaxFee = Decimal | str | int
 _WIRE_NAMES = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}
 _WALLET_MEANINGS = {
     "walletFactory": "the contract that would deploy the owner's wallet",
@@ -36,8 +32,6 @@ _WALLET_MEANINGS = {
     "walletSalt": "with these three the relayer recomputes the owner's address",
 }
 _TIME_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_MAX_DIGITS = 78  # of a uint256: no token has more
-_EXACT = Context(prec=2 * _MAX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +108,43 @@ class Counterfactual:
 
 
 @dataclass(frozen=True, slots=True)
+class FeeOffer:
+    """The fee that the relayer asks for, what is offered, and at most allowed, in smallest units."""
+
+    token: FeeToken
+    demand: int
+    offered: int
+    allowed: int | None
+
+    def check(self) -> None:
+        """Refuse to offer more than is allowed."""
+        demand, allowed = self.token.text(self.demand), self.allowed
+        if allowed is None or self.offered > allowed:
+            ceiling = (
+                "no ceiling is known" if allowed is None else f"the ceiling is {self.token.text(allowed)}"
+            )
+            units = demand.partition(" ")[0].replace(",", "")
+            raise KeyUpdateError(
+                f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "
+                f"If you mean to pay that, write max_fee={units!r}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateRequest:
     """The terms of a key update, without the key and the signature."""
 
-    exchange: str
-    chain_id: int
+    deployment: Deployment
     owner: str
     account_id: int
-    fee_token_id: int
-    max_fee: int
+    fee: FeeOffer
     valid_until: int
     nonce: int
     key_seed: str
     counterfactual: Counterfactual | None = None
 
     def __post_init__(self) -> None:
+        self.check()
         ending = f"with key nonce: {self.nonce}"
         if not self.key_seed.endswith(ending):
             hint = "Add that ending, or omit key_seed to use the exchange's own text."
@@ -139,6 +155,14 @@ class UpdateRequest:
                 f"counterfactual: factory, owner and salt give the wallet {wallet.address()}, but the owner "
                 f"of the account is {self.owner}. Check the salt and the wallet's owner."
             )
+
+    def check(self) -> None:
+        """Refuse an exchange, a token or a fee that is not what is known, trusted and allowed."""
+        parse_uint("nonce", self.nonce, 32)
+        self.fee.check()
+        known = self.deployment.pinned()
+        if known is not None and self.fee.token.symbol in known.tokens:
+            known.tokens[self.fee.token.symbol].check(self.fee.token)
 
     @property
     def signer(self) -> str:
@@ -152,12 +176,13 @@ class UpdateRequest:
         return account_update_digest(**self._signed_fields(key))
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
+        self.check()
         body: dict[str, Any] = {
-            "exchange": self.exchange,
+            "exchange": self.deployment.exchange,
             "owner": self.owner,
             "accountId": self.account_id,
             "publicKey": {"x": f"{key.x:#066x}", "y": f"{key.y:#066x}"},
-            "maxFee": {"tokenId": self.fee_token_id, "volume": str(self.max_fee)},
+            "maxFee": {"tokenId": self.fee.token.id, "volume": str(self.fee.offered)},
             "validUntil": self.valid_until,
             "nonce": self.nonce,
             "keySeed": self.key_seed,
@@ -167,21 +192,24 @@ class UpdateRequest:
             body["counterFactualInfo"] = self.counterfactual.wire()
         return body
 
-    def preview_lines(self, key: L2Key | None, signature: str, fee: str) -> list[Line]:
+    def preview_lines(self, key: L2Key | None, signature: str) -> list[Line]:
         x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet", "not known yet")
         wallet = self.counterfactual.wire() if self.counterfactual else {}
         deadline = datetime.fromtimestamp(self.valid_until, UTC)
-        exchange = f"the exchange's contract, on chain {self.chain_id}: the update is valid nowhere else"
+        place, fee, token = self.deployment, self.fee, self.fee.token
+        exchange = f"the exchange's contract, on chain {place.chain_id}: the update is valid nowhere else"
+        payer = f"{token.symbol}, with {token.decimals} decimals, pays the fee"
+        paid = f"the most you pay: {token.text(fee.offered)}; the relayer asks for {token.text(fee.demand)}"
         expiry = f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
         return [
             Line("X-API-SIG", signature, "header: the wallet's signature of the typed data"),
-            Line("exchange", self.exchange, exchange),
+            Line("exchange", place.exchange, f"{exchange}. Vouched for by {place.voucher}"),
             Line("owner", self.owner, "the wallet that owns the account"),
             Line("accountId", self.account_id, "the account whose key changes"),
             Line("publicKey.x", x, "the new public key, a point: its x. The secret stays here"),
             Line("publicKey.y", y, "and its y"),
-            Line("maxFee.tokenId", self.fee_token_id, "the token that pays the fee"),
-            Line("maxFee.volume", self.max_fee, f"in smallest units; {fee}"),
+            Line("maxFee.tokenId", token.id, f"{payer}. Vouched for by {token.voucher}"),
+            Line("maxFee.volume", fee.offered, f"in smallest units; {paid}"),
             Line("validUntil", self.valid_until, expiry),
             Line("nonce", self.nonce, "the account's counter: makes the update work only once"),
             Line("keySeed", self.key_seed, "the text whose signature makes the key, to recover it later"),
@@ -190,42 +218,40 @@ class UpdateRequest:
         ]
 
     def _signed_fields(self, key: L2Key) -> AccountUpdate:
-        terms = {
-            name: getattr(self, name) for name in AccountUpdate.__annotations__ if name not in ("x", "y")
+        self.check()
+        return {
+            "exchange": self.deployment.exchange,
+            "chain_id": self.deployment.chain_id,
+            "owner": self.owner,
+            "account_id": self.account_id,
+            "x": key.x,
+            "y": key.y,
+            "fee_token_id": self.fee.token.id,
+            "max_fee": self.fee.offered,
+            "valid_until": self.valid_until,
+            "nonce": self.nonce,
         }
-        return cast(AccountUpdate, terms | {"x": key.x, "y": key.y})
 
 
-def fee_offer(
-    fees: Sequence[UpdateFee], tokens: pd.DataFrame, symbol: str, max_fee: MaxFee | None
-) -> tuple[int, int, str]:
-    """Return token id, amount in smallest units and description of `max_fee`, or else of the quote."""
-    quotes = {fee.token: fee.amount for fee in fees}
-    if symbol not in quotes:
-        raise KeyUpdateError(f"fee_token={symbol!r}: choose one the relayer accepts: {', '.join(quotes)}.")
-    decimals = int(tokens["decimals"].astype(int)[symbol])
-    quote = quotes[symbol]
-    offered = quote if max_fee is None else parse_max_fee(max_fee, decimals, symbol)
-    description = (
-        f"the most you pay: {_format_fee(offered, decimals)} {symbol}; "
-        f"the relayer asks for {_format_fee(quote, decimals)} {symbol}"
-    )
-    token_id = int(tokens["token_id"].astype(int)[symbol])
-    return token_id, parse_uint("maxFee", offered, 96), description
-
-
-def parse_max_fee(max_fee: MaxFee, decimals: int, symbol: str) -> int:
-    """Convert the most that a fee may be from units to smallest units."""
-    units = _finite_decimal(max_fee)
-    if units is None:
-        raise AmountError(f"max_fee={max_fee!r}: expected units of {symbol}. Give text such as '0.0001'.")
-    smallest = units.scaleb(decimals, _EXACT)
-    if smallest != smallest.to_integral_value(context=_EXACT):
-        raise AmountError(
-            f"max_fee={max_fee!r}: has digits below the smallest unit of {symbol}, 1e-{decimals}. Give fewer "
-            "decimals; the fee is not rounded."
+def fee_demand(fees: Sequence[UpdateFee], symbol: str) -> int:
+    """Return what the relayer asks for in a token, in smallest units."""
+    demands = {fee.amount for fee in fees if fee.token == symbol}
+    if len(demands) != 1:
+        problem = "has two fees" if demands else "pays no fees"
+        accepted = ", ".join(dict.fromkeys(fee.token for fee in fees))
+        raise KeyUpdateError(
+            f"fee_token={symbol!r}: {problem} at this relayer. Choose one that it accepts: {accepted}."
         )
-    return int(smallest)
+    return demands.pop()
+
+
+def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
+    """Return the fee to offer: `max_fee`, or else the relayer's demand up to the token's ceiling."""
+    if max_fee is None:
+        ceiling = None if token.ceiling is None else token.smallest("ceiling", token.ceiling)
+        return FeeOffer(token, demand, demand, ceiling)
+    allowed = parse_uint("maxFee", token.smallest("max_fee", max_fee), 96)
+    return FeeOffer(token, demand, allowed, allowed)
 
 
 def parse_valid_until(valid_for: Lifetime) -> int:
@@ -255,10 +281,6 @@ def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Co
         ) from None
 
 
-def _format_fee(amount: int, decimals: int) -> str:
-    return format_amount(Decimal(amount).scaleb(-decimals, _EXACT))
-
-
 def _duration(value: object) -> timedelta | None:
     if isinstance(value, timedelta):
         return value
@@ -266,14 +288,3 @@ def _duration(value: object) -> timedelta | None:
     if match is None or match[2] not in _TIME_UNITS:
         return None
     return timedelta(**{_TIME_UNITS[match[2]]: int(match[1])})
-
-
-def _finite_decimal(value: object) -> Decimal | None:
-    """Return an exact number of a sane size, or None."""
-    if isinstance(value, bool) or not isinstance(value, Decimal | str | int):
-        return None
-    try:
-        number = Decimal(value)
-    except ArithmeticError:
-        return None
-    return number if number.is_finite() and abs(number.adjusted()) < _MAX_DIGITS else None

@@ -56,6 +56,10 @@ class Accounts:
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._has_owner = frozenset(source.accounts)
+        self._pools = {
+            account_id: Account(account_id, address, "", "", 0, 0, "")
+            for account_id, address in source.pool_owners().items()
+        }
         self._wallet_account = max(source.accounts, default=-1)
         self._store = Store(
             path,
@@ -105,23 +109,30 @@ class Accounts:
             )
         x, y = (f"{n:#066x}" for n in protocol.check_public_key(*public_key)) if public_key else ("", "")
         account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
-        if account_id in self._source.history.accounts or not self.store.add([account]):
+        is_taken = account_id in self._source.history.accounts or self._pool_of(owner) is not None
+        if is_taken or not self.store.add([account]):
             raise LabError(f"Account {account_id}, owner {owner}: exists already. Give another id and owner.")
 
     def exists(self, account_id: int) -> bool:
         """Return whether an account exists, with or without an owner."""
-        return account_id in self._source.history.accounts or self._store.account(account_id) is not None
+        known = account_id in self._source.history.accounts or account_id in self._pools
+        return known or self._store.account(account_id) is not None
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
         if account_id is None:
-            account = self.store.account_of(owner or "")
+            account = self.store.account_of(owner or "") or self._pool_of(owner)
         else:
-            account = self.store.account(account_id)
+            account = self.store.account(account_id) or self._pools.get(account_id)
             if account is None:
                 raise ApiError(Code.USER_NOT_FOUND, f"user not found: no account {account_id} with an owner")
-        if account is None or (owner is not None and owner.lower() != account.owner.lower()):
+        if account is None or (owner is not None and not _same(owner, account.owner)):
             raise ApiError(Code.ADDRESS_NOT_FOUND, "address not found: owner has no account, or another")
         return account
+
+    def _pool_of(self, owner: str | None) -> Account | None:
+        """Return the account of the pool at an address, unless its id was given to an account added later."""
+        found = next((pool for pool in self._pools.values() if _same(owner, pool.owner)), None)
+        return found if found is not None and self.store.account(found.id) is None else None
 
     def wallet_of(self, account_id: int) -> Wallet | None:
         """Return the wallet that owns an account, if one does."""
@@ -155,6 +166,10 @@ class Accounts:
         text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
         tail = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(tail).decode()}"
+
+
+def _same(address: str | None, other: str) -> bool:
+    return address is not None and address.lower() == other.lower()
 
 
 @lru_cache(maxsize=512)

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
@@ -67,6 +68,10 @@ class Backend:
     @cached_property
     def tokens_json(self) -> bytes:
         return _encode(self.source.tokens())
+
+    @cached_property
+    def pools_json(self) -> bytes:
+        return _encode({"pools": self.source.pool_records()})
 
     @cached_property
     def markets_json(self) -> bytes:
@@ -142,6 +147,12 @@ async def read_tokens(backend: AnyBackend) -> Response:
 @router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
+
+
+@router.get("/amm/pools", summary="AMM pools", response_model=schemas.PoolsResponse)
+async def read_pools(backend: AnyBackend) -> Response:
+    """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
+    return Response(backend.pools_json, media_type="application/json")
 
 
 @router.get(
@@ -392,7 +403,8 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         backend,
         title="Embedded relayer",
         version="3",
-        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
+        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}. "
+        f"Every response names its data in the header {SOURCE_HEADER}: {backend.source_header}",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,
@@ -405,7 +417,7 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
 
 
 def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(value).encode()
 
 
 async def read_docs(request: Request) -> HTMLResponse:

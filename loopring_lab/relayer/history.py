@@ -83,6 +83,11 @@ class Source(Protocol):
 
     def markets(self) -> list[dict[str, Any]]: ...
 
+    def pool_records(self) -> list[dict[str, Any]]: ...
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return the accounts that are known to be pools, each with the address of its pool."""
+
 
 class History:
     """Numbered rows, oldest first, indexed by account, market, fill type and order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from loopring_lab import protocol
-from loopring_lab.errors import ProtocolError
+from loopring_lab.bounded import PLAIN_INTEGER, parse_json
+from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.redaction import hide
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import KeyChange, StoredUpdate
@@ -134,21 +134,17 @@ def read_update(data: bytes) -> UpdateBody:
 
 def _strict_json(data: bytes) -> Any:
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_without_repeats)
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
+        return parse_json(data, "body", size=MAX_BODY_BYTES, number=_number)
+    except UnexpectedAnswer:
         raise ApiError(
             Code.INVALID_ARGUMENT,
             "body: must be JSON in UTF-8, without repeated members, lone surrogates or NaN",
         ) from None
-    return value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError
-    return members
+def _number(text: str) -> int | float:
+    """Convert a number; no member takes one with a point, an exponent or more than 18 digits."""
+    return int(text) if PLAIN_INTEGER.fullmatch(text) else float(text)
 
 
 def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:

@@ -80,6 +80,8 @@ class Market(NamedTuple):
     price_decimals: int
     share: int
     pool: int | None = None
+    pool_address: str = ""
+    lp_token: int | None = None
     pool_dollars: int = 0
     half_spread: int = 0
     book_dollars: int = 0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from loopring_lab.bounded import parse_json, read_file, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
+from loopring_lab.relayer.pools import listed_pools
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
+MEMBERS = {"symbol": ("text", str), "market": ("text", str), "tokenId": ("a whole number", int)}
 SHORTEST_ROW = 7
 SOURCE_FILE = "source.json"
 LONGEST_NAME = 200
@@ -36,6 +38,7 @@ class Recording:
         saved = _load(self._folder / "markets.json")
         markets = saved.get("markets") if isinstance(saved, dict) else None
         self._markets = _records("markets.json, member markets", markets)
+        self._pools = self._read_pools()
         self._history = self._read_history()
         stated, self.synthetic = _stated(self._folder)
         self.name = stated if name is None else checked_name("source", name)
@@ -62,6 +65,21 @@ class Recording:
     def markets(self) -> list[dict[str, Any]]:
         return self._markets
 
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pools in ``pools.json``, or else those that tokens and markets tell of."""
+        return self._pools
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return nothing: no saved response says which account is a pool's."""
+        return {}
+
+    def _read_pools(self) -> list[dict[str, Any]]:
+        if not (self._folder / "pools.json").exists():
+            return listed_pools(self._tokens, self._markets)
+        saved = _load(self._folder / "pools.json")
+        pools = saved.get("pools") if isinstance(saved, dict) else None
+        return _records("pools.json, member pools", pools)
+
     def _read_history(self) -> History:
         accounts: list[int] = []
         rows: list[tuple[int, RowKey, Row]] = []
@@ -83,12 +101,8 @@ def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 
 def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes(), parse_float=RawJson if path.parent.name == "trades" else None)
-    except OSError as error:
-        raise _invalid(path.name, "a readable file", str(error.strerror)) from error
-    except ValueError as error:
-        raise _invalid(path.name, "JSON", f"not JSON ({error})") from error
+    name = f"trades/{path.name}" if path.parent.name == "trades" else path.name
+    return parse_json(read_file(path, name, hint=HINT), name, number=whole_or_text, hint=HINT)
 
 
 def _stated(folder: Path) -> tuple[str, bool]:
@@ -113,6 +127,10 @@ def checked_name(where: str, name: object) -> str:
 def _records(where: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
         raise _invalid(where, "a list of records", _shortened(value))
+    for number, record in enumerate(value):
+        for name, (expected, kind) in MEMBERS.items():
+            if name in record and type(record[name]) is not kind:
+                raise _invalid(f"{where}, record {number}, {name}", expected, _shortened(record[name]))
     return value
 
 
@@ -132,7 +150,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
 def _row(where: str, cells: Any) -> tuple[int, Row]:
     if not isinstance(cells, list) or len(cells) < SHORTEST_ROW:
         raise _invalid(where, "a list of 7 or more members", _shortened(cells))
-    row = tuple(cell if isinstance(cell, str) else RawJson(json.dumps(cell)) for cell in cells)
+    row = tuple(cell if type(cell) is str else RawJson(to_json(cell)) for cell in cells)
     if not re.fullmatch(r"[0-9]{1,15}", row[0]):
         raise _invalid(f"{where}, member 0", "createdAt in ms", _shortened(cells[0]))
     return int(row[0]), row

@@ -151,6 +151,36 @@ class MarketsResponse(_Record):
     markets: list[MarketRecord]
 
 
+class PoolTokens(_Record):
+    """Token ids."""
+
+    pooled: list[int] = Field(description="Base and quote.")
+    lp: int | None = Field(None, description="Liquidity token.")
+
+
+class PoolPrecisions(_Record):
+    """Decimal places."""
+
+    price: int
+    amount: int
+
+
+class PoolRecord(_Record):
+    name: str
+    market: str
+    address: str = Field(description="Owner of the pool's account.")
+    version: str
+    tokens: PoolTokens
+    fee_bips: int | None = Field(None, description="Fee in basis points; absent if a recording has none.")
+    precisions: PoolPrecisions | None = None
+    created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
+    status: int | None = Field(None, description="7: open. 0: closed. What the bits mean is not documented.")
+
+
+class PoolsResponse(_Record):
+    pools: list[PoolRecord]
+
+
 class TradesResponse(_Record):
     total_num: int = Field(description="The number of rows that match, on all pages.")
     trades: list[list[str | float | None]] = Field(

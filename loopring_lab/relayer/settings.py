@@ -99,9 +99,10 @@ class Settings:
     slow_seconds : float
         How long a ``slow`` response stalls in the middle of its body, in seconds.
     exchange : str
-        Address of the exchange that accounts belong to; the default is the mainnet's.
+        Address of the exchange that accounts belong to; the default is nobody's, so that an update signed for
+        the embedded relayer is valid on no other exchange.
     chain_id : int
-        Chain of the exchange; 1 is the mainnet.
+        Chain of the exchange; the default is the usual id of a local chain.
     update_seconds : float or None
         Seconds from one step of a key update (received, processing, processed) to the next, at most. None:
         updates advance only when `Relayer.step` is called.
@@ -157,8 +158,8 @@ class Settings:
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
     slow_seconds: float = Field(default=1.0, ge=0)
-    exchange: str = Field(default="0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", pattern=ADDRESS)
-    chain_id: int = Field(default=1, ge=0, lt=2**256)
+    exchange: str = Field(default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c", pattern=ADDRESS)
+    chain_id: int = Field(default=31337, ge=0, lt=2**256)
     update_seconds: float | None = Field(default=0.5, gt=0)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
     fail_updates: Mapping[UpdateNumber, str] = Field(default_factory=dict)

@@ -11,7 +11,8 @@ from typing import Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS
+from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
+from loopring_lab.relayer.pools import pool_record
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 from loopring_lab.relayer.venues import LatentPrices
 
@@ -109,6 +110,36 @@ class World:
             Every documented field.
         """
         return [market.record() for market in MARKETS.values()]
+
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pool records as the relayer serves them.
+
+        Returns
+        -------
+        list of dict
+            Also a pool that does not trade. Which account is a pool's, `pool_owners` tells.
+        """
+        return [
+            pool_record(
+                market.record(),
+                market.pool_address,
+                market.lp_token,
+                feeBips=POOL_FEE_BPS,
+                precisions={"price": market.price_decimals, "amount": market.base.precision},
+            )
+            for market in MARKETS.values()
+            if market.pool
+        ]
+
+    def pool_owners(self) -> dict[int, str]:
+        """Return the account id of each pool with the address that owns it, which is the pool's own.
+
+        Returns
+        -------
+        dict of int to str
+            Also of a pool that does not trade.
+        """
+        return {market.pool: market.pool_address for market in MARKETS.values() if market.pool}
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
         """Return the underlying price of a token, which all its markets follow.

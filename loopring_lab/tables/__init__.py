@@ -6,7 +6,6 @@ Only this package knows the wire's names, the order of a row's members, and thei
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import as_series
+from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import IDENTITY, SIDES
@@ -78,9 +78,8 @@ def trades(
     Raises
     ------
     UnexpectedAnswer
-        A page or row is not as documented; names its place, what was expected and what was received.
-    AmountError
-        An amount does not fit; it is never rounded.
+        A page or row is not as documented; names its place, what was expected and what was received. A
+        member that its column cannot hold is no error: it becomes null, and `anomalies` lists the row.
 
     See Also
     --------
@@ -114,8 +113,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     """List the irregular rows of a trades frame with the reasons.
 
     A row is irregular if its market or token is unknown, ``tokenId`` is not the token sold, a member is
-    missing or unreadable, there are more members than are known, it is of another account than the one asked
-    for, or another row of the same identity (id, side, order hash) differs.
+    missing, unreadable or beyond what its column holds (it is null there, never rounded), there are more
+    members than are known, it is of another account than the one asked for, or another row of the same
+    identity (id, side, order hash) differs.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
     reasons = []
     for text, differs in zip(trades["extra"], numbered.index.isin(differing), strict=True):
-        notes = [] if pd.isna(text) else [json.loads(text)["anomaly"]]
+        notes = [] if pd.isna(text) else [parse_json(text, "extra")["anomaly"]]
         if differs:
             notes.append("repeated identity with other content")
         reasons.append("; ".join(notes))

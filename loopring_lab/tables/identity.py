@@ -10,12 +10,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import parse_decimal
+from loopring_lab.bounded import parse_integer
 from loopring_lab.tables import wire
 
 IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = ("BUY", "SELL")
-MAX_INT64 = 2**63 - 1
 
 _SEPARATOR = secrets.token_hex(8)  # unknown to the relayer, which therefore cannot make rows collide
 
@@ -53,13 +52,8 @@ def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
 
 
 def _integers(column: pa.Array) -> pa.Array:
-    """Read text as integers; anything else becomes null here and an error when the rows are converted."""
+    """Read text as integers; anything else becomes null, here as in the rows."""
     numbers = wire.cast_digits(column, pa.int64())
-    return pa.array(map(_integer, column.to_pylist()), pa.int64()) if numbers is None else numbers
-
-
-def _integer(text: str | None) -> int | None:
-    number = None if text is None else parse_decimal(text)
-    if number is None or number.adjusted() > 18 or abs(number) > MAX_INT64:
-        return None
-    return int(number)
+    if numbers is not None:
+        return numbers
+    return pa.array([text and parse_integer(text) for text in column.to_pylist()], pa.int64())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
-from loopring_lab.amounts.scaling import parse_decimal
+from loopring_lab.bounded import MAX_INT64, parse_integer, to_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
 
@@ -23,6 +22,8 @@ INTEGER = pd.ArrowDtype(pa.int64())
 Answer = bytes | str | list[Any] | Mapping[str, Any]
 Records = list[tuple[str, dict[str, Any]]]
 
+MAX_MOMENT = 253_402_300_799_999  # ms: the last of the year 9999
+MAX_PLACES = 100
 PREFIXES = ("AMM-", "LP-", "COMBINE-")
 
 _GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
@@ -34,8 +35,8 @@ _TOKEN_COLUMNS = {
     "name": "text",
     "address": "text",
     "decimals": "int",
-    "precision": "int",
-    "precisionForOrder": "int",
+    "precision": "places",
+    "precisionForOrder": "places",
     **dict.fromkeys(_TOKEN_AMOUNTS, "amount"),
     "gasAmounts.distribution": "int",
     "gasAmounts.deposit": "int",
@@ -44,11 +45,11 @@ _TOKEN_COLUMNS = {
 _MARKET_COLUMNS = {
     "baseTokenId": "int",
     "quoteTokenId": "int",
-    "precisionForPrice": "int",
+    "precisionForPrice": "places",
     "orderbookAggLevels": "int",
     "enabled": "bool",
     "status": "int",
-    "createdAt": "int",
+    "createdAt": "moment",
 }
 
 
@@ -196,7 +197,9 @@ class MarketLookup:
             return Pair(code, -1, -1, pool, found)
         base, quote = map(self.code, self._ids[found])
         missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
-        reason = f"tokenId {missing[0]} of market {raw!r} is not in the tokens table" if missing else None
+        reason = (
+            f"tokenId {missing[0]} of market {shown(raw)} is not in the tokens table" if missing else None
+        )
         return Pair(found, base, quote, pool, reason)
 
     def _find(self, raw: str) -> int | str:
@@ -211,8 +214,14 @@ class MarketLookup:
             if len(codes) == 1:
                 return codes[0]
             if codes:
-                return f"market {raw!r} could be any of {', '.join(self.markets[code] for code in codes)}"
-        return f"market {raw!r} is not in the markets table"
+                known = ", ".join(self.markets[code] for code in codes[:9])
+                return f"market {shown(raw)} could be any of {known}"
+        return f"market {shown(raw)} is not in the markets table"
+
+
+def shown(text: str) -> str:
+    """Show text in the reason of an anomaly, cut to 60 characters."""
+    return repr(text) if len(text) <= 60 else repr(text[:57]) + "…"
 
 
 def to_utc(milliseconds: pd.Series) -> pd.Series:
@@ -246,7 +255,7 @@ def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series
     extra = []
     for _, record in records:
         rest = {n: value for n, value in record.items() if n not in _GROUPS or value not in ({}, None)}
-        extra.append(json.dumps(rest, sort_keys=True) if rest else None)
+        extra.append(to_json(dict(sorted(rest.items()))) if rest else None)
     data["extra"] = pd.Series(extra, dtype=TEXT)
     return data
 
@@ -287,20 +296,16 @@ def _unique(names: list[str], suffixes: Iterable[str]) -> list[str]:
     return [n if count[n] == 1 else f"{n}#{suffix}" for n, suffix in zip(names, suffixes, strict=True)]
 
 
-def _integer(value: Any, where: str) -> int | None:
-    if value is None:
-        return None
-    number = None if isinstance(value, bool) else parse_decimal(str(value))
-    if number is None or number != int(number):
-        _refuse(where, "a whole number", value)
-    return int(number)
+def _integer(expected: str, least: int, most: int) -> Callable[[Any, str], int | None]:
+    """Return a reader of whole numbers in a range."""
 
+    def read(value: Any, where: str) -> int | None:
+        number = parse_integer(str(value), most)
+        if value is not None and (number is None or number < least):
+            _refuse(where, expected, value)
+        return number
 
-def _amount(value: Any, where: str) -> int | None:
-    number = _integer(value, where)
-    if number is not None and number < 0:
-        _refuse(where, "an amount of 0 or more", value)
-    return number
+    return read
 
 
 def _flag(value: Any, where: str) -> bool | None:
@@ -316,10 +321,12 @@ def _text(value: Any, where: str) -> str | None:
 
 
 _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
-    "int": (_integer, INTEGER),
+    "int": (_integer("a whole number of 64 bits", -MAX_INT64, MAX_INT64), INTEGER),
+    "places": (_integer(f"a whole number up to {MAX_PLACES}", -MAX_PLACES, MAX_PLACES), INTEGER),
+    "moment": (_integer("milliseconds from 1970 to the year 9999", 0, MAX_MOMENT), INTEGER),
     "text": (_text, TEXT),
     "bool": (_flag, "boolean"),
-    "amount": (_amount, object),
+    "amount": (_integer("an amount of 0 or more, of at most 76 digits", 0, 10**76 - 1), object),
 }
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, first_failure, parse_decimal, range_of, reduce_scale, scale
-from loopring_lab.errors import AmountError, UnexpectedAnswer
-from loopring_lab.tables.identity import MAX_INT64, SIDES
-from loopring_lab.tables.listings import MarketLookup
+from loopring_lab.amounts.scaling import WHOLE, fit, reduce_scale, scale
+from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json
+from loopring_lab.errors import AmountError
+from loopring_lab.tables.identity import SIDES
+from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup, shown
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_digits
 
 FILL_TYPES = ("amm", "dex")
@@ -26,8 +27,9 @@ Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
 _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
-_REQUIRED_INTEGERS = {"createdAt": "whole milliseconds", "id": "a whole number"}
-_HINT = "Nothing is guessed: check the source of the row, or leave its page out."
+_LEAST = Decimal(1).scaleb(-_TYPE.scale)
+_EXACT = Context(prec=2_000)
+_EXPONENT = 4  # characters, such as E-12; a longer one can crash pyarrow
 
 
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
@@ -63,7 +65,7 @@ class _Converter:
         self.batch, self.listing = batch, listing
         self.columns = batch.columns
         self.rows = batch.columns.num_rows
-        self.flags: list[tuple[str, np.ndarray]] = []
+        self.flags: list[tuple[list[str], Codes]] = []
         self.reasons: dict[int, list[str]] = defaultdict(list)
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
@@ -83,12 +85,10 @@ class _Converter:
         )
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
-        created = self.integers("createdAt")
-        self.flag(pc.equal(created, 0), "createdAt is 0")
         role = self.codes("type", ROLES)
         return pa.table(
             {
-                "created_at": pc.if_else(pc.equal(created, 0), None, created),
+                "created_at": self.moments(),
                 "trade_id": self.integers("id"),
                 "account_id": self.integers("accountId"),
                 "market": market,
@@ -116,25 +116,23 @@ class _Converter:
         """Note a reason why rows are irregular."""
         mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
         if mask.any():
-            self.flags.append((reason, mask))
+            self.flags.append(([reason], np.where(mask, 0, -1)))
 
     def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
         """Keep the text of a member that its column cannot hold."""
-        self.verbatim[row][name] = self.columns[name][row].as_py()
+        self.verbatim[row][name] = text = self.columns[name][row].as_py()
         if reason:
-            self.reasons[row].append(reason)
-
-    def where(self, row: int, name: str) -> str:
-        return f"{self.batch.where(row)}[{MEMBERS.index(name)}] ({name})"
+            self.reasons[row].append(f"{name} {shown(text)} {reason}")
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
         encoded = self.columns["market"].dictionary_encode()
         pairs = [self.listing.pair(raw) for raw in [*encoded.dictionary.to_pylist(), None]]
         codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
-        reasons = np.array([pair.reason or "" for pair in pairs], object)
-        for reason in filter(None, dict.fromkeys(reasons)):
-            self.flag((reasons == reason)[codes], reason)
+        reasons = [pair.reason for pair in pairs]
+        if any(reasons):
+            unknown = np.array([reason is not None for reason in reasons])
+            self.flags.append(([reason or "" for reason in reasons], np.where(unknown[codes], codes, -1)))
         *columns, pools, _ = zip(*pairs, strict=True)
         market, base, quote = (np.array(column, np.int32)[codes] for column in columns)
         return market, base, quote, np.array(pools)[codes]
@@ -145,8 +143,7 @@ class _Converter:
         codes = np.array([words.index(word) if word in words else -2 for word in found] + [-1], np.int8)
         codes = codes[encoded.indices.fill_null(len(found)).to_numpy()]
         for row in np.flatnonzero(codes == -2).tolist():
-            got = self.columns[name][row].as_py()
-            self.keep_text(row, name, f"{name} {got!r} is not {' or '.join(words)}")
+            self.keep_text(row, name, f"is not {' or '.join(words)}")
         known: Codes = np.maximum(codes, -1)
         return known
 
@@ -159,27 +156,37 @@ class _Converter:
         return pa.array(each, pa.int64())
 
     def integer(self, name: str, row: int, text: str | None) -> int | None:
-        if text is None:
-            return None
-        number = parse_decimal(text)
-        if number is not None and number == int(number) and abs(number) <= MAX_INT64:
-            return int(number)
-        if name in _REQUIRED_INTEGERS:
-            expected = _REQUIRED_INTEGERS[name]
-            raise UnexpectedAnswer(self.where(row, name), expected=expected, got=repr(text), hint=_HINT)
-        self.keep_text(row, name, f"{name} {text!r} is not a whole number")
-        return None
+        number = None if text is None else parse_integer(text)
+        if text is not None and number is None:
+            self.keep_text(row, name, "is not a whole number of 64 bits")
+        return number
+
+    def moments(self) -> pa.Array:
+        """Read createdAt; a moment that no calendar has becomes null."""
+        created = self.integers("createdAt")
+        self.flag(pc.equal(created, 0), "createdAt is 0")
+        known = pc.if_else(pc.equal(created, 0), None, created)
+        first, last = pc.min_max(created).as_py().values()
+        if first is None or (first >= 0 and last <= MAX_MOMENT):
+            return known
+        wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT)).fill_null(False)
+        for row in np.flatnonzero(wrong).tolist():
+            self.keep_text(row, "createdAt", "is not between the years 1970 and 9999")
+        return pc.if_else(wrong, None, known)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Scale amounts to units; those of unknown tokens become null."""
-        numbers = self.smallest_units(name)
+        numbers, decimals = self.smallest_units(name), self.listing.decimals[token]
         for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
             self.keep_text(row, name)
-
-        def label(row: int) -> str:
-            return f"{self.listing.tokens[token[row]]} in {self.where(row, name)}"
-
-        return scale(numbers, self.listing.decimals[token], _TYPE, label)
+        try:
+            return scale(numbers, decimals, _TYPE, name)
+        except AmountError:
+            fits = fit(numbers, decimals, _TYPE)
+        for row in np.flatnonzero(~fits).tolist():
+            symbol = self.listing.tokens[token[row]]
+            self.keep_text(row, name, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
+        return scale(pc.if_else(pa.array(fits), numbers, None), decimals, _TYPE, name)
 
     def smallest_units(self, name: str) -> pa.Array:
         column = self.columns[name]
@@ -193,34 +200,42 @@ class _Converter:
         """Write a whole number, however it was sent, as its digits."""
         if text is None:
             return None
-        number = parse_decimal(text)
-        if number is None or (number.adjusted() < 76 and number != int(number)):
-            expected = "a whole number of smallest units"
-            raise UnexpectedAnswer(self.where(row, name), expected=expected, got=repr(text), hint=_HINT)
-        if number.adjusted() > 75:
-            raise AmountError(f"{self.where(row, name)}: {text[:20]}… has more than 76 digits. {_HINT}")
+        number = parse_integer(text, 10**WHOLE.precision - 1)
+        if number is None:
+            self.keep_text(row, name, f"is not a whole number of at most {WHOLE.precision} digits")
+            return None
         if number < 0:
-            self.keep_text(row, name, f"{name} is negative")
-        return f"{number:.0f}"
+            self.keep_text(row, name, "is negative")
+        return str(number)
 
     def prices(self) -> pa.Array:
         column = self.columns["price"]
-        try:
-            return column.cast(_TYPE)
-        except pa.ArrowInvalid:
-            row, _ = first_failure(column, lambda part: part.cast(_TYPE))
-        price, where = column[row].as_py(), self.where(row, "price")
-        if parse_decimal(price) is None:
-            raise UnexpectedAnswer(where, expected="a decimal number", got=repr(price), hint=_HINT)
-        raise AmountError(f"{where}: price {price} does not fit {_TYPE}, and is not rounded. {_HINT}")
+        if not _has_long_exponent(column):
+            try:
+                return column.cast(_TYPE)
+            except pa.ArrowInvalid:
+                pass
+        each = [self.price(row, text) for row, text in enumerate(column.to_pylist())]
+        return pa.array(each, _TYPE)
+
+    def price(self, row: int, text: str | None) -> Decimal | None:
+        number = None if text is None else parse_decimal(text)
+        if text is not None and number is None:
+            self.keep_text(row, "price", "is not a decimal number")
+        if number is None:
+            return None
+        exact = number.quantize(_LEAST, context=_EXACT)
+        if exact == number and exact.copy_abs() < _BEYOND:
+            return exact
+        self.keep_text(row, "price", f"does not fit {_TYPE}")
+        return None
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         exact = pc.multiply(size, price)
-        ends = [end for end in pc.min_max(exact).as_py().values() if end is not None and abs(end) >= _BEYOND]
-        if ends:
-            row = exact.to_pylist().index(ends[0])
-            problem = f"size times price, {exact[row]}, does not fit {range_of(_TYPE)}"
-            raise AmountError(f"{self.batch.where(row)}: {problem}. {_HINT}")
+        if any(end is not None and abs(end) >= _BEYOND for end in pc.min_max(exact).as_py().values()):
+            beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type)).fill_null(False)
+            self.flag(beyond, f"size times price does not fit {_TYPE}")
+            exact = pc.if_else(beyond, None, exact)
         return reduce_scale(exact, _TYPE, truncate=True)
 
     def fee_tokens(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
@@ -248,8 +263,8 @@ class _Converter:
         if not self.flags and not special:
             return pa.nulls(self.rows, pa.string())
         group = np.zeros(self.rows, np.int64)  # rows of the same flags share a text
-        for _, mask in self.flags:
-            group = np.unique(group * 2 + mask, return_inverse=True)[1]
+        for reasons, codes in self.flags:
+            group = np.unique(group * (len(reasons) + 1) + codes, return_inverse=True)[1]
         _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
         texts = np.array([_note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
         for row in special:
@@ -257,14 +272,25 @@ class _Converter:
         return pa.array(texts, pa.string())
 
     def flags_of(self, row: int) -> list[str]:
-        return [reason for reason, mask in self.flags if mask[row]]
+        return [reasons[codes[row]] for reasons, codes in self.flags if codes[row] >= 0]
 
     def keep_tails(self) -> None:
         has_tail = self.columns["tail"].is_valid().to_numpy(zero_copy_only=False)
         self.flag(has_tail, "more members than are known")
         for row in np.flatnonzero(has_tail).tolist():
-            tail = json.loads(self.columns["tail"][row].as_py())
+            tail = parse_json(self.columns["tail"][row].as_py(), self.batch.where(row))
             self.verbatim[row] |= {str(place): member for place, member in enumerate(tail, len(MEMBERS))}
+
+
+def _has_long_exponent(column: pa.Array) -> bool:
+    """Tell whether the exponent of a number may be longer than usual, without looking at each row."""
+    _, borders, text = column.buffers()
+    if text is None:
+        return False
+    ends = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
+    letters = np.flatnonzero((np.frombuffer(text, np.uint8)[: ends[-1]] | 0x20) == ord("e"))
+    letters = letters[letters >= ends[0]]
+    return bool((ends[np.searchsorted(ends, letters, "right")] - letters > _EXPONENT).any())
 
 
 def _note(reasons: list[str], members: dict[str, str]) -> str | None:

@@ -16,21 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as paj
 
-from loopring_lab.amounts.scaling import parse_decimal
+from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, to_json
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES = 8 << 20
-MAX_DEPTH = 500
+GROUP_BYTES, LEAST_BYTES = 8 << 20, 1 << 10
 
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
 _PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
 _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
+_JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
 _NFT_HINT = "Trades of NFTs have a layout of their own, which is not supported: leave that page out."
 
 
@@ -66,7 +66,7 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
     try:
         for page in pages:
             members.append(page)
-            size += len(page) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
+            size += max(len(page), LEAST_BYTES) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
             if size >= GROUP_BYTES:
                 yield members
                 members, size = [], 0
@@ -84,28 +84,30 @@ def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "ac
 
 
 def read_each(
-    pages: Sequence[bytes], places: Sequence[str], *, ten_members: str = "account"
+    pages: Sequence[bytes], places: Sequence[str], *, ten_members: str = "account", size: int = MAX_PAGE
 ) -> list[Batch | UnexpectedAnswer]:
     """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
-    together = _read_regular(pages, places, ten_members)
+    together = _read_regular(pages, places, ten_members, size=size)
     if together:
         return list(_split(together))
     results: list[Batch | UnexpectedAnswer] = []
     for page, place in zip(pages, places, strict=True):
         try:
-            regular = _read_regular([page], [place], ten_members)
-            results.append(regular or read_tolerantly([page], [place], ten_members))
+            regular = _read_regular([page], [place], ten_members, size=size)
+            results.append(regular or read_tolerantly([page], [place], ten_members, size=size))
         except UnexpectedAnswer as error:
             results.append(error)
     return results
 
 
-def read_tolerantly(pages: Sequence[Page], places: Sequence[str], ten_members: str) -> Batch:
+def read_tolerantly(
+    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, size: int = MAX_DOCUMENT
+) -> Batch:
     """Read pages of any layout through the standard library, naming the row or member at fault."""
     columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
     counts, totals = [], []
     for page, place in zip(pages, places, strict=True):
-        answer = parse(page, place)
+        answer = parse(page, place, size)
         trades = page_rows(answer, place)
         counts.append(len(trades))
         totals.append(answer.get("totalNum"))
@@ -137,11 +139,11 @@ def oldest_first(batch: Batch) -> Batch:
 def read_total(batch: Batch) -> int:
     """Return the number of rows that a relayer counts, from a batch of one page."""
     [sent], [place] = batch.totals, batch.places
-    total = None if sent is None else parse_decimal(str(sent))
-    if total is None or total != int(total) or total < 0:
+    total = parse_integer(str(sent))
+    if total is None or total < 0:
         hint = "Check that base_url is a relayer."
         raise UnexpectedAnswer(f"{place}.totalNum", expected="a number of rows", got=short(sent), hint=hint)
-    return int(total)
+    return total
 
 
 def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
@@ -165,48 +167,37 @@ def page_rows(answer: Any, where: str) -> list[Any]:
     return trades
 
 
-def parse(page: Page | list[Any], where: str) -> Any:
-    """Parse JSON text, keeping numbers as the text they were sent as."""
-    if not isinstance(page, (bytes, str)):
-        return page
-    if nests_too_deep(page):
-        hint = "This is not a relayer's answer: check base_url or the saved file."
-        got = f"brackets nested over {MAX_DEPTH} deep"
-        raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
+def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
+    """Parse JSON text, keeping numbers as the text they were sent as; parsed answers are treated alike."""
+    if isinstance(page, (bytes, str)):
+        return parse_json(page, where, size=size, hint=_JSON_HINT)
     try:
-        return json.loads(page, parse_int=str, parse_float=str)
-    except UnicodeDecodeError as error:
-        got = f"bytes that are not UTF-8 at {error.start}"
-    except json.JSONDecodeError as error:
-        got = f"{len(page)} characters that break off or go wrong at {error.pos} ({error.msg})"
-    hint = "Ask for the page again; if it was saved, save it again."
-    raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)
-
-
-def nests_too_deep(text: bytes | str) -> bool:
-    """Tell whether JSON text nests so deep that parsing it could crash Python."""
-    data = text.encode() if isinstance(text, str) else text
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return False
-    letters = np.frombuffer(data, np.uint8)
-    opens, closes = ((letters == pair[0]) | (letters == pair[1]) for pair in (b"[{", b"]}"))
-    steps = opens[opens | closes].astype(np.int8) * 2 - 1
-    return bool(np.cumsum(steps, dtype=np.int64).max() > MAX_DEPTH)
+        text = json.dumps(page)
+    except (TypeError, ValueError, RecursionError) as error:
+        got, hint = str(error)[:80], "Give the answer as it was received, in bytes."
+    else:
+        return parse_json(text, where, hint=_JSON_HINT)
+    raise UnexpectedAnswer(where, expected="an answer of JSON values", got=got, hint=hint)
 
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    text = f"{type(value).__name__} {_compact(value)}" if value is not None else "nothing (null)"
+    text = f"{type(value).__name__.lower()} {to_json(value)}" if value is not None else "nothing (null)"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read_regular(
-    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, oldest_first: bool = False
+    pages: Sequence[Page],
+    places: Sequence[str],
+    ten_members: str,
+    *,
+    oldest_first: bool = False,
+    size: int = MAX_DOCUMENT,
 ) -> Batch | None:
-    if not all(isinstance(page, bytes) and b"\n" not in page for page in pages):
+    if not all(isinstance(page, bytes) and b"\n" not in page and len(page) <= size for page in pages):
         return None
     text = b"\n".join(pages)  # type: ignore[arg-type]
-    if not text.isascii():
+    if not text.isascii() or b"\\" in text:
         return None
     try:
         answers = paj.read_json(
@@ -222,8 +213,11 @@ def _read_regular(
     members = rows.flatten()
     if len(trades) != len(pages) or trades.null_count or rows.null_count or members.null_count:
         return None
+    counts, totals = pc.list_value_length(trades).to_pylist(), answers["totalNum"].to_pylist()
+    if not rows:
+        return Batch(_complete({}, 0), counts, totals, places)
     shortest, longest = pc.min_max(lengths).as_py().values()
-    if shortest != longest or not (rows and len(CORE) <= longest <= len(MEMBERS)):
+    if shortest != longest or not len(CORE) <= longest <= len(MEMBERS):
         return None
     starts = np.arange(0, len(members), longest, dtype=np.int32)
     backwards = oldest_first and _is_later(members[0].as_py(), members[len(members) - longest].as_py())
@@ -233,7 +227,6 @@ def _read_regular(
         name: members.take(pa.array(starts + place))
         for place, name in enumerate(_layout(longest, ten_members))
     }
-    counts, totals = pc.list_value_length(trades).to_pylist(), answers["totalNum"].to_pylist()
     return Batch(_complete(columns, len(rows)), counts, totals, places, backwards)
 
 
@@ -256,7 +249,7 @@ def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_memb
     members = dict(zip(_layout(len(row), ten_members), map(_text, row), strict=False))
     for name in MEMBERS:
         columns[name].append(members.get(name))
-    columns["tail"].append(_compact(row[len(MEMBERS) :]) if len(row) > len(MEMBERS) else None)
+    columns["tail"].append(to_json(row[len(MEMBERS) :]) if len(row) > len(MEMBERS) else None)
 
 
 def _layout(length: int, ten_members: str) -> Sequence[str]:
@@ -277,10 +270,4 @@ def _is_later(moment: str | None, other: str | None) -> bool:
 
 
 def _text(member: Any) -> str | None:
-    if member is None or isinstance(member, str):
-        return member
-    return repr(member) if type(member) in (int, float) else _compact(member)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return member if member is None or isinstance(member, str) else to_json(member)

@@ -13,6 +13,7 @@ from traitlets import Int, Unicode
 from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
+from loopring_lab.keys.deployments import Trust
 from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
@@ -73,6 +74,8 @@ class KeyUpdateWizard(WidgetState):
         From `connect`.
     counterfactual : Counterfactual or mapping, optional
         As for `KeyUpdate.prepare`: the wallet that owns the account, if it is not deployed yet.
+    trust : mapping or str, optional
+        As for `KeyUpdate.prepare`: what to trust where the exchange is not known.
     **choices
         Initial values: ``account``, ``fee_token``, ``max_fee``, ``valid_for`` (such as '30d') and
         ``way`` ('wallet' elsewhere, or 'key' for a private key typed here).
@@ -98,10 +101,13 @@ class KeyUpdateWizard(WidgetState):
     way = ParsedTrait(parse_choice("wallet", "key"), "wallet")
     version = Int()
 
-    def __init__(self, client: Client, counterfactual: Any = None, **choices: Any) -> None:
+    def __init__(
+        self, client: Client, counterfactual: Any = None, trust: Trust = None, **choices: Any
+    ) -> None:
         if not isinstance(client, Client):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
-        self._client, self._counterfactual, self._held = client, counterfactual, WizardState()
+        self._client, self._held = client, WizardState()
+        self._given = {"counterfactual": counterfactual, "trust": trust}
         super().__init__(**check_choices(choices, self.CHOICES, type(self).__name__))
 
     @property
@@ -248,7 +254,7 @@ class KeyUpdateWizard(WidgetState):
     @property
     def _terms(self) -> dict[str, Any]:
         terms = {"fee_token": self.fee_token, "max_fee": self.max_fee, "valid_for": self.valid_for}
-        return terms | {"counterfactual": self._counterfactual}
+        return terms | self._given
 
     def _prepare(self, key_seed: SecretText | None) -> None:
         account_id = self.account

@@ -9,7 +9,7 @@ import pandas as pd
 from traitlets import Int
 
 from loopring_lab.amounts.display import Shown, format_amount, show
-from loopring_lab.amounts.scaling import parse_decimal
+from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.widgets.background import ReportProgress, WidgetState

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -197,16 +198,87 @@ def test_files_before_one_that_cannot_be_used_are_imported(
     assert (line["account_id"], line["complete"]) == (first, True)
 
 
-def test_a_file_with_a_row_that_cannot_be_held_keeps_no_other_from_it(
+def test_a_row_that_cannot_be_held_is_imported_and_listed_and_the_others_are_exact(
     saved: Path, small: Ledger, tmp_path: Path
 ) -> None:
     first, second = small.accounts
     [page, *_] = pages(small, first, "amm")
-    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"3.5669E-4"', b'"x"'))
+    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"3.5669E-4"', b'"1e-999999999"', 1))
     (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
     archive = Archive(tmp_path / "a")
-    with pytest.raises(UnexpectedAnswer, match=rf"{first}-amm.json.trades\[\d+\]\[4\] \(price\)"):
+    report = archive.import_pages(saved).set_index("account_id")
+    assert report["complete"].tolist() == [
+        len(json.loads(page)["trades"]) == report.loc[first, "total"],
+        True,
+    ]
+    listed = lab.anomalies(archive.trades(first))
+    assert listed["reason"].tolist() == ["price '1e-999999999' is not a decimal number"]
+    assert listed["price"].isna().all()
+    assert json.loads(listed["extra"].iloc[0])["price"] == "1e-999999999"
+
+
+def test_a_file_with_rows_of_another_account_keeps_none_of_them(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
+    first, second = small.accounts
+    [page, *_] = pages(small, first, "amm")
+    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"%d"' % first, b'"999"', 1))
+    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(UnexpectedAnswer, match=f"expected account {first}"):
         archive.import_pages(saved)
     report = archive.report().set_index("account_id")
     assert report.loc[second, "complete"]
     assert (report.loc[first, "rows"], bool(report.loc[first, "complete"])) == (0, False)
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10 << 30)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (huge, "a line of at most 32 MiB"),
+        (lambda path: path.write_bytes(gzip.compress(bytes(64 << 20), 1)), "a line of at most 32 MiB"),
+        (
+            lambda path: path.write_bytes(gzip.compress(b'{"trades":[]}' + b"\n" * (64 << 20))),
+            "a plausible gzip file",
+        ),
+        (
+            lambda path: path.write_bytes(gzip.compress(b'{"trades":[]}')[:-6] + b"......"),
+            "a whole gzip file",
+        ),
+        (lambda path: path.write_bytes(b"[" * 300_000), "brackets nested over 64 deep"),
+        (lambda path: path.write_bytes(rb'{"trades":[["\ud800"]]}'), "half of a surrogate pair at 13"),
+        (lambda path: path.symlink_to("/dev/zero"), "no such file|a pipe or a device"),
+        (os.mkfifo, "no such file|a pipe or a device"),
+        (Path.mkdir, "a readable file|no file ends in"),
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("named", ["file", "folder"])
+def test_hostile_files_are_refused_by_name(
+    saved: Path, tmp_path: Path, make: Callable[[Path], object], said: str, named: str
+) -> None:
+    path = saved / "1-dex.json"
+    make(path)
+    with pytest.raises(LabError, match=f"1-dex.json.*({said})"):
+        Archive(tmp_path / "a").import_pages(saved if named == "folder" else path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff", "expected text in UTF-8"),
+        (b"[" * 300_000, "nested over"),
+        (b" " * (17 << 20), "at most 16 MiB"),
+    ],
+    ids=["not UTF-8", "deep", "long"],
+)
+def test_hostile_listings_are_refused_by_name(saved: Path, tmp_path: Path, content: bytes, said: str) -> None:
+    (saved / "tokens.json").write_bytes(content)
+    (saved / "1-dex.json").write_bytes(b'{"trades": []}')
+    with pytest.raises(UnexpectedAnswer, match=f"tokens.*{said}"):
+        Archive(tmp_path / "a").import_pages(saved)

@@ -54,6 +54,7 @@ def test_the_document_tells_this_relayers_parameters():
         "/exchange/markets": ["get"],
         "/exchange/info": ["get"],
         "/mix/markets": ["get"],
+        "/amm/pools": ["get"],
         "/user/trades": ["get"],
         "/user/offchainFee": ["get"],
         "/user/updateInfo": ["get"],

@@ -94,7 +94,7 @@ def saved(total, *rows):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("tokens.json", "[", "tokens.json: expected JSON, got not JSON"),
+        ("tokens.json", "[", "tokens.json: expected JSON, got 1 characters that break off"),
         ("tokens.json", '{"a": 1}', "tokens.json: expected a list of records, got {'a': 1}"),
         ("tokens.json", "[1]", "tokens.json: expected a list of records"),
         ("markets.json", "[]", "markets.json, member markets: expected a list of records, got None"),

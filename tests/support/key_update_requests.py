@@ -7,9 +7,10 @@ from typing import Any
 from eth_account.messages import encode_defunct
 
 from loopring_lab import protocol
-from loopring_lab.relayer import Relayer
+from loopring_lab.relayer import Relayer, Settings
 
 FEE = 10**15
+CHAIN = Settings().chain_id
 LATER = 4_000_000_000
 """Seconds since the epoch, in 2096."""
 
@@ -18,7 +19,7 @@ def new_key(signer: Any, seed: str) -> protocol.L2Key:
     return protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=seed)).signature))
 
 
-def signature_of(body: dict[str, Any], signer: Any, chain_id: int = 1) -> str:
+def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> str:
     """Sign what a body says."""
     typed = protocol.account_update_typed_data(
         exchange=body["exchange"],

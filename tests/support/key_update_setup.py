@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import requests
 from eth_account.messages import encode_defunct
 
 import loopring_lab as lab
@@ -35,6 +36,21 @@ class RecordingTransport(Transport):
         return super().post(path, body, signature=signature)
 
 
+class CountingSigner:
+    """A signer that counts the signatures it makes."""
+
+    def __init__(self, signer: Any) -> None:
+        self.address, self._signer, self.signatures = signer.address, signer, 0
+
+    def sign_message(self, signable_message: Any) -> Any:
+        self.signatures += 1
+        return self._signer.sign_message(signable_message)
+
+    def sign_typed_data(self, *, full_message: dict[str, Any]) -> Any:
+        self.signatures += 1
+        return self._signer.sign_typed_data(full_message=full_message)
+
+
 class KeyUpdateSetup:
     """A relayer, its clock, and a client of it."""
 
@@ -52,6 +68,12 @@ class KeyUpdateSetup:
         if "signer" not in options:
             options["signer"] = self.relayer.signer(account)
         return lab.KeyUpdate.prepare(self.client, account_id=account, **{"valid_for": UNTIL} | options)
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The header in which the relayer names its data."""
+        answer = requests.get(f"{self.relayer.base_url}/api/v3/timestamp", timeout=5)
+        return {"X-Loopring-Lab-Source": answer.headers["X-Loopring-Lab-Source"]}
 
     @contextmanager
     def redirected(self, base_url: str) -> Iterator[None]:

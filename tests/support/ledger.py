@@ -51,6 +51,12 @@ class Ledger:
     def markets(self) -> list[dict[str, Any]]:
         return World().markets()
 
+    def pool_records(self) -> list[dict[str, Any]]:
+        return []
+
+    def pool_owners(self) -> dict[int, str]:
+        return {}
+
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Every identity, and the sums of size and fee of each account, fill type, market and side."""
         return count_rows(

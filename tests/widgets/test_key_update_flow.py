@@ -216,6 +216,31 @@ def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
         wizard.valid_for = "soon"
 
 
+def test_a_demand_above_the_ceiling_is_refused_at_the_first_step_and_allowed_on_request() -> None:
+    with key_update_setup(update_fees={"ETH": 5000 * 10**18}) as setup:
+        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        assert after(wizard, wizard.next) == "account"
+        assert "asks for 5,000 ETH" in wizard.problem
+        wizard.max_fee = "5000"
+        assert after(wizard, wizard.next) == "key"
+        assert "the most you pay: 5,000 ETH" in wizard.preview._repr_html_()
+
+
+def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> None:
+    place = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
+    with key_update_setup(**place) as setup:
+        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        assert after(wizard, wizard.next) == "account"
+        assert f"claims to serve the exchange {place['exchange']} on chain 5" in wizard.problem
+        trust = place | {"tokens": {"ETH": {"id": 0, "decimals": 18}}}
+        wizard = KeyUpdateWizard(setup.client, trust=trust, account=ACCOUNT, max_fee="0.001")
+        signed(wizard, setup)
+        assert wizard.preview._repr_html_().count("Vouched for by the caller (trust=)") == 2
+        assert f"trust={trust!r}" in wizard.export()
+        follow(wizard, setup)
+        assert wizard.held.finished
+
+
 def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     other = setup.prepare()

@@ -1,0 +1,215 @@
+"""The exchange's own Python sample client: how it starts, and what it reads, against the embedded relayer.
+
+It sends every parameter of a GET twice, in the address and again, and signs the request with each parameter
+once. What it asks for here is what it asks for when it starts and when a user looks at trades and updates,
+without balances and storage ids, which the relayer does not serve.
+"""
+
+import json
+from urllib.parse import quote, urlencode
+
+import pytest
+import requests
+
+from loopring_lab import protocol
+from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.relayer import Recording, Relayer, World
+
+ACCOUNT = 10083
+STAGES = ("timestamp", "exchange/tokens", "amm/pools", "account", "apiKey", "user/trades", "user/updateInfo")
+
+
+class SampleClient:
+    """Sends requests as the sample client does; the key in `api_key` is empty until one was read."""
+
+    def __init__(self, relayer, account):
+        self.host, self.account = relayer.base_url, account
+        self.owner = relayer._accounts.owner(account).address
+        self.key, self.api_key = relayer.l2_key(account), ""
+
+    def get(self, path, params=None, *, security="none"):
+        path, headers = f"/api/v3/{path}", {}
+        if security != "none":
+            headers = {
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                "X-API-KEY": self.api_key,
+            }
+            if security == "eddsa":
+                headers["X-API-SIG"] = self.sign(path, params)
+            if params:
+                path += "?" + urlencode(params)
+        answer = requests.get(self.host + path, headers=headers, params=params, data={}, timeout=5)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def sign(self, path, params):
+        """Sign the method, the address without parameters, and the parameters, each quoted, joined by &."""
+        pairs = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in params.items())
+        text = "&".join(["GET", quote(self.host + path, safe=""), quote(pairs, safe="")])
+        return protocol.sign_request(self.key.secret, text)
+
+    def start(self):
+        """Read what the sample client reads before its first prompt."""
+        own = {"accountId": self.account}
+        time = self.get("timestamp")["timestamp"]
+        tokens = {token["tokenId"]: token["decimals"] for token in self.get("exchange/tokens", {})}
+        pools = self.get("amm/pools")["pools"]
+        account = self.get("account", {"owner": self.owner}, security="key")
+        self.api_key = self.get("apiKey", own, security="eddsa")["apiKey"]
+        return time, tokens, pools, account
+
+
+def test_the_sample_client_starts_and_reads_its_trades(world):
+    with Relayer(world) as relayer:
+        client = SampleClient(relayer, ACCOUNT)
+        time, tokens, pools, account = client.start()
+        trades = client.get("user/trades", {"accountId": ACCOUNT}, security="key")
+        updates = client.get("user/updateInfo", {"accountId": ACCOUNT}, security="key")
+        assert {name: count for name, count in relayer.counts.requests.items() if count > 1} == {}
+        assert set(relayer.counts.requests) == {f"/{stage}" for stage in STAGES}
+        expected = relayer.rows(ACCOUNT)
+    assert time > 1_600_000_000_000
+    assert tokens[0] == 18
+    assert (account["accountId"], account["nonce"]) == (ACCOUNT, 1)
+    assert trades == {"totalNum": len(expected), "trades": expected[:50]}
+    assert updates["totalNum"] == 0
+    for pool in pools:
+        assert {"name", "version", "address"} < set(pool)
+        assert len([*pool["tokens"]["pooled"], pool["tokens"]["lp"]]) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("accountId=10083&accountId=10083", None),
+        ("accountId=10083&accountId=10083&accountId=10083&limit=2&limit=2", None),
+        ("accountId=10083&accountId=11519", "accountId"),
+        ("accountId=10083&accountId=010083", "accountId"),
+        ("accountId=10083&accountId=", "accountId"),
+        ("accountId=10083&limit=1&limit=2", "limit"),
+        ("accountId=10083&fillTypes=amm&fillTypes=dex", "fillTypes"),
+        ("accountId=10083&note=a&note=b", "note"),
+    ],
+)
+def test_equal_parameters_may_repeat_and_different_ones_may_not(serve, query, problem):
+    client = serve()
+    headers = {"X-API-KEY": client.relayer.api_key}
+    url = f"{client.relayer.base_url}/api/v3/user/trades?"
+    answer = requests.get(url + query, headers=headers, timeout=5)
+    assert answer.status_code == (400 if problem else 200)
+    if problem:
+        message = answer.json()["resultInfo"]["message"]
+        assert message.startswith(f"{problem}: Input should be one value, or the same value each time")
+    else:
+        once = requests.get(url + "&".join(dict.fromkeys(query.split("&"))), headers=headers, timeout=5)
+        assert answer.content == once.content
+
+
+# Pools
+
+
+def test_the_pools_of_the_world_are_those_of_the_real_exchange(serve, world, recordings):
+    client = serve()
+    real = {
+        pool["market"]: pool
+        for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())
+        if not pool["struckOut"]
+    }
+    pools = client.get("/amm/pools", key="").json()["pools"]
+    assert len(pools) == 15
+    for pool in pools:
+        fact = real[pool["market"]]
+        assert pool["address"] == fact["poolAddress"]
+        assert pool["tokens"] == {
+            "pooled": [fact["baseTokenId"], fact["quoteTokenId"]], "lp": fact["lpTokenId"]
+        }  # fmt: skip
+        assert pool["feeBips"] == fact["feeBips"]
+        account = client.get("/account", owner=pool["address"].upper().replace("X", "x")).json()
+        assert (account["accountId"], account["owner"]) == (fact["ammAccountId"], pool["address"])
+        assert account["publicKey"] == {"x": "", "y": ""}
+        assert client.get("/account", accountId=fact["ammAccountId"]).json() == account
+
+
+def test_pools_agree_with_markets_and_with_what_was_traded(serve, world):
+    client = serve()
+    markets = {f"AMM-{market['market']}": market for market in client.get("/mix/markets").json()["markets"]}
+    pools = {pool["market"]: pool for pool in client.get("/amm/pools").json()["pools"]}
+    assert {name for name, market in markets.items() if market["status"] & 1} == {
+        name for name, pool in pools.items() if pool["status"] == 7
+    }
+    for name, pool in pools.items():
+        market = markets[name]
+        assert pool["tokens"]["pooled"] == [market["baseTokenId"], market["quoteTokenId"]]
+        assert pool["createdAt"] == market["createdAt"]
+    makers = {(f"AMM-{fill.market}", fill.maker) for fill in world.fills if fill.venue == "amm"}
+    owners = {address: account for account, address in world.pool_owners().items()}
+    assert makers <= {(name, owners[pool["address"]]) for name, pool in pools.items()}
+    for _, account in makers:
+        assert client.trades(accountId=account, limit=1)[0] > 0
+
+
+def test_nobody_owns_a_pool(relayers):
+    relayer = relayers()
+    pool, address = next(iter(World().pool_owners().items()))
+    for account, owner in ((pool, "0x" + 40 * "1"), (500, address)):
+        with pytest.raises(LabError, match="exists already"):
+            relayer.add_account(account, owner)
+    idle = 23  # a pool that never traded: its id is free, and then no longer the pool's
+    relayer.add_account(idle, "0x" + 40 * "1")
+    query = {"owner": World().pool_owners()[idle]}
+    answer = requests.get(f"{relayer.base_url}/api/v3/account", params=query, timeout=5)
+    assert answer.json()["resultInfo"]["code"] == 101001
+    answer = requests.get(
+        f"{relayer.base_url}/api/v3/apiKey?accountId={pool}",
+        headers={"X-API-SIG": "0x" + 192 * "1"},
+        timeout=5,
+    )
+    assert answer.json()["resultInfo"]["code"] == 104003
+
+
+def test_a_recordings_pools_come_from_its_listings(recordings):
+    folder = recordings / "mainnet_block_a"
+    real = {
+        pool["poolAddress"]: pool
+        for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())
+    }
+    pools = Recording(folder).pool_records()
+    assert len(pools) == 98
+    for pool in pools:
+        fact = real[pool["address"]]
+        assert pool["market"].casefold() == fact["market"].casefold()
+        assert pool["tokens"]["lp"] == fact["lpTokenId"]
+        assert pool["tokens"]["pooled"] == [fact["baseTokenId"], fact["quoteTokenId"]]
+        assert "feeBips" not in pool
+    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {
+        pool["address"] for pool in pools
+    }  # ETH-USDT in use
+
+
+def test_listings_that_do_not_tell_a_pool_give_none(folder):
+    lp = {"tokenId": 83, "symbol": "LP-LRC-ETH", "address": "0x" + 40 * "a", "enabled": True}
+    market = {"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "enabled": True}
+
+    def pools(tokens, markets):
+        (folder / "tokens.json").write_text(json.dumps(tokens))
+        (folder / "markets.json").write_text(json.dumps({"markets": markets}))
+        return Recording(folder).pool_records()
+
+    (pool,) = pools([lp], [market])
+    assert pool["address"] == lp["address"]
+    assert not {"status", "createdAt", "feeBips"} & set(pool)
+    assert pools([lp], [{**market, "status": 2}])[0]["status"] == 0
+    assert pools([lp, {**lp, "tokenId": 84, "enabled": False}], [market]) == [pool]
+    assert pools([lp, {**lp, "tokenId": 84}], [market]) == []
+    assert pools([{**lp, "symbol": ["LP-LRC-ETH"]}, {"symbol": "LP-LRC-ETH"}], [market]) == []
+    assert pools([lp], [{"market": "LRC-ETH"}, {**market, "market": "LRC-USDT"}]) == []
+
+
+def test_saved_pools_are_served_as_saved(serve, folder):
+    saved = {"pools": [{"name": "LRC-ETH-Pool-1", "address": "0x12", "anything": [1, None]}]}
+    (folder / "pools.json").write_text(json.dumps(saved))
+    assert serve(recording=folder).get("/amm/pools").json() == saved
+    (folder / "pools.json").write_text('{"pools": 1}')
+    with pytest.raises(UnexpectedAnswer, match=r"pools\.json"):
+        Recording(folder)
