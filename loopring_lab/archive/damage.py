@@ -152,10 +152,8 @@ def _unrecorded(folder: DeltaFolder, current: set[str]) -> Iterator[tuple[str, b
     digests = folder.digests
     for table in SCHEMAS:
         entries, checkpoints = digests.unrecorded(table)
-        for name in entries.values():
-            yield name, digests.is_entry(name)
-        for name in checkpoints.values():
-            yield name, digests.is_readable(name)
+        for name in (*entries.values(), *checkpoints.values()):
+            yield name, digests.is_whole(name)
     for name in sorted(current - set(digests.known)):
         yield name, digests.is_readable(name)
 

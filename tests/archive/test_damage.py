@@ -251,6 +251,7 @@ def test_a_commit_that_a_crash_cut_short_is_undone_by_the_next_sync(copied: tupl
     before, last = Archive(path).trades(), log_of(path)[-1]
     torn = last.with_name(f"{int(last.name[:20]) + 1:020}.json")
     torn.write_bytes(b"")
+    last.with_name(f"{last.name[:20]}.checkpoint.parquet").write_bytes(b"PAR1")
     with pytest.raises(DamagedArchive, match="cut short by a crash before its commit counted"):
         Archive(path).trades()
     Archive(path).sync(client, accounts=LATER.accounts)
