@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import threading
 import uuid
 import zlib
@@ -156,7 +157,7 @@ class Digests:
         return DamagedArchive(
             f"{self.shown}: {problem}. Nothing was changed, and the rows in other files are safe. "
             "archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
-            f"loopring-lab verify {self.shown} --repair"
+            f"loopring-lab verify {shlex.quote(str(self.shown))} --repair"
         )
 
     @contextmanager

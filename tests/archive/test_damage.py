@@ -300,6 +300,17 @@ def test_an_archive_without_digests_is_read_as_it_is_and_recorded_by_the_next_sy
         Archive(path).trades()
 
 
+def test_a_wrong_hint_of_an_older_archive_is_removed(copied: tuple[Path, Client]) -> None:
+    path, _ = copied
+    hint = path / "trades" / "_delta_log" / "_last_checkpoint"
+    hint.write_text('{"version":7,"size":8}')
+    with pytest.raises(DamagedArchive, match="_last_checkpoint"):
+        Archive(path).trades()
+    assert Archive(path).verify()["file"].tolist() == [hint.relative_to(path).as_posix()]
+    Archive(path).repair()
+    assert len(Archive(path).trades()) == 160
+
+
 def test_reading_writes_nothing(copied: tuple[Path, Client]) -> None:
     path, _ = copied
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
