@@ -3,14 +3,17 @@
 
     python3 run.py lab     set up .venv and open the notebooks in JupyterLab
     python3 run.py test    set up .venv and run the tests and every notebook
+    python3 run.py install spark browser    add these extras of pyproject.toml to .venv
 
 Further arguments go to `loopring-lab lab` or to pytest:  python3 run.py test -k amounts
-uv installs the packages if it is available, otherwise pip; both use the versions in uv.lock, and
-nothing is written outside this folder except the installers' own caches. With uv you can do
-without this file: `uv run --extra lab loopring-lab lab`, `uv run --extra test pytest`
+uv installs the packages if it is available, otherwise pip; both take only files whose versions and
+hashes are in uv.lock, also for what builds a package, and nothing is written outside this folder
+except the installers' own caches. With uv you can do without this file:
+`uv run --extra lab loopring-lab lab`, `uv run --extra test pytest`
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +32,15 @@ TASKS = {
     "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: files in the current folder must not shadow modules
     "test": ["-m", "pytest"],
 }
+REPLACED = (
+    "If hashes do not match, the package index offers another file than the one that was locked: install "
+    "nothing from it before you know why."
+)
+# pip contains the reader of markers that Python lacks.
+EVALUATE = (
+    "import json, sys; from pip._vendor.packaging.markers import Marker; "
+    "print(json.dumps([Marker(text).evaluate() for text in json.load(sys.stdin)]))"
+)
 # On two cores; with arguments pytest runs as called.
 WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 # Annotations are quoted: an old Python must get far enough to be told that it is too old.
@@ -36,27 +48,31 @@ WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 
 def main(words: "list[str]") -> int:
     """Run the task named by the first argument; return its exit code."""
-    if not words or words[0] not in TASKS:
+    if not words or words[0] not in (*TASKS, "install"):
         print(__doc__, file=sys.stderr)
         if words and words[0] not in ("-h", "--help"):
-            say(f"unknown task {words[0]!r}; expected one of {', '.join(TASKS)}")
+            say(f"unknown task {words[0]!r}; expected one of {', '.join(TASKS)}, install")
         return 0 if words and words[0] in ("-h", "--help") else 2
     if not OLDEST <= sys.version_info < TOO_NEW:
         stop(wrong_python(words))
     task = words[0]
-    set_up(task)
+    if task == "install":
+        set_up(check_extras(words[1:]))
+        return 0
+    set_up([task])
     if task == "test":
         os.chdir(str(ROOT))
     extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
     return become([str(PYTHON), *TASKS[task], *extra], environment())
 
 
-def set_up(extra: str) -> None:
-    """Install the locked packages of an extra into VENV, unless it already holds them."""
+def set_up(extras: "list[str]") -> None:
+    """Install the locked packages of some extras into VENV, unless it already holds them."""
     ready = read_stamp()
-    if "test" in ready:
-        extra = "test"  # includes all of lab, and switching back and forth would reinstall each time
-    if ready == [fingerprint(), extra] and PYTHON.exists():
+    wanted = {*extras, *ready[1:]}
+    if "test" in wanted:
+        wanted.discard("lab")  # which is part of test
+    if ready == [fingerprint(), *sorted(wanted)] and PYTHON.exists():
         return
     if STAMP.exists():
         STAMP.unlink()  # an interrupted install must not look finished
@@ -67,11 +83,19 @@ def set_up(extra: str) -> None:
     say(f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes a minute or so) ...")
     start = time.monotonic()
     if uv:
-        install_with_uv(uv, extra)
+        install_with_uv(uv, sorted(wanted))
     else:
-        install_with_pip(extra)
-    STAMP.write_text(f"{fingerprint()} {extra}", encoding="utf-8")
+        install_with_pip(sorted(wanted))
+    STAMP.write_text(" ".join([fingerprint(), *sorted(wanted)]), encoding="utf-8")
     say(f"ready after {time.monotonic() - start:.0f} s")
+
+
+def check_extras(extras: "list[str]") -> "list[str]":
+    """Return the extras if the project has them."""
+    known = sorted(project(read_lock())["optional-dependencies"])
+    if not extras or not set(extras) <= set(known):
+        stop(f"install: expected some of {', '.join(known)}, got {' '.join(extras) or 'nothing'}.")
+    return extras
 
 
 def fingerprint() -> str:
@@ -82,25 +106,39 @@ def fingerprint() -> str:
 
 
 def read_stamp() -> "list[str]":
-    """Return the fingerprint and the extra of the last finished install, or an empty list."""
+    """Return the fingerprint and the extras of the last finished install, or an empty list."""
     return STAMP.read_text(encoding="utf-8").split() if STAMP.exists() else []
 
 
-def install_with_uv(uv: str, extra: str) -> None:
-    """Create VENV with uv, from uv.lock."""
-    words = [uv, "sync", "--quiet", "--frozen", "--extra", extra, "--python", base_python()]
-    if not works(words, env=dict(os.environ, UV_PROJECT_ENVIRONMENT=str(VENV))):
-        stop("uv could not install the locked packages (see above). Fix that, or update uv, and try again.")
+def install_with_uv(uv: str, extras: "list[str]") -> None:
+    """Create VENV with uv, from uv.lock: first what builds packages, then everything."""
+    words = [uv, "sync", "--quiet", "--frozen", "--python", base_python()]
+    chosen = [word for extra in extras for word in ("--extra", extra)]
+    for part in (
+        ["--inexact", "--only-group", "build"],
+        ["--no-build-isolation", "--group", "build", *chosen],
+    ):
+        if not works(words + part, env=dict(os.environ, UV_PROJECT_ENVIRONMENT=str(VENV))):
+            stop(f"uv could not install the locked packages (see above). {REPLACED} Otherwise update uv.")
 
 
-def install_with_pip(extra: str) -> None:
-    """Create VENV and install into it with pip, at the versions in uv.lock."""
+def install_with_pip(extras: "list[str]") -> None:
+    """Create VENV and install into it with pip: first what builds packages, then everything."""
     pip = venv_with_pip()
-    locked = VENV / "locked.txt"
-    locked.write_text("\n".join(constraints(read_lock())) + "\n", encoding="utf-8")
-    words = ["install", "--quiet", "--constraint", str(locked), "--editable", f".[{extra}]"]
-    if not works(pip + words):
-        stop("pip could not install the locked packages (see above). Fix that and try again.")
+    lock = read_lock()
+    applies = evaluate(pip[0], markers(lock))
+    hashed = ["install", "--quiet", "--no-build-isolation", "--require-hashes", "--requirement"]
+    for name, edges in (
+        ("build.txt", project(lock)["dev-dependencies"]["build"]),
+        ("locked.txt", edges_of(lock, extras)),
+    ):
+        (VENV / name).write_text("\n".join(requirements(lock, edges, applies)) + "\n", encoding="utf-8")
+        if not works([*pip, *hashed, str(VENV / name)]):
+            stop(f"pip could not install the locked packages (see above). {REPLACED}")
+    if not works(
+        [*pip, "install", "--quiet", "--no-build-isolation", "--no-index", "--no-deps", "--editable", "."]
+    ):
+        stop("pip could not install the project itself (see above). Fix that and try again.")
 
 
 def read_lock() -> "dict[str, Any]":
@@ -110,15 +148,64 @@ def read_lock() -> "dict[str, Any]":
     return tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
 
 
-def constraints(lock: "dict[str, Any]") -> "list[str]":
-    """Return a pip constraint for each locked package, with a marker where platforms differ."""
-    return [constraint(package) for package in lock["package"] if "registry" in package["source"]]
+def project(lock: "dict[str, Any]") -> "dict[str, Any]":
+    """Return the project's own entry in the lock."""
+    return next(package for package in lock["package"] if "editable" in package["source"])
 
 
-def constraint(package: "dict[str, Any]") -> str:
-    """Return the pip constraint of one locked package."""
-    markers = " or ".join(f"({marker})" for marker in package.get("resolution-markers", []))
-    return f"{package['name']}=={package['version']}" + (f" ; {markers}" if markers else "")
+def edges_of(lock: "dict[str, Any]", extras: "list[str]") -> "list[dict[str, Any]]":
+    """Return the dependencies of the project with some extras."""
+    own = project(lock)
+    return [*own["dependencies"], *(edge for extra in extras for edge in own["optional-dependencies"][extra])]
+
+
+def markers(lock: "dict[str, Any]") -> "list[str]":
+    """Return every condition on which a locked package depends on another."""
+    groups = [
+        group
+        for package in lock["package"]
+        for kind in ("optional-dependencies", "dev-dependencies")
+        for group in [package.get("dependencies", []), *package.get(kind, {}).values()]
+    ]
+    return sorted({edge["marker"] for group in groups for edge in group if "marker" in edge})
+
+
+def evaluate(python: str, texts: "list[str]") -> "dict[str, bool]":
+    """Return which conditions hold here, asked of a Python that has pip."""
+    output = subprocess.check_output(
+        [python, "-c", EVALUATE], input=json.dumps(texts), universal_newlines=True
+    )
+    return dict(zip(texts, json.loads(output)))
+
+
+def requirements(
+    lock: "dict[str, Any]", edges: "list[dict[str, Any]]", applies: "dict[str, bool]"
+) -> "list[str]":
+    """Return a requirement with version and hashes for each package that these dependencies need here."""
+    found: dict[str, str] = {}
+    seen, waiting = set(), list(edges)
+    while waiting:
+        edge = waiting.pop()
+        if "marker" in edge and not applies[edge["marker"]]:
+            continue
+        named = [package for package in lock["package"] if package["name"] == edge["name"]]
+        (package,) = (p for p in named if p["version"] == edge.get("version", p["version"]))
+        found[package["name"]] = requirement(package)
+        for extra in ["", *edge.get("extra", [])]:
+            if (package["name"], extra) not in seen:
+                seen.add((package["name"], extra))
+                waiting += (
+                    package["optional-dependencies"][extra] if extra else package.get("dependencies", [])
+                )
+    return [found[name] for name in sorted(found)]
+
+
+def requirement(package: "dict[str, Any]") -> str:
+    """Return a locked package as a line of a requirements file."""
+    files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
+    return " ".join(
+        [f"{package['name']}=={package['version']}", *(f"--hash={file['hash']}" for file in files)]
+    )
 
 
 def venv_with_pip() -> "list[str]":

@@ -71,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_sync(commands)
     _add_report_and_import(commands)
+    _add_verify(commands)
     return parser
 
 
@@ -147,11 +148,13 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
 
 
 def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Run ``sync``, ``report`` or ``import``, and print the archive's report."""
+    """Run a command on an archive, and print what it reports."""
     archive = Archive(arguments.path)
     try:
         if arguments.command == "sync":
             return _sync(archive, arguments)
+        if arguments.command == "verify":
+            return _verify(archive, arguments)
         if arguments.command == "import":
             files, account = arguments.files, arguments.account
             archive.import_pages(files, account, arguments.fill_type, source=arguments.source)
@@ -237,9 +240,28 @@ def _add_sync(commands: Any) -> None:
     sync.add_argument("--since", metavar="TIME", help="only trades since then, such as 2022-03-31 (UTC)")
     full_help = "read every page again, to find what changed inside histories"
     sync.add_argument("--full", action="store_true", help=full_help)
-    source = sync.add_mutually_exclusive_group()
-    source.add_argument("--base-url", metavar="URL", help="address of a relayer (default: the embedded one)")
+    _add_source(sync, "address of a relayer (default: the embedded one)")
+
+
+def _add_source(command: argparse.ArgumentParser, address_help: str) -> None:
+    source = command.add_mutually_exclusive_group()
+    source.add_argument("--base-url", metavar="URL", help=address_help)
     source.add_argument("--recording", type=Path, metavar="FOLDER", help="folder of saved responses")
+
+
+def _add_verify(commands: Any) -> None:
+    verify = commands.add_parser("verify", help="check every file of an archive for damage")
+    verify.description = (
+        "Compare every file of an archive with the digest recorded when it was written. The exit code is 0 "
+        "if all is well, 1 if not."
+    )
+    verify.add_argument("path", type=Path, help="folder of the archive")
+    repair_help = (
+        "restore damaged logs from copies, set damaged files of trades aside, and download their rows again "
+        "if a source is given"
+    )
+    verify.add_argument("--repair", action="store_true", help=repair_help)
+    _add_source(verify, "address of a relayer to download from")
 
 
 def _add_report_and_import(commands: Any) -> None:
@@ -288,6 +310,20 @@ def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
         return max(INCOMPLETE, _print_report(archive.report()))
     finally:
         client.close()
+
+
+def _verify(archive: Archive, arguments: argparse.Namespace) -> int:
+    found = archive.verify()
+    if len(found) and arguments.repair:
+        client = _connect(arguments) if arguments.base_url or arguments.recording else None
+        found = archive.repair(client)
+        print(found.astype(object).fillna("?").to_string(index=False))
+        return _print_report(archive.report())
+    if found.empty:
+        print("every file is as it was recorded")
+        return DONE
+    print(found.astype(object).fillna("?").to_string(index=False))
+    return INCOMPLETE if set(found["problem"]) != {"not recorded"} else DONE
 
 
 def _connect(arguments: argparse.Namespace) -> Client:

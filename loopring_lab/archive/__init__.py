@@ -15,14 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive import maintenance, queries
+from loopring_lab.archive import damage, maintenance, queries
 from loopring_lab.archive.delta import TRADES, DeltaFolder
 from loopring_lab.archive.imports import Import, Paths
 from loopring_lab.archive.maintenance import Compacted
 from loopring_lab.archive.records import TYPED, listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError
+from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseconds
 from loopring_lab.tables.rows import FILL_TYPES
@@ -67,13 +67,20 @@ class Archive:
         self._folder = DeltaFolder(path)
 
     def __repr__(self) -> str:
-        return f"Archive({str(self._folder.path)!r}{'' if self._folder.check() else ', empty'})"
+        try:
+            state = "" if self._folder.check() else ", empty"
+        except ArchiveError:
+            state = ", damaged"
+        return f"Archive({str(self._folder.shown)!r}{state})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Archive</b> in {escape(str(self._folder.path))}"
-        if not self._folder.check():
-            return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
-        report = self.report()
+        where = f"<b>Archive</b> in {escape(str(self._folder.shown))}"
+        try:
+            if not self._folder.check():
+                return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
+            report = self.report()
+        except ArchiveError as error:
+            return f"<p>{where}: {escape(str(error))}</p>"
         missing = int(report["missing"].fillna(0).sum())
         state = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
         return (
@@ -338,6 +345,72 @@ class Archive:
         """
         return maintenance.compact(self._folder)
 
+    def verify(self) -> pd.DataFrame:
+        """Read every file and compare it with the digest recorded when it was written.
+
+        Reading checks a file once in a session, by its CRC-32; this checks all files by their BLAKE2b, also
+        those that are rarely read: logs, earlier states, the archive's own records.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each ``file`` with a ``problem`` ('damaged', 'missing', or 'not recorded': committed
+            just before a crash, or by another program), the ``account_id`` and ``rows`` it holds, where
+            known, and ``advice``. Empty if all is well.
+
+        Raises
+        ------
+        NotAnArchive
+            There are no trades yet.
+
+        Examples
+        --------
+        >>> archive.verify().empty
+        True
+        """
+        return damage.verify(self._folder)
+
+    def repair(self, client: Client | None = None, progress: Watching = None) -> pd.DataFrame:
+        """Repair what `verify` finds, and download the rows that damaged files held.
+
+        Logs and records are restored from copies that the archive keeps. A damaged file of trades is moved to
+        the folder ``set-aside``, never deleted; rows that the relayer no longer lists are taken from it where
+        their typed columns agree with their members as received. Other files are not touched.
+
+        Parameters
+        ----------
+        client : Client, optional
+            From `connect`, to the source of the trades. Without it nothing is downloaded: `sync` or import
+            later.
+        progress : bool or callable, optional
+            As for `sync`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The lines of `verify`, with what was ``done`` instead of advice.
+
+        Raises
+        ------
+        DamagedArchive
+            A log is damaged and its copy is, too; nothing was changed in it.
+        RelayerError, TransportError, UnexpectedAnswer
+            As for `sync`; what could be repaired without a relayer is.
+
+        Examples
+        --------
+        >>> archive.repair(client).empty
+        True
+        """
+        repaired, set_aside = damage.repair(self._folder)
+        accounts = sorted({account for account, _ in set_aside})
+        try:
+            if client is not None and accounts:
+                self.sync(client, accounts=accounts, progress=progress)
+        finally:
+            damage.salvage(self._folder, set_aside)
+        return repaired
+
     def reread(self) -> pd.DataFrame:
         """Convert all rows anew from the members as received, with the listings of their time.
 
@@ -353,6 +426,8 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A row cannot be read; the rows of that account stay as they are.
+        DamagedArchive
+            A file is damaged; nothing was changed.
 
         Examples
         --------

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import tenacity
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from loopring_lab.archive.digests import HINT, LOG, Digests, replace_file, sync_folder
 from loopring_lab.errors import (
     ArchiveError,
     DamagedArchive,
@@ -79,6 +81,9 @@ MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 ATTEMPTS = 50
+CHECKPOINT_EVERY = 100
+_runtime: list[int] = []
+"""The process in which deltalake first did something: it does not survive a fork."""
 
 
 class Conflict(Exception):
@@ -103,27 +108,42 @@ class DeltaFolder:
     """The folder of one archive: opens, creates, reads and writes its tables."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.shown = _usable(path)
+        self.path = self.shown.absolute()
         self._writes: Source | None = None
         try:
             self._delta: Any = importlib.import_module("deltalake")
         except ImportError:
             hint = "Install it with: pip install 'loopring-lab[archive]'"
             raise LabError(f"An archive needs the package deltalake. {hint}") from None
-        self.check()
+        self.digests = Digests(self.path, self.shown)
+        with suppress(DamagedArchive):  # so that it can be repaired
+            self.check()
 
     def check(self) -> bool:
         """Tell whether the archive has been created; raise an error if the folder is something else."""
-        created = _read_schema(self.path) is not None
+        manifest = self.manifest()
+        finished = manifest.get("schema") == SCHEMA
         logs = [self._has_log(name) for name in SCHEMAS]
-        if created and sorted(logs, reverse=True) != logs:  # tables are created in this order
-            missing = list(SCHEMAS)[logs.index(False)]
-            raise DamagedArchive(
-                f"{self.path}: the log of {missing}/ is missing, while other tables have theirs. The files "
-                f"in {missing}/ are not touched. Restore the folder from a backup, or import and sync into a "
-                "new archive."
-            )
-        return created and all(logs)
+        if manifest and (finished or sorted(logs, reverse=True) != logs) and not all(logs):
+            missing = list(SCHEMAS)[logs.index(False)]  # tables are created in this order
+            raise self.digests.damage(f"the log of {missing}/ is missing")
+        if finished:
+            self.digests.load()
+            if not self.digests.known:
+                raise self.digests.damage("the digests of its files are missing")
+        return bool(manifest) and all(logs)
+
+    def manifest(self) -> dict[str, Any]:
+        """Read what the archive says of itself; nothing if there is no archive."""
+        return _read_manifest(self.path, self.shown)
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write what the archive says of itself, with a check and a copy."""
+        members = {name: value for name, value in manifest.items() if name != "check"}
+        text = json.dumps(members | {"check": _check_of(members)})
+        replace_file(self.path / MANIFEST, text.encode() + b"\n")
+        self.digests.keep_copy(MANIFEST)
 
     def source(self) -> Source | None:
         """Return the source that the archive is bound to, or None if it has been bound to none."""
@@ -145,49 +165,51 @@ class DeltaFolder:
         bound = copy.copy(self)
         bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
-            self.path.mkdir(parents=True, exist_ok=True)
-            if _read_schema(self.path) != SCHEMA:
-                fresh = self.path / f".{MANIFEST}.{os.getpid()}"
-                fresh.write_text(json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n", encoding="utf-8")
-                fresh.replace(self.path / MANIFEST)
-            for name in SCHEMAS:
-                self._prepare(name, bound._writes)
+            if not self.check():
+                self._make_folder()
+                for name in SCHEMAS:
+                    self.digests.undo_torn(name)
+                    self._create_table(name, bound._writes)
+        self.settle()
+        for name in SCHEMAS:
+            self._bind_table(name, bound._writes)
         return bound
 
-    def _prepare(self, name: str, source: Source) -> None:
-        """Create a table, or bring one of schema 1 to this version, and bind it."""
-        if not self._has_log(name):
-            self._delta.DeltaTable.create(
-                str(self.path / name),
-                schema=SCHEMAS[name],
-                mode="ignore",
-                partition_by=["account_id"] if name == TRADES else None,
-                configuration=STATISTICS if name == TRADES else None,
-                description=source.to_json(),
-            )
-        table = self._delta.DeltaTable(str(self.path / name))
-        fields = self._delta.Schema.from_arrow(SCHEMAS[name]).fields
-        known = _columns(table)
-        if added := [field for field in fields if field.name not in known]:
-            table.alter.add_columns(added)
-        bound = self._bound(table)
-        joined = self._join(bound, source)
-        if joined != bound:
-            table.alter.set_table_description(joined.to_json())
+    def upgraded(self) -> Self:
+        """Bring the tables of schema 1 to this version."""
+        source = self.source()
+        return retry_on_conflict(self.bind, source) if source else self
+
+    def settle(self) -> None:
+        """Record what was committed and has no digest yet; undo commits that a crash cut short."""
+        if not self.check():
+            raise self.no_trades_yet()
+        manifest = self.manifest()
+        with self.translate_errors("recording digests"):
+            for name in SCHEMAS:
+                self.digests.load()
+                if any(self.digests.unrecorded(name)):
+                    self.digests.undo_torn(name)
+                    live = [] if manifest.get("schema") == SCHEMA else self.data_files(name)
+                    self.digests.record(name, also=live)
+            if manifest.get("schema") != SCHEMA:
+                for name in SCHEMAS:
+                    (self.path / name / LOG / HINT).unlink(missing_ok=True)
+                self.write_manifest(manifest | {"schema": SCHEMA})
 
     def _bound(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
         text = table.metadata().description
-        return Source.read(text, f"{self.path}, description of a table") if text else None
+        return Source.read(text, f"{self.shown}, description of a table") if text else None
 
     def _join(self, bound: Source | None, source: Source) -> Source:
         """Return what is known of one source; an error if there are two."""
         joined = source if bound is None else bound.joined(source)
         if joined is None:
             raise ArchiveError(
-                f"{self.path}: holds trades from {bound}, and these are from {source}. Trades of different "
-                "sources are kept apart, and nothing was added: use another folder for these. If both are one, "
-                "say so: source=archive.source, or a source.json with the archive's name beside saved files."
+                f"{self.shown}: holds trades from {bound}, and these are from {source}. Trades of different "
+                "sources are kept apart, and nothing was added: use another folder. If both are one source, "
+                "give it the archive's name: source=archive.source, or a source.json beside saved files."
             )
         return joined
 
@@ -196,6 +218,7 @@ class DeltaFolder:
         if not self.check():
             raise self.no_trades_yet()
         with self.translate_errors(f"reading the log of {name}/"):
+            self.digests.check_log(name)
             table: DeltaTable = self._delta.DeltaTable(str(self.path / name))
             lacking = sorted(set(SCHEMAS[name].names) - _columns(table) - set(ADDED))
         if lacking:
@@ -215,30 +238,40 @@ class DeltaFolder:
     ) -> pa.Table:
         """Read rows of a table."""
         with self.translate_errors(f"reading {name}/"):
-            data = self.dataset(name, accounts, table)
+            data = self.dataset(name, accounts, table, where)
             found: pa.Table = data.to_table(columns=list(columns or SCHEMAS[name].names), filter=where)
         return found
 
     def dataset(
-        self, name: str, accounts: Sequence[int] | None = None, table: DeltaTable | None = None
+        self,
+        name: str,
+        accounts: Sequence[int] | None = None,
+        table: DeltaTable | None = None,
+        where: Any = None,
     ) -> Any:
-        """Open a table for reading in parts."""
+        """Open a table for reading in parts, its files checked as far as `where` needs them."""
         pruning = None if accounts is None else f"account_id IN ({', '.join(map(str, accounts)) or 'NULL'})"
         opened = table or self.table(name)
         with self.translate_errors(f"reading the log of {name}/"):
             here = SubTreeFileSystem(str((self.path / name).resolve()), LocalFileSystem())
             schema = None if set(SCHEMAS[name].names) <= _columns(opened) else SCHEMAS[name]
-            return opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning, schema=schema)
+            data = opened.to_pyarrow_dataset(filesystem=here, file_pruning_predicate=pruning, schema=schema)
+            self.digests.check(f"{name}/{fragment.path}" for fragment in data.get_fragments(where))
+        return data
+
+    def data_files(self, name: str, table: DeltaTable | None = None) -> list[str]:
+        """List the Parquet files of a table's current state, relative to the archive's folder."""
+        opened = table or self.table(name)
+        # deltalake gives URIs, in which spaces and letters beyond ASCII are escaped
+        depth = 2 if name == TRADES else 1
+        return ["/".join([name, *uri.rsplit("/", depth)[-depth:]]) for uri in opened.file_uris()]
 
     def files(self) -> list[str]:
-        """List the Parquet files of the current trades; an error if one is missing."""
-        # deltalake gives URIs, in which spaces and letters beyond ASCII are escaped
-        inner = [uri.rsplit("/", 2)[-2:] for uri in self.table(TRADES).file_uris()]
-        files = [(self.path / TRADES).resolve().joinpath(*parts) for parts in inner]
+        """List the Parquet files of the current trades, each checked."""
+        names = self.data_files(TRADES)
         with self.translate_errors(f"reading {TRADES}/"):
-            for file in files:
-                file.stat()
-        return list(map(str, files))
+            self.digests.check(names)
+        return [str(self.path.resolve() / name) for name in names]
 
     def append(
         self, name: str, rows: pa.Table, table: DeltaTable | None = None, claims: Sequence[str] = ()
@@ -248,10 +281,13 @@ class DeltaFolder:
         with self.translate_errors(f"writing {name}/"):
             options = self._commit_options(opened, claims)
             self._delta.write_deltalake(opened, rows.cast(SCHEMAS[name]), mode="append", **options)
+            self.committed(name, opened)
 
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Commit new rows of trades together with those held that they change, all or none."""
-        accounts = ", ".join(map(str, sorted(set(rows["account_id"].to_pylist()))))
+        ids = sorted(set(rows["account_id"].to_pylist()))
+        self.dataset(TRADES, ids, table)
+        accounts = ", ".join(map(str, ids))
         same = " AND ".join(f"t.{name} = s.{name}" for name in ("account_id", "asked", "version", "verbatim"))
         with self.translate_errors("writing trades/"):
             table.merge(
@@ -263,6 +299,7 @@ class DeltaFolder:
             ).when_matched_update(
                 {"current": "s.current", "imported": "s.imported"}
             ).when_not_matched_insert_all().execute()
+            self.committed(TRADES, table)
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Replace all rows of an account, all or none."""
@@ -271,23 +308,46 @@ class DeltaFolder:
             options = self._commit_options(table, claims)
             data = rows.cast(SCHEMAS[TRADES])
             self._delta.write_deltalake(table, data, mode="overwrite", predicate=where, **options)
+            self.committed(TRADES, table)
+
+    def committed(self, name: str, table: DeltaTable) -> None:
+        """Make durable and record what was just committed."""
+        version = table.version()
+        with self.digests.locked():
+            self.digests.record(name, version)
+            if version - self.digests.log(name).newest_checkpoint >= CHECKPOINT_EVERY:
+                self.checkpoint(name, table)
+
+    def checkpoint(self, name: str, table: DeltaTable) -> None:
+        """Summarise a log, so that it opens faster."""
+        with self.digests.locked():
+            if self.digests.log(name).newest_checkpoint < table.version():
+                table.create_checkpoint()
+                (self.path / name / LOG / HINT).unlink(missing_ok=True)  # it would need a digest of its own
+                self.digests.record(name, table.version())
+
+    def hooks(self) -> dict[str, Any]:
+        """Return options of a commit that leave checkpoints to `checkpoint`, and the log whole."""
+        hooks = self._delta.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        return {"post_commithook_properties": hooks}
 
     @contextmanager
     def translate_errors(self, doing: str) -> Iterator[None]:
         """Turn storage errors into an `ArchiveError` that says what is safe and what to do."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        _refuse_fork()
         try:
             yield
         except CommitFailedError as error:
-            raise _write_error(self.path, doing, error) or Conflict(str(error)) from None
+            raise _write_error(self.shown, doing, error) or Conflict(str(error)) from None
         except (OSError, pa.ArrowInvalid, DeltaError) as error:
-            raise _storage_error(self.path, doing, error) from None
+            raise _write_error(self.shown, doing, error) or self._damage(doing, error) from None
 
     def no_trades_yet(self) -> NotAnArchive:
         """Return the error for an archive that has not been created."""
         return NotAnArchive(
-            f"{self.path}: no trades here yet. Fill it first: archive.sync(client, account_id=...), "
+            f"{self.shown}: no trades here yet. Fill it first: archive.sync(client, account_id=...), "
             "or loopring-lab sync."
         )
 
@@ -299,21 +359,65 @@ class DeltaFolder:
         return {
             "writer_properties": self._delta.WriterProperties(compression="ZSTD", compression_level=3),
             "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
+            **self.hooks(),
         }
 
     def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
         bound = self._bound(table)
         if bound is None:
             raise ArchiveError(
-                f"{self.path}: replaced while it was written to. Nothing was added: try again."
+                f"{self.shown}: replaced while it was written to. Nothing was added: try again."
             )
         self._join(bound, source)
 
     def _has_log(self, name: str) -> bool:
-        log = self.path / name / "_delta_log"
-        with suppress(OSError):
-            return any(re.match(r"\d{20}\.(json|checkpoint)", file.name) for file in log.iterdir())
-        return False
+        log = self.digests.log(name)
+        return any(log)
+
+    def _make_folder(self) -> None:
+        made = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno in DISK_FULL | NOT_WRITABLE:
+                raise
+            problem = f"{self.shown}: no folder can be made there ({error.strerror})"
+            raise ArchiveError(f"{problem}. Use another path.") from None
+        for folder in made:
+            sync_folder(folder.parent)
+        if not self.manifest():
+            self.write_manifest({"format": FORMAT, "schema": 1})  # the latest once everything is recorded
+
+    def _create_table(self, name: str, source: Source) -> None:
+        self._delta.DeltaTable.create(
+            str(self.path / name),
+            schema=SCHEMAS[name],
+            mode="ignore",
+            partition_by=["account_id"] if name == TRADES else None,
+            configuration=STATISTICS if name == TRADES else None,
+            description=source.to_json(),
+        )
+        self._join(self._bound(self._delta.DeltaTable(str(self.path / name))), source)
+
+    def _bind_table(self, name: str, source: Source) -> None:
+        """Add what a table of schema 1 lacks, and what is known of its source now."""
+        table = self.table(name)
+        with self.translate_errors(f"writing {name}/"):
+            fields = self._delta.Schema.from_arrow(SCHEMAS[name]).fields
+            known = _columns(table)
+            if added := [field for field in fields if field.name not in known]:
+                table.alter.add_columns(added, **self.hooks())
+                self.committed(name, table)
+            bound = self._bound(table)
+            joined = self._join(bound, source)
+            if joined != bound:
+                table.alter.set_table_description(joined.to_json(), **self.hooks())
+                self.committed(name, table)
+
+    def _damage(self, doing: str, error: Exception) -> DamagedArchive:
+        file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
+        what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
+        return self.digests.damage(f"{what} ({doing})")
 
 
 def _columns(table: DeltaTable) -> set[str]:
@@ -325,45 +429,88 @@ def _of_schema_1(name: str, synthetic: bool) -> Source:
     return Source(Source.at(name).name if "://" in name else name, synthetic)
 
 
-def _read_schema(path: Path) -> int | None:
-    """Return the schema of the archive in a folder, or None if there is none yet."""
-    odd = MISREAD.search(path.resolve().as_posix())
-    if odd:
-        raise LabError(f"{path}: deltalake misreads {odd[0]!r} in a path. Use another folder.")
+def _usable(path: str | os.PathLike[str]) -> Path:
+    """Refuse a path that no folder can have, or that deltalake reads as another."""
+    text = os.fsdecode(path)
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        text.encode()
+        odd = MISREAD.search(text if "\0" in text else Path(text).resolve().as_posix())
+    except (UnicodeEncodeError, RuntimeError, OSError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+        raise LabError(f"{text!r} cannot be the path of an archive ({reason}). Use another folder.") from None
+    if odd:
+        raise LabError(f"{text!r}: deltalake misreads {odd[0]!r} in a path. Use another folder.")
+    return Path(text)
+
+
+def _check_of(members: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
+
+
+def _read_manifest(path: Path, shown: Path) -> dict[str, Any]:
+    """Read the mark of an archive; nothing if the folder is empty or missing."""
+    try:
+        text = (path / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        _refuse_other_content(path)
-        return None
-    except ValueError:
-        found = None
+        _refuse_other_content(path, shown)
+        return {}
     except OSError as error:
-        raise _storage_error(path, "opening it", error) from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise NotAnArchive(
-            f"{path}: {MANIFEST} does not belong to an archive. Nothing was changed. Use another folder."
-        )
-    schema = found.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
+        raise _write_error(shown, "opening it", error) or ArchiveError(
+            f"{shown}: {MANIFEST} cannot be read ({error.strerror}). Use another folder."
+        ) from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    members = found if isinstance(found, dict) else {}
+    check = members.pop("check", None)
+    schema = members.get("schema")
+    if check != _check_of(members) and not (check is None and schema == 1):
+        members = {}
+    if members.get("format") != FORMAT or not isinstance(schema, int):
+        _refuse_manifest(path, shown, text)
+        return {}
+    if schema > SCHEMA:
         raise NewerArchive(
-            f"{path}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
+            f"{shown}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
             "Nothing was changed. Upgrade loopring-lab to use it."
         )
-    return schema
+    return members
 
 
-def _refuse_other_content(path: Path) -> None:
+def _refuse_manifest(path: Path, shown: Path, text: bytes) -> None:
+    """Refuse a manifest that is damaged or another program's, unless it is empty and alone."""
+    if (path / TRADES / LOG).is_dir():
+        raise Digests(path, shown).damage(f"{MANIFEST} is damaged")
+    if text.strip(b"\0 \n"):
+        raise NotAnArchive(
+            f"{shown}: {MANIFEST} does not belong to an archive. Nothing was changed. Use another folder."
+        )
+
+
+def _refuse_fork() -> None:
+    """Refuse a process that was forked from one in which deltalake runs: there it would panic."""
+    if not _runtime:
+        _runtime.append(os.getpid())
+    if _runtime[0] != os.getpid():
+        raise LabError(
+            "This process was forked from one that had used an archive, and deltalake does not work in it. "
+            "Start it with multiprocessing.get_context('spawn'), and open the archive there."
+        )
+
+
+def _refuse_other_content(path: Path, shown: Path) -> None:
     """Refuse a path that is neither empty nor missing."""
     if path.exists() and not path.is_dir():
-        raise NotAnArchive(f"{path} is a file. An archive is a folder: use another path.")
+        raise NotAnArchive(f"{shown} is a file. An archive is a folder: use another path.")
     entries = path.iterdir() if path.exists() else ()
     names = sorted(entry.name for entry in entries if not entry.name.startswith(f".{MANIFEST}."))
     if "_delta_log" in names:
         hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Use another folder"
-        raise NotAnArchive(f"{path}: a Delta table, but not an archive. Nothing was changed. {hint}.")
+        raise NotAnArchive(f"{shown}: a Delta table, but not an archive. Nothing was changed. {hint}.")
     if names:
         raise NotAnArchive(
-            f"{path}: contains {names[0]!r} and is not an archive. Nothing was changed. "
+            f"{shown}: contains {names[0]!r} and is not an archive. Nothing was changed. "
             "Use an empty folder, or one that does not exist yet."
         )
 
@@ -384,15 +531,3 @@ def _write_error(path: Path, doing: str, error: Exception) -> ArchiveError | Non
             "work on a read-only folder. To add to it, allow writing or copy it elsewhere."
         )
     return None
-
-
-def _storage_error(path: Path, doing: str, error: Exception) -> ArchiveError:
-    if write_error := _write_error(path, doing, error):
-        return write_error
-    file = re.search(r"[^\s'\"]+\.(?:parquet|json)", str(error))
-    what = f"{file[0]} is missing or damaged" if file else str(error).splitlines()[0][:200]
-    return DamagedArchive(
-        f"{path}: {what} ({doing}). Nothing was changed, and the rows in other files are safe. Restore the "
-        "file from a backup; or, if a file of trades is missing, drop it with "
-        f"deltalake.DeltaTable({str(path / 'trades')!r}).repair() and sync or import again."
-    )

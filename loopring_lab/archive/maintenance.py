@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ def compact_small_files(folder: DeltaFolder) -> None:
 def compact(folder: DeltaFolder) -> Compacted:
     """Replace small files with large ones, and remove those that were replaced over a week ago."""
     before = after = removed = 0
+    folder.settle()
     for name in SCHEMAS:
         found = retry_on_conflict(_compact, folder, name)
         before, after = before + found[0], after + found[1]
@@ -47,9 +49,9 @@ def compact(folder: DeltaFolder) -> Compacted:
 
 def reread(folder: DeltaFolder) -> pd.DataFrame:
     """Convert all rows anew from their verbatim members, with the listings of their time."""
+    folder.settle()
+    folder = folder.upgraded()
     known = listings(folder)
-    if source := folder.source():
-        folder = retry_on_conflict(folder.bind, source)
     accounts = sorted(pc.unique(folder.read(TRADES, ["account_id"])["account_id"]).to_pylist())
     changes: list[tuple[int, str, int]] = []
     for account in accounts:
@@ -59,26 +61,39 @@ def reread(folder: DeltaFolder) -> pd.DataFrame:
 
 def _compact(folder: DeltaFolder, name: str) -> tuple[int, int]:
     table = folder.table(name)
+    files = folder.data_files(name, table)
     with folder.translate_errors(f"compacting {name}/"):
-        before = len(table.file_uris())
-        table.optimize.compact(max_concurrent_tasks=1)
-        return before, len(table.file_uris())
+        folder.digests.check(files)
+        table.optimize.compact(max_concurrent_tasks=1, **folder.hooks())
+        folder.committed(name, table)
+        return len(files), len(table.file_uris())
 
 
 def _remove_old_files(folder: DeltaFolder, name: str) -> int:
+    """Remove the archive's own files that were replaced long ago; other files in its folder stay."""
     table = folder.table(name)
     with folder.translate_errors(f"compacting {name}/"):
-        table.create_checkpoint()
-        return len(table.vacuum(KEPT_HOURS, dry_run=False, full=True))
+        folder.checkpoint(name, table)
+        last = (time.time() - 3600 * KEPT_HOURS) * 1000
+        removed = folder.digests.files_in_log(name, "remove")
+        old = {file for file, how in removed.items() if how["deletionTimestamp"] <= last}
+        replaced = [
+            file for file in old - set(folder.data_files(name, table)) if (folder.path / file).exists()
+        ]
+        for file in replaced:
+            (folder.path / file).unlink(missing_ok=True)
+        if replaced:
+            folder.digests.rewrite(forget=replaced)
+        return len(replaced)
 
 
 def _reread_account(
     folder: DeltaFolder, known: dict[str, ListingSnapshot], account: int
 ) -> list[tuple[int, str, int]]:
     table = folder.table(TRADES)
-    parts = _split_by_listing(folder.read(TRADES, accounts=[account], table=table))
+    parts = split_by_listing(folder.read(TRADES, accounts=[account], table=table))
     old = pa.concat_tables(parts)
-    new = pa.concat_tables([_read_verbatim(part, known) for part in parts])
+    new = pa.concat_tables([read_verbatim(part, known) for part in parts])
     counts = {name: _count_differences(old[name], new[name]) for name in TYPED}
     changed = [(account, name, count) for name, count in counts.items() if count]
     if changed:
@@ -86,7 +101,7 @@ def _reread_account(
     return changed
 
 
-def _split_by_listing(rows: pa.Table) -> list[pa.Table]:
+def split_by_listing(rows: pa.Table) -> list[pa.Table]:
     """Split rows by fill type and listing, into tables of bounded size."""
     groups = rows.select(["asked", "listing"]).group_by(["asked", "listing"]).aggregate([]).to_pylist()
     parts = []
@@ -96,7 +111,8 @@ def _split_by_listing(rows: pa.Table) -> list[pa.Table]:
     return parts
 
 
-def _read_verbatim(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Table:
+def read_verbatim(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Table:
+    """Convert rows of one account, fill type and listing anew."""
     body = b'{"trades":[' + ",".join(part["verbatim"].to_pylist()).encode() + b"]}"
     [batch] = wire.read_each([body], ["an archived row"])
     if isinstance(batch, Exception):
@@ -104,7 +120,7 @@ def _read_verbatim(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Tabl
     account_id, fill_type, listing = (part[name][0].as_py() for name in ("account_id", "asked", "listing"))
     fresh = to_rows((account_id, fill_type), [RawPage(body, 0, batch)], known[listing])
     fresh = fresh.take(pc.index_in(part["verbatim"], value_set=fresh["verbatim"].combine_chunks()))
-    for name in part.column_names:
+    for name in fresh.column_names:
         if name not in TYPED:
             fresh = set_column(fresh, name, part[name])
     return fresh

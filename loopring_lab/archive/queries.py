@@ -16,6 +16,8 @@ from loopring_lab.archive.records import TYPED, last_sync_records
 from loopring_lab.errors import LabError
 
 KEYS = ["account_id", "fill_type"]
+ACCOUNT = r"account_id=(-?[0-9]+)/[^/]*$"
+"""The account in the path of a file: of the last folder, whatever the folders above are called."""
 COUNTED = {
     "rows": pc.field("version") == 1,
     "second_versions": pc.field("version") > 1,
@@ -94,8 +96,10 @@ def _duckdb(folder: DeltaFolder) -> Any:
     if not files:
         return duckdb.from_arrow(_pyarrow(folder))
     duckdb.execute("SET TimeZone = 'UTC'")
-    opened = duckdb.read_parquet(files, hive_partitioning=True)
-    return opened.filter("current").project(", ".join(TYPED))
+    opened = duckdb.read_parquet(files, hive_partitioning=False, filename=True)
+    account = f"CAST(regexp_extract(filename, '{ACCOUNT}', 1) AS BIGINT) AS account_id"
+    columns = (account if name == "account_id" else name for name in TYPED)
+    return opened.filter("current").project(", ".join(columns))
 
 
 def _polars(folder: DeltaFolder) -> Any:
@@ -104,9 +108,9 @@ def _polars(folder: DeltaFolder) -> Any:
     files = folder.files()
     if not files:
         return polars.LazyFrame(polars.from_arrow(_pyarrow(folder)))
-    schema = {"account_id": polars.Int64}
-    opened = polars.scan_parquet(files, glob=False, hive_partitioning=True, hive_schema=schema)
-    return opened.filter("current").select(TYPED)
+    opened = polars.scan_parquet(files, glob=False, hive_partitioning=False, include_file_paths="file")
+    account = polars.col("file").str.extract(ACCOUNT).cast(polars.Int64)
+    return opened.with_columns(account_id=account).filter("current").select(TYPED)
 
 
 def _dask(folder: DeltaFolder) -> Any:

@@ -403,7 +403,8 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         backend,
         title="Embedded relayer",
         version="3",
-        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
+        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}. "
+        f"Every response names its data in the header {SOURCE_HEADER}: {backend.source_header}",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,

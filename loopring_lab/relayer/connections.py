@@ -59,13 +59,9 @@ class HttpProtocol(H11Protocol):
         return bool(cycle) and not (cycle.more_body or cycle.response_complete or self._is_stalled)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_rejected:
-            return
-        try:
+        if not self._is_rejected:
             super().data_received(data)
-        except (h11.ProtocolError, ValueError):  # such as a Content-Length of 5,000 digits
-            self.send_400_response("Invalid HTTP request received.")
-        self._limit_time(self.conn.their_state in (h11.IDLE, h11.SEND_BODY))
+            self._limit_time(self.conn.their_state in (h11.IDLE, h11.SEND_BODY))
 
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
@@ -101,9 +97,6 @@ class HttpProtocol(H11Protocol):
 
     def _reject(self, status: HTTPStatus, message: str) -> None:
         self._is_rejected = True
-        if self.cycle is not None:
-            self.cycle.disconnected = True  # the app may still try to respond
-            self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             app: Any = self.config.app
             backend: Backend = app.state.backend

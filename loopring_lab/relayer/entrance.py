@@ -33,10 +33,13 @@ class Entrance:
             await send(message)
 
         app = self._app
-        if scope["type"] == "http" and _host(scope) not in own_hosts(*scope["server"]) | self._hosts:
-            own = " or ".join(sorted(own_hosts(*scope["server"])))
-            message = f"Host: expected {own}. The relayer's setting hosts adds other names."
-            app = error_response(self._shape, Code.INVALID_ARGUMENT, message, 403)
+        if scope["type"] == "http":
+            host, own = _host(scope), own_hosts(*(scope.get("server") or ("", None)))
+            if host not in own and host not in self._hosts:
+                message = (
+                    f"Host: expected {' or '.join(sorted(own))}. The relayer's setting hosts adds others."
+                )
+                app = error_response(self._shape, Code.INVALID_ARGUMENT, message, 403)
         await app(scope, receive, send_named)
 
 
@@ -46,7 +49,7 @@ def _host(scope: Scope) -> str:
 
 
 @lru_cache(maxsize=16)
-def own_hosts(address: str, port: int) -> frozenset[str]:
+def own_hosts(address: str, port: int | None) -> frozenset[str]:
     """Return what the header Host may say where a server listens at an address."""
     names = {*LOOPBACK, address}
     return frozenset({f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set()))

@@ -218,18 +218,27 @@ def test_compacting_changes_no_row_and_takes_no_file_from_a_reader(archive: Arch
     assert archive.report()["complete"].all()
 
 
-def test_old_files_that_no_commit_names_are_removed_and_new_ones_are_not(archive: Archive) -> None:
-    [file, *_] = archive._folder.files()
+def test_compacting_removes_old_replaced_files_and_nothing_of_the_user_s(
+    archive: Archive, small: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Relayer(Ledger(2, 140, seed=3)) as relayer:
+        archive.sync(client_of(relayer), accounts=small.accounts)
+    replaced = list(map(Path, archive._folder.files()))
     before = archive.trades()
-    fresh, old = (Path(file).with_name(f"part-{name}.parquet") for name in ("fresh", "old"))
-    for orphan in (fresh, old):  # as a writer leaves them that is under way, or was killed
-        orphan.write_bytes(Path(file).read_bytes())
-    nine_days = old.stat().st_mtime - 9 * 86_400
-    os.utime(old, (nine_days, nine_days))
-    assert archive.compact().removed == 1
-    assert fresh.exists()
-    assert not old.exists()
+    archive.compact()
+    folder = archive._folder.path
+    mine = [folder / "notes.txt", folder / "trades" / "fees.csv", replaced[0].with_name("part-mine.parquet")]
+    for file in mine:
+        file.write_bytes(replaced[0].read_bytes())
+    for file in folder.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    assert archive.compact().removed == 0
+    monkeypatch.setattr("loopring_lab.archive.maintenance.KEPT_HOURS", 0)
+    assert archive.compact().removed == len(replaced) + 2 == 6  # two of the syncs
+    assert [file for file in replaced if file.exists()] == []
+    assert all(file.exists() for file in mine)
     pd.testing.assert_frame_equal(archive.trades(), before)
+    assert archive.verify().empty
 
 
 def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
 """The exchange's own Python sample client: how it starts, and what it reads, against the embedded relayer.
 
 It sends every parameter of a GET twice, in the address and again, and signs the request with each parameter
-once. What it asks for here is what it asks for when it starts and when a user looks at trades and updates.
+once. What it asks for here is what it asks for when it starts and when a user looks at trades and updates,
+without balances and storage ids, which the relayer does not serve.
 """
 
 import json
-from hashlib import sha256
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -16,7 +16,6 @@ from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.relayer import Recording, Relayer, World
 
 ACCOUNT = 10083
-FIELD = 21888242871839275222246405745257275088548364400416034343698204186575808495617
 STAGES = ("timestamp", "exchange/tokens", "amm/pools", "account", "apiKey", "user/trades", "user/updateInfo")
 
 
@@ -48,11 +47,7 @@ class SampleClient:
         """Sign the method, the address without parameters, and the parameters, each quoted, joined by &."""
         pairs = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in params.items())
         text = "&".join(["GET", quote(self.host + path, safe=""), quote(pairs, safe="")])
-        number = int(sha256(text.encode()).hexdigest(), 16) % FIELD
-        signature = protocol.sign_request(self.key.secret, text)
-        assert protocol.verify_request(f"{self.key.x:#x}", f"{self.key.y:#x}", text, signature)
-        assert number < FIELD
-        return signature
+        return protocol.sign_request(self.key.secret, text)
 
     def start(self):
         """Read what the sample client reads before its first prompt."""

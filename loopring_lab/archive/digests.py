@@ -1,0 +1,494 @@
+"""Digests of an archive's files: recorded with every commit, checked when a session first reads a file.
+
+Two files grow by a line at a time. ``digests`` names every file of the tables with its size, its CRC-32
+(checked on reading: fast, and certain to notice a flipped bit) and its BLAKE2b (for `verify`). ``copies``
+holds the content of everything but trades: a damaged log is restored from it. Each line has its own check.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import re
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from loopring_lab.errors import DamagedArchive
+
+DIGESTS, COPIES, SET_ASIDE = "digests", "copies", "set-aside"
+LOG = "_delta_log"
+HINT = "_last_checkpoint"
+ENTRY = re.compile(r"(\d{20})\.json")
+CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+COPIED_BYTES = 1 << 20
+CHUNK = 1 << 18
+THREADS = 4
+UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, OSError, pa.ArrowException)
+
+_Stamp = tuple[int, int, int]
+_checked: dict[str, _Stamp] = {}
+"""Size, time and inode of the files that this process has found intact."""
+
+
+class Digest(NamedTuple):
+    """What a file held when it was recorded."""
+
+    size: int
+    crc: int
+    blake: str
+
+
+class TableLog(NamedTuple):
+    """The files of a table's log by version: names are relative to the archive's folder."""
+
+    entries: dict[int, str]
+    checkpoints: dict[int, str]
+
+    @property
+    def newest_checkpoint(self) -> int:
+        return max(self.checkpoints, default=-1)
+
+
+class Digests:
+    """The digests of one archive."""
+
+    def __init__(self, folder: Path, shown: Path) -> None:
+        self.folder, self.shown = folder, shown
+        self.known: dict[str, Digest] = {}
+        self.spoiled = 0
+        self._newest: dict[str, int] = {}
+        self._read: tuple[bytes, int] = b"", 0
+        self._in_process, self._depth, self._descriptor = threading.RLock(), 0, -1
+
+    def load(self) -> None:
+        """Read the lines that were added since the last time."""
+        header, end = self._read
+        try:
+            with (self.folder / DIGESTS).open("rb") as file:
+                first = file.readline()
+                if first != header or os.fstat(file.fileno()).st_size < end:
+                    end = 0
+                file.seek(end)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            first, end, whole, newline = b"", 0, b"", b""
+        if not end:
+            self.known, self.spoiled, self._newest = {}, 0, {}
+        for line in whole.split(b"\n") if newline else ():
+            self._take(_parse(line))
+        self._read = first, end + len(whole) + len(newline)
+
+    def log(self, table: str) -> TableLog:
+        """List the log of a table."""
+        found = TableLog({}, {})
+        with suppress(FileNotFoundError):
+            for file in sorted((self.folder / table / LOG).iterdir()):
+                for pattern, files in ((ENTRY, found.entries), (CHECKPOINT, found.checkpoints)):
+                    if match := pattern.fullmatch(file.name):
+                        files[int(match[1])] = f"{table}/{LOG}/{file.name}"
+        return found
+
+    def unrecorded(self, table: str) -> TableLog:
+        """List the part of a table's log that has no digest yet."""
+        log = self.log(table)
+        return TableLog(*({n: name for n, name in part.items() if name not in self.known} for part in log))
+
+    def check_log(self, table: str) -> None:
+        """Refuse the log of a table if a part of it that counts is missing or damaged."""
+        self.load()
+        log = self.log(table)
+        newest = log.newest_checkpoint
+        for number in range(newest + 1, max([*log.entries, self._newest.get(table, -1)], default=-1) + 1):
+            if number not in log.entries:
+                raise self.damage(f"{table}/{LOG}/{number:020}.json is missing")
+        needed = [name for number, name in log.entries.items() if number > newest]
+        self.check([*needed, *(name for number, name in log.checkpoints.items() if number == newest)])
+        for name in needed:
+            if name not in self.known and _actions(self.folder / name) is None:
+                raise self.damage(f"{name} was cut short by a crash before its commit counted")
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse files that are not as they were recorded; each is read once in a session."""
+        stamps: dict[str, _Stamp] = {}
+        for name in names:
+            stamp = self._stamp(name)
+            if stamp is None:
+                raise self.damage(f"{name} is missing")
+            if _checked.get(str(self.folder / name)) != stamp:
+                stamps[name] = stamp
+        unknown = [name for name in stamps if name not in self.known]
+        if self.spoiled and unknown:
+            raise self.damage(
+                f"{DIGESTS} is damaged in {self.spoiled} places, so {unknown[0]} cannot be checked"
+            )
+        names = [name for name in stamps if name in self.known]
+        many = sum(stamps[name][0] for name in names) > CHUNK
+        for name, intact in zip(names, _map(self._is_as_read, names, THREADS if many else 1), strict=True):
+            if not intact:
+                raise self.damage(f"{name} is damaged")
+            _checked[str(self.folder / name)] = stamps[name]
+
+    def scrub(self) -> dict[str, str]:
+        """Compare every recorded file with its digest; name those that are missing or damaged."""
+        names = sorted(self.known)
+        found = zip(names, _map(self._state, names, THREADS), strict=True)
+        return {name: state for name, state in found if state}
+
+    def is_intact(self, name: str) -> bool:
+        """Compare a whole file with its digest."""
+        return _measure(self.folder / name) == self.known[name]
+
+    def damage(self, problem: str) -> DamagedArchive:
+        """Return the error for a damaged file."""
+        return DamagedArchive(
+            f"{self.shown}: {problem}. Nothing was changed, and the rows in other files are safe. "
+            "archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
+            f"loopring-lab verify {self.shown} --repair"
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from recording at the same time."""
+        with self._in_process:
+            if not self._depth:
+                self._descriptor = os.open(self.folder, os.O_RDONLY)
+                _lock(self._descriptor)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    os.close(self._descriptor)
+
+    def record(self, table: str, own: int | None = None, also: Iterable[str] = ()) -> None:
+        """Make durable and record what has no digest yet; `own` is the version that was just committed."""
+        with self.locked():
+            self.load()
+            fresh = self.unrecorded(table)
+            names = [name for name in also if name not in self.known]
+            for name in itertools.filterfalse(self.is_readable, names):
+                raise self.damage(f"{name} is damaged")
+            for number, name in sorted(fresh.entries.items()):
+                added = self._added(table, name)
+                late = [] if number == own else self._live(table, added, number)
+                if added is None or not all(map(self.is_readable, late)):
+                    raise self.damage(f"{name} was cut short by a crash before its commit counted")
+                names += [one for one in added if one not in self.known and self._stamp(one)]
+            self.seal([*names, *fresh.checkpoints.values(), *fresh.entries.values()])
+
+    def undo_torn(self, table: str) -> list[str]:
+        """Set aside what a crash cut short at the end of a log: commits that were never reported."""
+        with self.locked():
+            self.load()
+            entries = sorted(self.unrecorded(table).entries.items())
+            torn = [number for number, name in entries if not self._is_sound(table, number, name)]
+            log, newest = self.log(table), self._newest.get(table, -1)
+            if not torn or torn[0] <= newest:
+                return []
+            if newest < 0 and (torn[0] < max(log.entries) or not self._is_blank(log.entries[torn[0]])):
+                return []  # an older archive: nothing says whether this commit was reported
+            files = [name for part in log for number, name in sorted(part.items()) if number >= torn[0]]
+            for name in reversed(files):
+                self.set_aside(name)
+            return files
+
+    def is_readable(self, name: str) -> bool:
+        """Tell whether a Parquet file can be decoded to its end."""
+        try:
+            with pq.ParquetFile(self.folder / name) as file:
+                for _ in file.iter_batches():
+                    pass
+        except UNREADABLE:
+            return False
+        return True
+
+    def seal(self, names: Iterable[str]) -> None:
+        """Make files durable, then record their digests, and copies of all but trades."""
+        names = list(dict.fromkeys(names))
+        if not names and (self.folder / DIGESTS).exists():
+            return
+        stamps = {str(self.folder / name): self._stamp(name) for name in names}
+        found = dict(zip(names, _map(self._make_durable, names, 2 * THREADS), strict=True))
+        folders = {folder for name in names for folder in (self.folder / name).parents}
+        for folder in sorted(one for one in folders if one.is_relative_to(self.folder)):
+            sync_folder(folder)
+        copied = [name for name, digest in found.items() if _is_copied(name, digest)]
+        self._append(COPIES, ([name, _pack((self.folder / name).read_bytes())] for name in copied))
+        self._append(DIGESTS, ([name, *digest] for name, digest in found.items()))
+        sync_folder(self.folder)
+        self.load()
+        _checked.update({path: stamp for path, stamp in stamps.items() if stamp})
+
+    def restore(self, name: str) -> None:
+        """Write a file anew from its copy; what is there now is set aside."""
+        content = self.copy(name)
+        if content is None:
+            raise self.damage(f"{name} is damaged, and there is no copy of it")
+        if (self.folder / name).exists():
+            self.set_aside(name)
+        replace_file(self.folder / name, content)
+
+    def is_entry(self, name: str) -> bool:
+        """Tell whether an entry of a log can be read."""
+        return _actions(self.folder / name) is not None
+
+    def files_in_log(self, table: str, kind: str) -> dict[str, dict[str, Any]]:
+        """Return what the intact entries of a log say of the files that they 'add' or 'remove'."""
+        names = [name for name in self.log(table).entries.values() if not self._state(name)]
+        entries = (_actions(self.folder / name) or [] for name in names)
+        return {f"{table}/{unquote(one['path'])}": one for actions in entries for one in _of(kind, actions)}
+
+    def copy(self, name: str) -> bytes | None:
+        """Return the last copy of a file that agrees with its digest."""
+        found, digest = None, self.known.get(name)
+        for line in _read_lines(self.folder / COPIES):
+            record = _parse(line)
+            if record and record[0] == name:
+                content = _unpack(record[1])
+                if digest is None or _digest(content) == digest:
+                    found = content
+        return found
+
+    def keep_copy(self, name: str) -> None:
+        """Add a copy of a file that has no digest."""
+        with self.locked():
+            self._append(COPIES, [[name, _pack((self.folder / name).read_bytes())]])
+
+    def is_spoiled(self, name: str) -> bool:
+        """Tell whether one of the two files has a damaged line, or no header."""
+        lines = _read_lines(self.folder / name)
+        return not lines or any(_parse(line) is None for line in lines)
+
+    def rewrite(self, forget: Iterable[str] = ()) -> None:
+        """Write both files anew, without damaged lines and files to forget, and with missing copies."""
+        dropped = set(forget)
+        with self.locked():
+            self.load()
+            kept = {name: digest for name, digest in self.known.items() if name not in dropped}
+            copies = {
+                record[0]: record for line in _read_lines(self.folder / COPIES) if (record := _parse(line))
+            }
+            for name, digest in kept.items():
+                if (
+                    name not in copies
+                    and _is_copied(name, digest)
+                    and self._stamp(name)
+                    and self.is_intact(name)
+                ):
+                    copies[name] = [name, _pack((self.folder / name).read_bytes())]
+            lines = [record for name, record in copies.items() if name not in dropped]
+            self._replace(COPIES, lines)
+            self._replace(DIGESTS, ([name, *digest] for name, digest in kept.items()))
+            self.load()
+
+    def set_aside(self, name: str) -> Path:
+        """Move a file out of the tables; it is kept."""
+        target = self.folder / SET_ASIDE / name
+        for number in range(1, 1_000_000):
+            if not target.exists():
+                break
+            target = self.folder / SET_ASIDE / f"{name}.{number}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).replace(target)
+        for folder in (target.parent, *target.parent.parents, (self.folder / name).parent):
+            if folder.is_relative_to(self.folder):
+                sync_folder(folder)
+        return target
+
+    def _take(self, record: list[Any] | None) -> None:
+        if record is None:
+            self.spoiled += 1
+        elif len(record) > 1:
+            name, *digest = record
+            self.known[name] = Digest(*digest)
+            table, _, file = name.partition(f"/{LOG}/")
+            if match := ENTRY.fullmatch(file):
+                self._newest[table] = max(int(match[1]), self._newest.get(table, -1))
+
+    def _state(self, name: str) -> str:
+        if not (self.folder / name).exists():
+            return "missing"
+        return "" if name not in self.known or self.is_intact(name) else "damaged"
+
+    def _stamp(self, name: str) -> _Stamp | None:
+        try:
+            found = (self.folder / name).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _make_durable(self, name: str) -> Digest:
+        with (self.folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+        return _measure(self.folder / name)
+
+    def _is_as_read(self, name: str) -> bool:
+        crc = size = 0
+        with (self.folder / name).open("rb", buffering=0) as file:
+            buffer = memoryview(bytearray(CHUNK))
+            while count := file.readinto(buffer):
+                crc, size = zlib.crc32(buffer[:count], crc), size + count
+        return (size, crc) == self.known[name][:2]
+
+    def _added(self, table: str, name: str) -> list[str] | None:
+        """Name the files that an entry of the log adds."""
+        actions = _actions(self.folder / name)
+        return None if actions is None else [f"{table}/{unquote(one['path'])}" for one in _of("add", actions)]
+
+    def _live(self, table: str, added: list[str] | None, number: int) -> list[str]:
+        """Leave out the files that a later entry of the log removes."""
+        later = [name for version, name in self.log(table).entries.items() if version > number]
+        removed = {
+            f"{table}/{unquote(one['path'])}"
+            for name in (later if added else ())
+            for one in _of("remove", _actions(self.folder / name) or [])
+        }
+        return [name for name in added or [] if name not in removed]
+
+    def _is_sound(self, table: str, number: int, name: str) -> bool:
+        added = self._added(table, name)
+        return added is not None and all(map(self.is_readable, self._live(table, added, number)))
+
+    def _is_blank(self, name: str) -> bool:
+        return not (self.folder / name).read_bytes().strip(b"\0 \n")
+
+    def _append(self, name: str, records: Iterable[list[Any]]) -> None:
+        """Add lines, after cutting off one that a crash left torn."""
+        path = self.folder / name
+        if not path.exists():
+            self._replace(name, ())
+        with path.open("r+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            whole = _end_of_last_line(file, end)
+            if whole < end:
+                file.truncate(whole)
+            file.seek(whole)
+            file.write(b"".join(map(_line, records)))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _replace(self, name: str, records: Iterable[list[Any]]) -> None:
+        header = [f"{name} {uuid.uuid4().hex}"]
+        replace_file(self.folder / name, b"".join(map(_line, [header, *records])))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file at once and durably: after a crash it is the old or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    with suppress(PermissionError):  # Windows opens no folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _measure(path: Path) -> Digest:
+    crc, size, blake = 0, 0, hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
+            blake.update(chunk)
+    return Digest(size, crc, blake.hexdigest())
+
+
+def _digest(content: bytes) -> Digest:
+    return Digest(len(content), zlib.crc32(content), hashlib.blake2b(content, digest_size=16).hexdigest())
+
+
+def _map(work: Callable[[str], Any], names: list[str], threads: int) -> Iterator[Any]:
+    if threads == 1 or len(names) < 2:
+        yield from map(work, names)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, names)
+
+
+def _actions(path: Path) -> list[dict[str, Any]] | None:
+    """Read an entry of a log; None if it is not whole."""
+    try:
+        found = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except UNREADABLE:
+        return None
+    return found if found and all(isinstance(action, dict) for action in found) else None
+
+
+def _of(kind: str, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [action[kind] for action in actions if kind in action]
+
+
+def _line(record: list[Any]) -> bytes:
+    text = json.dumps(record).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _parse(line: bytes) -> list[Any] | None:
+    check, _, text = line.partition(b" ")
+    if check != b"%08x" % zlib.crc32(text):
+        return None
+    record: list[Any] = json.loads(text)
+    return record
+
+
+def _read_lines(path: Path) -> list[bytes]:
+    """Read the lines of a file that grows by lines, without one that is still being written."""
+    try:
+        whole, newline, _ = path.read_bytes().rpartition(b"\n")
+    except FileNotFoundError:
+        return []
+    return whole.split(b"\n") if newline else []
+
+
+def _end_of_last_line(file: Any, end: int) -> int:
+    while end:
+        start = max(0, end - CHUNK)
+        file.seek(start)
+        place: int = file.read(end - start).rfind(b"\n")
+        if place >= 0:
+            return start + place + 1
+        end = start
+    return 0
+
+
+def _is_copied(name: str, digest: Digest) -> bool:
+    return digest.size <= COPIED_BYTES and (f"/{LOG}/" in name or "=" not in name)
+
+
+def _pack(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def _unpack(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
+
+
+def _lock(descriptor: int) -> None:
+    with suppress(ImportError, OSError):  # where there are no locks, the lines still say what they are
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
