@@ -30,7 +30,7 @@ from loopring_lab.models import (
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -540,11 +540,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
-        signature = hide(body.get("ecdsaSignature")) or ""
-        text = json.dumps(dict(body), separators=(",", ":"), ensure_ascii=False)
-        payload = SecretBytes(text.encode())
-        del text
-        return read_submission(self._transport.post("/account", payload, signature=signature))
+        hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
+        del body
+        signature = hidden.get("ecdsaSignature") or ""
+        return read_submission(self._transport.post("/account", _encoded(hidden), signature=signature))
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.
@@ -616,6 +615,15 @@ class Client:
 def _history(account_id: int, fill_type: str) -> paging.History:
     query.validate_trade_query(account_id, None, fill_type, None)
     return paging.History(parse_account_id(account_id), fill_type)
+
+
+@shielded
+def _encoded(body: dict[str, Any]) -> SecretBytes:
+    try:
+        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    except (TypeError, ValueError):
+        problem = "update_account: the body cannot be written as JSON"
+    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

@@ -11,8 +11,12 @@ import base64
 import functools
 import json
 import re
-from typing import Any, NoReturn, SupportsIndex
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
 from urllib.parse import quote
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Hidden:
@@ -57,6 +61,21 @@ def hide(value: object) -> Any:
     if isinstance(value, str):
         return SecretText(value)
     return SecretBytes(value) if isinstance(value, bytes | bytearray) else None
+
+
+def shielded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have a function raise without its frames, which hold secrets in the clear: also when interrupted."""
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            raised = error.with_traceback(None)
+        raised.__context__ = None
+        raise raised
+
+    return call
 
 
 class Redactor:

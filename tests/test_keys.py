@@ -337,14 +337,14 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
         )
         if number == 0:
             done.wait(10)
-        return Answer(answer.status_code, answer.content)
+        return Answer(answer.status_code, answer.content, setup.source)
 
     with scripted(late_at_first) as server, setup.redirected(server.base_url):
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
     assert [
-        reason.startswith("POST /api/v3/account: no answer within 0.5 s.") for reason in receipt.lost
+        reason.startswith("POST /api/v3/account: no complete answer within 0.5 s.") for reason in receipt.lost
     ] == [True]
 
 
@@ -399,7 +399,7 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
         ),
         (Answer(307, b"", {"Location": "http://127.0.0.1:9/steal"}), TransportError, "not followed"),
         (Answer(400, b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'), RelayerError, "max_fee"),
-        (Answer(200, b'{"hash": "0x1"}'), LabError, "status: expected str, got nothing"),
+        (Answer(200, b'{"hash": "0x1"}'), LabError, "status: expected text, got nothing"),
         (Answer(200, b'{"hash": "0x1", "status": "lost in thought"}'), LabError, "expected one of received"),
         (Answer(200, b"[]"), LabError, "expected a JSON object"),
     ],
@@ -408,6 +408,7 @@ def test_an_answer_is_not_asked_for_twice(
     setup: KeyUpdateSetup, answer: Answer, error: type[LabError], told: str
 ) -> None:
     update = setup.prepare()
+    answer = answer._replace(headers=answer.headers | setup.source)
     with scripted(lambda number, request: answer) as server, setup.redirected(server.base_url):
         with pytest.raises(error, match=told):
             update.submit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +160,8 @@ def _row_counts(folder: DeltaFolder) -> dict[str, int]:
     found: dict[str, int] = {}
     for table in SCHEMAS:
         for name, added in folder.digests.files_in_log(table, "add").items():
-            found[name] = json.loads(added.get("stats") or "{}").get("numRecords")
+            with suppress(*UNREADABLE):
+                found[name] = json.loads(added["stats"])["numRecords"]
     return found
 
 

@@ -34,7 +34,7 @@ HINT = "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 COPIED_BYTES = 1 << 20
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 THREADS = 4
 UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, OSError, pa.ArrowException)
 
@@ -247,8 +247,9 @@ class Digests:
         return _actions(self.folder / name) is not None
 
     def files_in_log(self, table: str, kind: str) -> dict[str, dict[str, Any]]:
-        """Return what the entries of a log say of the files that they 'add' or 'remove'."""
-        entries = (_actions(self.folder / name) or [] for name in self.log(table).entries.values())
+        """Return what the intact entries of a log say of the files that they 'add' or 'remove'."""
+        names = [name for name in self.log(table).entries.values() if not self._state(name)]
+        entries = (_actions(self.folder / name) or [] for name in names)
         return {f"{table}/{unquote(one['path'])}": one for actions in entries for one in _of(kind, actions)}
 
     def copy(self, name: str) -> bytes | None:
@@ -321,7 +322,7 @@ class Digests:
     def _state(self, name: str) -> str:
         if not (self.folder / name).exists():
             return "missing"
-        return "" if self.is_intact(name) else "damaged"
+        return "" if name not in self.known or self.is_intact(name) else "damaged"
 
     def _stamp(self, name: str) -> _Stamp | None:
         try:

@@ -57,7 +57,7 @@ class FeeToken:
             claimed, known = getattr(claim, name), getattr(self, name)
             if claimed != known and None not in (claimed, known):
                 raise KeyUpdateError(
-                    f"Fee token {self.symbol}, id {self.id}: {name} is {claimed!r} according to "
+                    f"Fee token {self.symbol}, id {self.id}: {name} is {claimed!r:.80} according to "
                     f"{claim.voucher}, but {known!r} according to {self.voucher}. Nothing was signed: do not "
                     "sign until you know why they differ."
                 )

@@ -165,10 +165,14 @@ class _Converter:
         """Read createdAt; a moment that no calendar has becomes null."""
         created = self.integers("createdAt")
         self.flag(pc.equal(created, 0), "createdAt is 0")
+        known = pc.if_else(pc.equal(created, 0), None, created)
+        first, last = pc.min_max(created).as_py().values()
+        if first is None or (first >= 0 and last <= MAX_MOMENT):
+            return known
         wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT)).fill_null(False)
         for row in np.flatnonzero(wrong).tolist():
             self.keep_text(row, "createdAt", "is not between the years 1970 and 9999")
-        return pc.if_else(pc.or_(wrong, pc.equal(created, 0)), None, created)
+        return pc.if_else(wrong, None, known)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Scale amounts to units; those of unknown tokens become null."""
@@ -279,14 +283,14 @@ class _Converter:
 
 
 def _has_long_exponent(column: pa.Array) -> bool:
-    """Tell whether the exponent of a number may be longer than usual."""
-    lengths = pc.binary_length(column)
-    for letter in "Ee":
-        place = pc.find_substring(column, letter)
-        longer = pc.and_(pc.greater_equal(place, 0), pc.greater(pc.subtract(lengths, place), _EXPONENT))
-        if pc.any(longer).as_py():
-            return True
-    return False
+    """Tell whether the exponent of a number may be longer than usual, without looking at each row."""
+    _, borders, text = column.buffers()
+    if text is None:
+        return False
+    ends = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
+    letters = np.flatnonzero((np.frombuffer(text, np.uint8)[: ends[-1]] | 0x20) == ord("e"))
+    letters = letters[letters >= ends[0]]
+    return bool((ends[np.searchsorted(ends, letters, "right")] - letters > _EXPONENT).any())
 
 
 def _note(reasons: list[str], members: dict[str, str]) -> str | None:

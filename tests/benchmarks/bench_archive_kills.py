@@ -1,6 +1,7 @@
-"""Kill a sync 100 times while the relayer's histories grow and requests fail: nothing lost, no duplicates.
+"""Kill a sync 100 times while histories grow and requests fail, and 100 times with a power cut: nothing lost.
 
-Run: python tests/benchmarks/bench_archive_kills.py [kills] [accounts] [trades of each] [longest life in s]
+A power cut takes away what was not fsynced (`support/power_loss.py`).
+Run: python tests/benchmarks/bench_archive_kills.py [kills|power]
 """
 
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.archive_kills import kill_again_and_again
+from support.archive_kills import cut_power_again_and_again, kill_again_and_again
 
 
-def main(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: float = 5.0) -> int:
+def kills(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: float = 5.0) -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         tally = kill_again_and_again(Path(folder) / "archive", kills, accounts, trades, longest)
@@ -22,9 +23,18 @@ def main(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: flo
     print(f"{tally.rows:,} trades of {accounts} accounts: none lost, no duplicates, integer sums equal")
     print(f"{tally.lives_with_commits} lives committed something; {tally.requests:,} requests")
     print(f"{tally.faults.total():,} faults: {dict(sorted(tally.faults.items()))}")
-    return 0
+
+
+def power(kills: int = 100, accounts: int = 12, trades: int = 200, most_syncs: int = 150) -> None:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "disk" / "archive"
+        rows, undone = cut_power_again_and_again(path, kills, accounts, trades, most_syncs)
+    print(f"{kills} power cuts in {time.perf_counter() - began:.0f} s: none of {rows:,} reported trades lost")
+    print(f"{undone} commits that had not been reported were cut short and undone")
 
 
 if __name__ == "__main__":
-    numbers = [float(word) if "." in word else int(word) for word in sys.argv[1:]]
-    sys.exit(main(*numbers))
+    for work in (kills, power):
+        if work.__name__ in sys.argv[1:] or not sys.argv[1:]:
+            work()

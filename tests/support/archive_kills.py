@@ -7,6 +7,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from support.ledger import Ledger, count_rows
+from support.power_loss import Disk
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -61,6 +63,24 @@ def sync_host(path: str, url: str, key: str, accounts: int) -> None:
             client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
             Archive(path).sync(client, accounts=every, progress=False)
             print("done", os.getpid(), flush=True)
+            os._exit(0)
+
+
+def power_host(path: str, notes: str, url: str, key: str, accounts: int) -> None:
+    """Fork a process for every line that comes in; it syncs account by account and tells what was reported."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        if os.fork() == 0:
+            print("start", os.getpid(), flush=True)
+            every, syncs = json.loads(line)
+            Disk(Path(path), Path(notes)).watch(syncs)
+            client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
+            for account in every:
+                report = Archive(path).sync(client, account_id=account, progress=False)
+                print("reported", account, int(report["rows"].sum()), flush=True)
+                if account % 4 == 0:
+                    Archive(path).compact()
+            print("done 0 0", flush=True)
             os._exit(0)
 
 
@@ -115,6 +135,62 @@ def kill_again_and_again(
         faults, requests = json.loads(ask(relayer))
     check(path, truth, sums)
     return Tally(kills, finished, truth.total(), Counter(faults), requests, lives)
+
+
+def cut_power_again_and_again(
+    path: Path, kills: int, accounts: int, trades: int, most_syncs: int, seed: int = 1
+) -> tuple[int, int]:
+    """Kill syncs at a random fsync and cut the archive back to what was fsynced; return the rows reported, and commits undone.
+
+    AssertionError where a row is lost that had been reported, or where the archive cannot go on by itself.
+    """
+    path.parent.mkdir(exist_ok=True)
+    dice, disk = random.Random(seed), Disk(path, path.parent.parent / "notes")
+    ledger = Ledger(accounts, trades)
+    with hosted(f"relayer_host({accounts}, {trades}, 0)") as relayer:
+        url, key = say(relayer).split()
+        words = f"{str(path)!r}, {str(disk.notes)!r}, {url!r}, {key!r}, {accounts}"
+        with hosted(f"power_host({words})") as host:
+            reported: dict[int, int] = {}
+            rows = undone = 0
+            for number in range(kills):
+                disk.start()
+                every = dice.sample(ledger.accounts, accounts)
+                host.stdin.write(json.dumps([every, dice.randint(1, most_syncs)]).encode() + b"\n")
+                reported |= follow(host)
+                disk.cut_power(dice)
+                undone += go_on(path, reported, repaired=number % 3 == 2)
+                if len(reported) == accounts:
+                    rows += sum(reported.values())
+                    reported = {}
+                    shutil.rmtree(path)
+    return rows + sum(reported.values()), undone
+
+
+def follow(host: subprocess.Popen[bytes]) -> dict[int, int]:
+    """Read what a process reports until it is done or dead: the rows of each account."""
+    reported, pid = {}, int(say(host).split()[1])
+    while wait(host.stdout, 0.02) or Path(f"/proc/{pid}").exists():
+        if wait(host.stdout, 0.02):
+            word, account, count = say(host).split()
+            if word == "reported":
+                reported[int(account)] = int(count)
+    return reported
+
+
+def go_on(path: Path, reported: dict[int, int], repaired: bool) -> int:
+    """Open an archive after a power cut as the next sync does, or repair it; count commits set aside."""
+    archive = Archive(path)
+    if repaired and archive._folder.digests.log("syncs").entries:
+        archive.repair()
+    archive._folder.create()
+    held = archive.report().groupby("account_id")["rows"].sum().to_dict()
+    lost = {account: count for account, count in reported.items() if held.get(account, 0) < count}
+    assert not lost, f"reported, and not held: {lost}"
+    assert archive.verify().empty
+    undone = len(list(path.glob("set-aside/**/*.json*")))
+    shutil.rmtree(path / "set-aside", ignore_errors=True)
+    return undone
 
 
 def say(process: subprocess.Popen[bytes]) -> str:

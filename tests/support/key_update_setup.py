@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import requests
 from eth_account.messages import encode_defunct
 
 import loopring_lab as lab
@@ -67,6 +68,12 @@ class KeyUpdateSetup:
         if "signer" not in options:
             options["signer"] = self.relayer.signer(account)
         return lab.KeyUpdate.prepare(self.client, account_id=account, **{"valid_for": UNTIL} | options)
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The header in which the relayer names its data."""
+        answer = requests.get(f"{self.relayer.base_url}/api/v3/timestamp", timeout=5)
+        return {"X-Loopring-Lab-Source": answer.headers["X-Loopring-Lab-Source"]}
 
     @contextmanager
     def redirected(self, base_url: str) -> Iterator[None]:

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -74,3 +74,25 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def talking(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Let `talk` answer each connection, byte by byte, once a request has arrived; it may never return."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            talk(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,96 @@
+"""Operations that stall, run in a child that is interrupted: `run` serves the names that stdin gives."""
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attacks import files
+from attacks.answers import ACCOUNT, regular, row
+
+import loopring_lab as lab
+from loopring_lab.client import Client
+from loopring_lab.models import Submission
+from loopring_lab.transport import Transport
+
+PATIENT = 60.0
+PAGES = 20_000
+
+
+def client(url: str, rate: float | None = None) -> Client:
+    return Client(Transport(url, api_key="not secret", rate=rate, timeout=PATIENT, proxies=False))
+
+
+def wait_for_receipt(url: str) -> None:
+    relayer = client(url)
+    update = type("Sent", (), {"account_id": ACCOUNT, "nonce": 4})
+    lab.Receipt(relayer, update, None, Submission("received", "0x" + "ab" * 32)).wait(PATIENT)
+
+
+def sync(url: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(client(url)) as relayer:
+        lab.Archive(folder).sync(relayer, accounts=[ACCOUNT, 10084, 10085], progress=False)
+
+
+def import_many(url: str) -> None:
+    """Import a file that takes minutes, and tell when it has begun."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files.lay_regular(folder)
+        pages = (
+            json.dumps({"totalNum": PAGES * 50, "trades": [row(50 * page + place) for place in range(50)]})
+            for page in range(PAGES)
+        )
+        (folder / "trades" / files.TRADES).write_text("\n".join(pages))
+        say("stalls")
+        lab.Archive(folder / "archive").import_pages(folder, progress=False)
+
+
+def limited(url: str) -> None:
+    """Wait for the turn of a second request."""
+    relayer = client(url, rate=0.01)
+    for _ in range(2):
+        relayer.account(ACCOUNT)
+
+
+STALLS: dict[str, Callable[[str], object]] = {
+    "head": lambda url: client(url).account(ACCOUNT),
+    "silence": lambda url: client(url).account(ACCOUNT),
+    "body": lambda url: client(url).tokens(),
+    "100 Continue": lambda url: client(url).account(ACCOUNT),
+    "redirects": lambda url: client(url).account(ACCOUNT),
+    "gzip bomb": lambda url: client(url).tokens(),
+    "retry": lambda url: client(url).exchange(),
+    "rate": limited,
+    "threads": lambda url: client(url).trades(ACCOUNT, progress=False),
+    "progress bar": lambda url: client(url).trades(ACCOUNT, progress=True),
+    "sync": sync,
+    "submission": lambda url: client(url).update_account({"nonce": 4, "ecdsaSignature": "0x00"}),
+    "receipt": wait_for_receipt,
+    "import": import_many,
+}
+
+
+def say(word: str) -> None:
+    print(word, flush=True)
+
+
+def run(port: int) -> None:
+    """Stall in the ways that stdin names, and tell how each ended."""
+    regular("tokens")
+    say("ready")
+    for line in sys.stdin:
+        name = line.strip()
+        try:
+            STALLS[name](f"http://127.0.0.1:{port}/{name.replace(' ', '-')}")
+            ended = "an answer"
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        except Exception as error:  # noqa: BLE001 - told to the test
+            ended = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(0)
+        say(ended)

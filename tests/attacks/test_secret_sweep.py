@@ -1,0 +1,219 @@
+"""No secret is shown: by Ctrl-C at any moment, with any key, or by a relayer that sends secrets back."""
+
+import base64
+import json
+import logging
+import random
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from attacks.traces import forms, leaks, shown
+from support.scripted_server import Answer, Request, scripted
+
+from loopring_lab import protocol
+from loopring_lab.client import Client
+from loopring_lab.errors import LabError
+from loopring_lab.redaction import hide
+from loopring_lab.transport import Transport
+
+MOMENTS = 50
+ACTIONS = ("read", "key", "update")
+KEY = "k3y+of/the=user&\"that'must<never>be%seen"
+PLAIN_KEY = "k3y-that-must-never-be-seen-0123456789"
+L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
+HEADER = "0x" + bytes(range(7, 72)).hex() + "02"
+ACCOUNT = 10083
+
+
+def line(process: subprocess.Popen[bytes], seconds: float = 60) -> str:
+    assert select.select([process.stdout], [], [], seconds)[0], "the child says nothing"
+    return process.stdout.readline().decode()
+
+
+def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
+    """A child reads, asks for a key and updates a key; real SIGINTs come at random moments of each."""
+    dice, log = random.Random(12), tmp_path / "debug.log"
+    interrupted, found = 0, []
+    with (
+        (tmp_path / "stderr").open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", f"from attacks import keyed_session; keyed_session.run({str(log)!r})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            cwd=Path(__file__).parents[1],
+        ) as child,
+    ):
+        try:
+            lasting = dict.fromkeys(ACTIONS, 0.0)
+            for number in range(-2 * len(ACTIONS), MOMENTS):
+                name = ACTIONS[number % len(ACTIONS)]
+                child.stdin.write(f"{name}\n".encode())
+                assert line(child) == "begins\n", (tmp_path / "stderr").read_text()
+                if (
+                    number >= 0
+                    and not select.select([child.stdout], [], [], dice.uniform(0, lasting[name]))[0]
+                ):
+                    child.send_signal(signal.SIGINT)
+                was_interrupted, shown_secrets, seconds = json.loads(line(child))
+                interrupted += was_interrupted
+                found += shown_secrets
+                if number < 0:
+                    lasting[name] = seconds
+            child.stdin.close()
+            found += json.loads(line(child))
+        finally:
+            child.kill()
+    assert found == []
+    assert interrupted > MOMENTS // 2
+
+
+CONTROLS = [
+    *map(chr, range(0x20)),
+    *map(chr, range(0x7F, 0xA0)),
+    "\u2028",
+    "\u20ac",
+    "\ud800",
+    "\U0001f600",
+    "\u202e",
+]
+
+
+@pytest.mark.parametrize("where", ["begins with", "holds", "ends in"])
+def test_a_key_with_any_control_character_is_never_shown(where: str) -> None:
+    """Each key is refused without being shown, or sent and not shown."""
+    place = {"begins with": 0, "holds": 11, "ends in": len(PLAIN_KEY)}[where]
+    secrets = {"key": forms(PLAIN_KEY) | forms(PLAIN_KEY[:11]) | forms(PLAIN_KEY[11:])}
+    with scripted(lambda number, request: Answer(401, b'{"code": 104002, "msg": "bad key"}')) as server:
+        for control in CONTROLS:
+            key = PLAIN_KEY[:place] + control + PLAIN_KEY[place:]
+
+            def use(key: str = key) -> None:
+                transport = Transport(server.base_url, api_key=key, rate=None, attempts=1, proxies=False)
+                try:
+                    Client(transport).count(ACCOUNT)
+                finally:
+                    transport.close()
+
+            with pytest.raises(LabError) as caught:
+                use()
+            del key
+            quick = control not in "\0\n\x9f"
+            found = [leaks(text, secrets) for text in shown(caught.value, quick=quick)]
+            assert found == [[]] * (2 if quick else 4), ascii(control)
+
+
+ENCODED: dict[str, Callable[[str], str]] = {
+    "raw": lambda text: text,
+    "url": lambda text: quote(text, safe=""),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "escaped": lambda text: json.dumps(text)[1:-1],
+}
+
+
+def echoed(request: Request, how: str) -> str:
+    """Return every secret of a request, encoded in one way."""
+    names = ("x-api-key", "x-api-sig")
+    return " ".join(ENCODED[how](request.headers[name]) for name in names if name in request.headers)
+
+
+def _refusal(text: str) -> bytes:
+    return json.dumps({"resultInfo": {"code": 104002, "message": text}}).encode()
+
+
+PLACES: dict[str, Callable[[str], Answer]] = {
+    "message": lambda text: Answer(400, _refusal(text)),
+    "message in 200": lambda text: Answer(200, _refusal(f"you said {text}, really")),
+    "flat message": lambda text: Answer(403, json.dumps({"code": 104001, "msg": text}).encode()),
+    "letters as escapes": lambda text: Answer(
+        400, _refusal("x").replace(b'"x"', b'"' + "".join(f"\\u{ord(one):04x}" for one in text).encode() + b'"')
+    ),
+    "plain body": lambda text: Answer(500, text.encode()),
+    "body of another kind": lambda text: Answer(200, json.dumps([text]).encode()),
+    "every member": lambda text: Answer(
+        200, json.dumps(dict.fromkeys(("accountId", "fees", "totalNum", "trades", "status", "hash", "apiKey", "transactions"), text)).encode()
+    ),
+    "rows": lambda text: Answer(200, json.dumps({"totalNum": 1, "trades": [[text] * 14]}).encode()),
+    "name of a member": lambda text: Answer(200, json.dumps({text: 5}).encode()),
+    "broken JSON": lambda text: Answer(200, b'{"a": "' + text.encode()),
+    "header": lambda text: Answer(500, b"{}", {"X-Echo": text, "Set-Cookie": f"key={text}", "WWW-Authenticate": text}),
+    "source": lambda text: Answer(200, b"{}", {"X-Loopring-Lab-Source": json.dumps({"name": text, "synthetic": False})}),
+    "retry": lambda text: Answer(400, b"{}", {"Retry-After": text}),
+    "redirect": lambda text: Answer(302, b"", {"Location": f"/x?key={text}"}),
+    "bad redirect": lambda text: Answer(302, b"", {"Location": f"http://[{text}"}),
+    "redirect to another host": lambda text: Answer(302, b"", {"Location": f"http://{text}.invalid:1/{text}"}),
+}  # fmt: skip
+REQUESTS: dict[str, Callable[[Client], object]] = {
+    "trades": lambda client: client.trades(ACCOUNT, progress=False),
+    "fee": lambda client: client.update_fee(ACCOUNT),
+    "status": lambda client: client.update_status(ACCOUNT, "0x" + 64 * "0"),
+    "API key": lambda client: client.api_key(L2_KEY, ACCOUNT),
+    "update": lambda client: client.update_account({"nonce": 1, "ecdsaSignature": hide(HEADER)}),
+}
+
+
+@pytest.fixture
+def debug_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.Logger.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, logger=name)
+    return caplog
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_echo_of_a_secret_is_shown(
+    place: str, debug_log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A relayer sends back the key or the signature that it was sent, encoded, wherever an answer has room."""
+    message = protocol.request_message("GET", "http://127.0.0.1/api/v3/apiKey", {"accountId": ACCOUNT})
+    found: list[Any] = []
+    for how in ENCODED:
+
+        def echo(number: int, request: Request, how: str = how) -> Answer:
+            return PLACES[place](echoed(request, how).replace("\n", ""))
+
+        with scripted(echo) as server:
+            signed = message.replace(quote("http://127.0.0.1", safe=""), quote(server.base_url, safe=""))
+            secrets = {
+                "key": forms(KEY),
+                "update's signature": forms(HEADER),
+                "request's signature": forms(protocol.sign_request(L2_KEY.secret, signed)[:]),
+            }
+            transport = Transport(
+                server.base_url, api_key=KEY, rate=None, timeout=5, attempts=1, proxies=False
+            )
+            client = Client(transport)
+            for name, call in REQUESTS.items():
+                try:
+                    texts = [repr(value := call(client)), str(value), repr(client), client._repr_html_()]
+                except LabError as error:
+                    texts = [*shown(error, quick=how != "raw")]
+                found += [(how, name, hit) for text in texts for hit in leaks(text, secrets)]
+            transport.close()
+            out, err = capfd.readouterr()
+            found += [(how, "output", hit) for hit in leaks(debug_log.text + out + err, secrets)]
+            debug_log.clear()
+    assert found == []
+
+
+def test_the_sweep_finds_a_secret_that_is_shown() -> None:
+    def fail(key: str) -> None:
+        raise LabError("refused.")
+
+    with pytest.raises(LabError) as caught:
+        fail(KEY)
+    secrets = {"key": forms(KEY)}
+    everything = [leaks(text, secrets) for text in shown(caught.value, package="")]
+    assert everything == [[], ["key"], ["key"], ["key"]]
+    for encode in ENCODED.values():
+        assert leaks(f"said {encode(KEY)}!", secrets) == ["key"]
+    assert forms(HEADER) > forms(bytes.fromhex(HEADER[2:]))

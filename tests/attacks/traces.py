@@ -1,0 +1,60 @@
+"""What a session would show of an error, and whether a secret is in it, however it is written."""
+
+import base64
+import io
+import traceback
+from collections.abc import Iterable
+from types import TracebackType
+from urllib.parse import quote, quote_plus
+
+from IPython.core.ultratb import VerboseTB
+
+SHORTEST = 12
+"""Letters of a secret that are searched for, because tracebacks cut long values in the middle."""
+
+
+def forms(secret: str | bytes) -> set[str]:
+    """Return how a secret may be written, each form by its beginning and its end."""
+    raw = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
+    text = raw.decode("latin-1")
+    written = {
+        text, quote(text), quote(text, safe=""), quote_plus(text), raw.hex(), raw.hex().upper(), repr(raw)[2:-1],
+        repr(text)[1:-1], base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    }  # fmt: skip
+    if text.startswith("0x"):
+        written |= {text[2:], text[2:].upper(), *forms(bytes.fromhex(text[2:]))}
+    parts = {part for one in written for part in (one[:SHORTEST], one[-SHORTEST:])}
+    return {part for part in parts if len(part) == SHORTEST and len(set(part)) > 4}
+
+
+def leaks(text: str, secrets: dict[str, set[str]]) -> list[str]:
+    """Name the secrets that a text holds in any form."""
+    return sorted(name for name, written in secrets.items() if any(part in text for part in written))
+
+
+def shown(error: BaseException, package: str = "loopring_lab", *, quick: bool = False) -> Iterable[str]:
+    """Show an error as sessions do: its words, every local variable; and, slowly, by IPython and rich."""
+    yield f"{error} {error!r} {vars(error)}"
+    trace = error.__traceback__
+    while trace and not trace.tb_frame.f_globals.get("__name__", "").startswith(package):
+        trace = trace.tb_next
+    if trace is None:
+        return
+    yield "".join(traceback.TracebackException(type(error), error, trace, capture_locals=True).format())
+    if not quick:
+        yield VerboseTB().text(type(error), error, trace)
+        yield rich_text(error, trace)
+
+
+def rich_text(error: BaseException, trace: TracebackType) -> str:
+    try:
+        from rich.console import Console
+        from rich.traceback import Traceback
+    except ImportError:
+        return ""
+    text = io.StringIO()
+    made = Traceback.from_exception(
+        type(error), error, trace, show_locals=True, locals_max_length=1000, locals_max_string=5000
+    )
+    Console(file=text, width=5000, force_terminal=False).print(made)
+    return text.getvalue()

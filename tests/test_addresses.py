@@ -1,0 +1,376 @@
+"""Addresses, keys and numbers are checked before they are used; secrets go only where they belong."""
+
+import base64
+import json
+import socket
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from IPython.core.ultratb import VerboseTB
+from support.scripted_server import Answer, Request, Script, scripted
+
+import loopring_lab as lab
+from loopring_lab import protocol
+from loopring_lab.addresses import check_base_url, is_confidential, is_same_host, redirect_target
+from loopring_lab.client import Client
+from loopring_lab.errors import LabError, RelayerError, TransportError
+from loopring_lab.redaction import Redactor, hide
+from loopring_lab.transport import Transport, _retry_after_seconds
+
+KEY = "k3y-that-must/never+be=seen-0123456789"
+L2_KEY = protocol.L2Key(7, *protocol.public_key(7))
+
+
+def refusal(call: Callable[[], object]) -> tuple[str, str]:
+    """Return the message of a refusal, and what IPython shows of it from the package's first frame on."""
+    with pytest.raises(LabError) as caught:
+        call()
+    trace = caught.tb
+    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
+        trace = trace.tb_next
+    return str(caught.value), VerboseTB().text(caught.type, caught.value, trace)
+
+
+# Keys
+
+SPOILED = {
+    KEY + "\n": "it ends with a line break. Read it with .strip()",
+    KEY + "\r\n": "it ends with a line break",
+    "\n" + KEY: "it begins with a line break",
+    KEY + " ": "it ends with a space",
+    "\t" + KEY: "it begins with a space",
+    KEY[:4] + "\r\nX-Other: 1" + KEY[4:]: "character 5 of 50 cannot be sent",
+    KEY[:4] + "\0" + KEY[4:]: "character 5 of 39 cannot be sent",
+    KEY[:4] + "€" + KEY[4:]: "character 5 of 39 cannot be sent, because it is not plain ASCII. Copy it again",
+    KEY + "\x7f": "character 39 of 39",
+    KEY + "\ud800": "character 39 of 39",
+}
+
+
+@pytest.mark.parametrize(("key", "said"), SPOILED.items(), ids=map(ascii, SPOILED))
+@pytest.mark.parametrize("door", ["connect", "environment", "with_api_key", "Transport", "signature"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+    key: str, said: str, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if ("\ud800" in key and door in ("environment", "signature")) or ("\0" in key and door == "environment"):
+        pytest.skip("it does not come that far")
+    if door == "environment":
+        monkeypatch.setenv("LOOPRING_API_KEY", key)
+    doors: dict[str, Callable[[], object]] = {
+        "connect": lambda: lab.connect("https://host", api_key=key),
+        "environment": lambda: lab.connect("https://host"),
+        "with_api_key": lambda: lab.connect("https://host").with_api_key(key),
+        "Transport": lambda: Transport("https://host", api_key=key),
+        "signature": lambda: lab.connect("https://host").update_account({"ecdsaSignature": key}),
+    }
+    message, trace = refusal(doors[door])
+    assert said in message
+    assert message.startswith("signature: " if door == "signature" else "api_key: ")
+    assert KEY[:4] not in message + trace
+    assert KEY[5:] not in message + trace
+
+
+@pytest.mark.parametrize("key", [918273645, b"bytes", 2**300])
+def test_a_key_is_text(key: Any) -> None:
+    message, trace = refusal(lambda: lab.connect("https://host", api_key=key))
+    assert message == "api_key: expected text, which is how relayers give it."
+    assert str(key) not in message + trace
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_any_key_is_accepted_if_it_can_be_sent(key: str) -> None:
+    can_be_sent = key.isascii() and key.isprintable() and key == key.strip()
+    with nullcontext() if can_be_sent else pytest.raises(LabError, match="^api_key: "):
+        Transport("https://host", api_key=key)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "5", True, 10**400, [1]])
+@pytest.mark.parametrize("name", ["timeout", "rate", "max_seconds", "max_bytes"])
+def test_limits_are_numbers_above_0(name: str, value: Any) -> None:
+    message, _ = refusal(lambda: lab.connect("https://host", **{name: value}))
+    assert message.startswith(f"{name}={value}"[:40])
+    assert "above 0" in message
+    assert ("or None for no limit" in message) == (name != "timeout")
+
+
+def test_a_timeout_is_at_most_a_day() -> None:
+    assert "at most 86400" in refusal(lambda: lab.connect("https://host", timeout=86_401))[0]
+    lab.connect("https://host", timeout=86_400, rate=None, max_seconds=None, max_bytes=None)
+
+
+# Addresses
+
+NOT_ADDRESSES = [
+    *(
+        "http://[",
+        "http://[::1",
+        "http://]",
+        "http://host:x",
+        "http://host:99999",
+        "http://host:0",
+        "http://:80",
+    ),
+    *(
+        "https://:pw@host",
+        "https://user:pw@host",
+        "https://user@host",
+        "https://@host",
+        "//host",
+        "http:host",
+    ),
+    *(
+        "https://host/a b",
+        "https://host\n",
+        " https://host",
+        "https://ho\tst",
+        "https://host\0",
+        "https://hößt",
+    ),
+    *("https://good\\@evil", "https://host?key=pw", "https://host#pw", "https://a..b", "https://" + 64 * "a"),
+    *("https://%31", "file:///etc", "javascript:1", "https://host\ud800", "https://", ""),
+]
+
+
+@pytest.mark.parametrize("address", [*NOT_ADDRESSES, 7, b"https://host", None], ids=ascii)
+def test_what_is_not_an_address_is_refused_and_not_repeated(address: Any) -> None:
+    message, _ = refusal(lambda: Transport(address))
+    assert message.startswith("base_url: this is not a relayer's address. Give one like https://host")
+    assert "pw" not in message
+    assert "evil" not in message
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "https://host",
+            "HTTPS://Host/",
+            "http://127.0.0.1:8000",
+            "http://[::1]:8000/api/v3",
+            "https://a-b.c_d.e./x",
+        ),
+    ],
+)
+def test_addresses(address: str) -> None:
+    assert check_base_url(address) in address
+    assert not check_base_url(address).endswith(("/", "/api/v3"))
+
+
+@given(st.text() | st.text("ht:/p@[].\\%#?a1 \n"))
+@example("http://[v1.a]")
+def test_no_address_breaks_the_check(text: str) -> None:
+    redirect_target("https://host/x", text)
+    with suppress(LabError):
+        assert check_base_url(text) in text
+
+
+def test_who_can_read_what_is_sent() -> None:
+    for address in (
+        "https://host",
+        "HTTPS://host",
+        "http://127.9.9.9:1",
+        "http://[::1]",
+        "http://localhost",
+        "http://LOCALHOST:1",
+    ):
+        assert is_confidential(address)
+    for address in (
+        "http://host",
+        "http://10.0.0.1",
+        "http://0.0.0.0",
+        "http://localhost.evil.example",
+        "http://[::]",
+    ):
+        assert not is_confidential(address)
+
+
+def test_secrets_need_https_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
+    plain = lab.connect("http://relayer.example")
+    for call in (
+        lambda: lab.connect("http://relayer.example", api_key=KEY),
+        lambda: plain.with_api_key(KEY),
+        lambda: plain.api_key(L2_KEY, 7),
+        lambda: plain.update_account({"ecdsaSignature": "0x1b"}),
+    ):
+        message, trace = refusal(call)
+        assert message == (
+            "http://relayer.example: over plain http, anyone on the way can read an API key or a signature. "
+            "Give an https address, or connect(..., allow_http=True) if the network is trusted."
+        )
+        assert KEY not in trace
+    monkeypatch.setenv("LOOPRING_API_KEY", KEY)
+    refusal(lambda: lab.connect("http://relayer.example"))
+    assert lab.connect("http://relayer.example", allow_http=True).source == "http://relayer.example"
+    assert lab.connect("http://127.0.0.1:9").source == "http://127.0.0.1:9"
+
+
+def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with scripted(lambda number, request: Answer()) as server:
+        assert Transport(server.base_url, attempts=1).get("/exchange/tokens") == b"{}"
+
+
+# Redirects
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *(
+            "http://[",
+            "http://[::1",
+            "ftp://host/x",
+            "file:///etc/passwd",
+            "http://",
+            "http:///x",
+            "http://host:x/",
+        ),
+        *(
+            "http://host:99999/",
+            "//",
+            "/a\x01b",
+            "/a b",
+            "http://user:pw@host/",
+            "http://:pw@host/",
+            "javascript:1",
+        ),
+        *(
+            "\\\\host\\x",
+            "http://good\\@evil/",
+            "http://a..b/",
+            "http://" + 64 * "a" + "/",
+            "http://h\xf6st/",
+            "data:,",
+        ),
+    ],
+    ids=ascii,
+)
+def test_a_hostile_redirect_is_not_followed(location: str) -> None:
+    message = failure(lambda number, request: Answer(302, headers={"Location": location}))
+    assert message.startswith("GET /api/v3/user/trades: the relayer redirects ")
+    assert message.endswith(", which is not followed. Check base_url.")
+
+
+def failure(script: Script, **how: Any) -> str:
+    with scripted(script) as server, pytest.raises((TransportError, RelayerError)) as caught:
+        Transport(server.base_url, api_key=KEY, rate=None, attempts=1, **how).get("/user/trades", keyed=True)
+    return str(caught.value)
+
+
+def test_a_redirect_never_leaves_https_and_takes_secrets_to_the_same_host_only() -> None:
+    assert redirect_target("https://host/x", "http://host/y") is None
+    assert redirect_target("http://host/x", "https://other/y") == "https://other/y"
+    assert redirect_target("https://host/x?a=1", "../y?b") == "https://host/y?b"
+    same = [("https://host/x", "https://HOST:443/y"), ("http://host/x", "https://host/y")]
+    other = [
+        *(("https://host/", "https://other/"), ("https://host/", "https://host:8443/")),
+        *(("http://host:8000/", "https://host/"), ("https://host/", "http://host/")),
+    ]
+    assert all(is_same_host(*pair) for pair in same)
+    assert not any(is_same_host(*pair) for pair in other)
+
+
+def test_a_secret_in_the_address_of_a_redirect_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    asked: list[str] = []
+
+    def script(number: int, request: Request) -> Answer:
+        asked.append(request.path)
+        return Answer(302, headers={"Location": "/stolen/" + quote(request.headers["x-api-key"], safe="")})
+
+    assert "not followed" in failure(script)
+    assert len(asked) == 1
+    assert "k3y-that" not in caplog.text
+
+
+# Answers that repeat a secret
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda key: json.dumps(key)[1:-1],
+    "upper case": str.upper,
+    "URL": lambda key: quote(key, safe=""),
+    "escaped": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+    "half escaped": lambda key: key.replace("/", "\\/").replace("k", "\\u006B"),
+    "base 64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base 64 for URLs": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
+    "in more base 64": lambda key: base64.b64encode((key + "more").encode()).decode(),
+}
+
+
+def shown(answer: Callable[[Request], Answer], call: Callable[[Client], object]) -> str:
+    """Return what is shown when a client meets an answer."""
+    with scripted(lambda number, request: answer(request)) as server:
+        client = Client(Transport(server.base_url, api_key=KEY, rate=None, attempts=1, timeout=2))
+        return "\n".join(refusal(lambda: call(client)))
+
+
+@pytest.mark.parametrize("write", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_error_does_not_repeat_the_key(write: Callable[[str], str], status: int) -> None:
+    def echo(request: Request) -> Answer:
+        text = write(request.headers["x-api-key"])
+        return Answer(status, b'{"code": 104002, "msg": "the key <%s> is wrong"}' % text.encode())
+
+    text = shown(echo, lambda client: client.count(5))
+    assert "the key <<hidden>" in text
+    assert all(form(KEY)[:12].lower() not in text.lower() for form in FORMS.values())
+
+
+def test_no_later_error_repeats_the_key_or_a_signature() -> None:
+    def echo(request: Request) -> Answer:
+        secret = request.headers.get("x-api-sig") or KEY
+        return Answer(body=json.dumps({"status": secret, "hash": secret, "totalNum": secret}).encode())
+
+    assert KEY[:9] not in shown(echo, lambda client: client.count(5))
+    signature = "0x" + "5a" * 65 + "02"
+    text = shown(echo, lambda client: client.update_account({"ecdsaSignature": signature}))
+    assert "5a5a" not in text
+    assert "got <hidden>" in text
+
+
+@pytest.mark.parametrize("name", ["X-Other", "Bad Header", "Retry-After", "Content-Encoding", "Location"])
+def test_a_header_that_repeats_the_key_is_not_shown(
+    name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG")
+    echo = lambda request: Answer(400, b"no", {name: request.headers["x-api-key"]})  # noqa: E731
+    assert KEY[:9] not in shown(echo, lambda client: client.count(5)) + caplog.text
+    assert KEY[:9] not in "".join(capfd.readouterr())
+
+
+def test_rows_that_only_look_like_a_key_are_left_alone() -> None:
+    body = b'{"a": "\\u0041 k3y \\/ 0x5a5a", "b": "LRC-ETH"}'
+    assert Redactor(hide(KEY), hide("LRC-ETH"), None)(body) == body
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8), st.binary(), st.binary())
+def test_no_text_keeps_a_secret(secret: str, before: bytes, after: bytes) -> None:
+    cleaned = Redactor(hide(secret))(before + secret.encode() + after)
+    assert secret.encode() not in cleaned
+
+
+@given(st.text(max_size=40))
+@example("Thu, 99 Jan 99999 99:99:99 GMT")
+@example("Mon, 01 Jan 0001 00:00:00 -9999")
+@example("1e999")
+def test_no_retry_after_breaks_its_reader(text: str) -> None:
+    seconds = _retry_after_seconds(text)
+    assert seconds is None or 0 <= seconds <= 60
+
+
+def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lookup(*args: object, **options: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    message, _ = refusal(lambda: Transport("https://no.example", attempts=1, proxies=False).get("/account"))
+    assert "https://no.example cannot be reached" in message

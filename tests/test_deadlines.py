@@ -1,0 +1,385 @@
+"""Whatever a server does, an exchange ends in time and in little memory, and Ctrl-C ends it at once."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.scripted_server import Answer, Request, scripted, talking
+from support.wire_rows import page, row
+
+from loopring_lab import paging
+from loopring_lab.client import Client
+from loopring_lab.deadlines import Budget
+from loopring_lab.errors import (
+    IncompleteHistory,
+    RelayerTimeout,
+    TransportError,
+)
+from loopring_lab.paging import PAGE, History, PageReader, Window
+from loopring_lab.transport import Transport
+
+KEY = "k3y-that-must-never-be-seen-0123456789"
+OK = b"HTTP/1.1 200 OK\r\n"
+Talk = Callable[[socket.socket], None]
+
+
+def transport(base_url: str, **how: Any) -> Transport:
+    return Transport(base_url, api_key=KEY, rate=None, **{"attempts": 1} | how)
+
+
+def trickle(begin: bytes, again: bytes, pause: float = 0.02) -> Talk:
+    """Send something now and then, for as long as anybody listens."""
+
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(begin)
+        while True:
+            connection.sendall(again)
+            time.sleep(pause)
+
+    return talk
+
+
+def pour(begin: bytes, again: bytes) -> Talk:
+    return trickle(begin, again, 0)
+
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "nothing": trickle(b"", b""),
+    "status line": trickle(b"HTTP/1.1 200 ", b"O"),
+    "head": trickle(OK, b"X-A: b\r\nX-"),
+    "one header": trickle(OK + b"X-A: ", b"b"),
+    "body": trickle(OK + b"Content-Length: 100000000\r\n\r\n", b" "),
+    "body without an end": trickle(OK + b"\r\n", b" "),
+    "chunks": trickle(CHUNKED, b"1\r\n \r\n"),
+    "size of a chunk": trickle(CHUNKED, b"0"),
+    "trailers": trickle(CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-A: b\r\n"),
+    "100 Continue": pour(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+    "gzip": trickle(OK + b"Content-Encoding: gzip\r\n\r\n" + zlib.compress(b"{}", wbits=31)[:10], b"\0"),
+}
+
+
+@pytest.mark.parametrize("talk", ENDLESS.values(), ids=ENDLESS)
+def test_an_answer_without_an_end_is_cut_off(talk: Talk) -> None:
+    hung_up = threading.Event()
+
+    def listen(connection: socket.socket) -> None:
+        try:
+            talk(connection)
+        finally:
+            hung_up.set()
+
+    with talking(listen) as base_url:
+        began = time.monotonic()
+        with pytest.raises(TransportError):
+            transport(base_url, timeout=0.3).get("/user/trades", keyed=True)
+        assert time.monotonic() - began < 1
+        assert talk is ENDLESS["nothing"] or hung_up.wait(5)
+
+
+def test_a_late_answer_says_how_long_it_may_take() -> None:
+    with (
+        talking(ENDLESS["body"]) as base_url,
+        pytest.raises(
+            RelayerTimeout, match=r"no complete answer within 0.2 s\. .*connect\(\.\.\., timeout="
+        ) as late,
+    ):
+        transport(base_url, timeout=0.2).post("/account", b"{}", signature="0x1b")
+    assert late.value.maybe_received
+
+
+@pytest.mark.parametrize(
+    "body", [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)], ids=["plain", "gzip"]
+)
+def test_an_endless_body_at_full_speed_takes_little_memory(body: bytes) -> None:
+    coding = b"Content-Encoding: gzip\r\n" if body[:1] == b"\x1f" else b""
+    with talking(pour(OK + coding + b"\r\n", body)) as base_url:
+        client = transport(base_url, timeout=20)
+        tracemalloc.start()
+        try:
+            with pytest.raises(TransportError, match="larger than 16 MiB"):
+                client.get("/exchange/tokens")
+            assert tracemalloc.get_traced_memory()[1] < 48 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_the_body_of_a_redirect_is_not_read() -> None:
+    sent: list[int] = []
+
+    def talk(connection: socket.socket) -> None:
+        if sent:
+            connection.sendall(OK + b"Content-Length: 2\r\n\r\n{}")
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: /other\r\n\r\n")
+        while True:
+            sent.append(connection.send(bytes(1 << 16)))
+
+    with talking(talk) as base_url:
+        assert transport(base_url, timeout=5).get("/exchange/tokens") == b"{}"
+    assert sum(sent) < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", b"no gzip"),
+        ("gzip", zlib.compress(b"{}", wbits=31)[:-1]),
+        ("gzip", zlib.compress(b"{}", wbits=31) + b"more"),
+        ("br", b"{}"),
+        ("gzip, gzip", b"{}"),
+    ],
+)
+def test_a_damaged_or_unknown_compression_is_an_error(coding: str, body: bytes) -> None:
+    with scripted(lambda number, request: Answer(200, body, {"Content-Encoding": coding})) as server:
+        with pytest.raises(TransportError, match="compressed"):
+            transport(server.base_url).get("/exchange/tokens")
+        assert server.requests[0].headers["accept-encoding"] == "gzip"
+
+
+def test_gzip_is_expanded() -> None:
+    text = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
+    parts = [zlib.compress(part, wbits=31) for part in (text[:5], text[5:])]
+    with scripted(
+        lambda number, request: Answer(200, b"".join(parts), {"Content-Encoding": "gzip"})
+    ) as server:
+        assert transport(server.base_url).get("/exchange/tokens") == text
+
+
+def test_an_answer_sets_no_cookie() -> None:
+    with scripted(lambda number, request: Answer(headers={"Set-Cookie": "a=b"})) as server:
+        client = transport(server.base_url)
+        client.get("/exchange/tokens")
+        client.get("/exchange/tokens")
+        assert "cookie" not in server.requests[1].headers
+
+
+# Budgets
+
+
+def client_of(base_url: str, **how: Any) -> Client:
+    return Client(transport(base_url, attempts=6, **how))
+
+
+def test_a_wait_beyond_the_budget_is_not_begun() -> None:
+    with scripted(lambda number, request: Answer(429, b"", {"Retry-After": "20"})) as server:
+        began = time.monotonic()
+        with pytest.raises(
+            RelayerTimeout, match=r"HTTP 429.*would come after 20.0 s, beyond max_seconds=1\. Allow"
+        ):
+            client_of(server.base_url, max_seconds=1).count(5)
+        assert time.monotonic() - began < 0.9
+        assert len(server.requests) == 1
+
+
+def test_waiting_for_a_turn_counts() -> None:
+    with scripted(lambda number, request: Answer(body=b'{"totalNum": 1, "trades": []}')) as server:
+        client = Client(Transport(server.base_url, rate=0.1, max_seconds=1))
+        client.count(5)
+        with pytest.raises(RelayerTimeout, match=r"its turn would come in \d+\.\d s, beyond max_seconds=1\."):
+            client.count(5)
+
+
+def test_all_answers_of_an_operation_count_together() -> None:
+    rows = [row(id=str(number), orderHash=f"0x{number:x}") for number in range(5_000)]
+
+    def script(number: int, request: Request) -> Answer:
+        offset = int(request.path.partition("offset=")[2].partition("&")[0] or 0)
+        time.sleep(0.02)
+        return Answer(body=page(rows[offset : offset + PAGE], len(rows)))
+
+    with scripted(script) as server:
+        with pytest.raises(RelayerTimeout, match="beyond max_seconds=0.3"):
+            list(client_of(server.base_url, max_seconds=0.3).pages([(5, "dex")]))
+        with pytest.raises(TransportError, match=r"together are larger than max_bytes\. Allow more: connect"):
+            list(client_of(server.base_url, max_bytes=100_000).pages([(5, "dex")]))
+        assert len(server.requests) < 150  # of 200
+        assert sum(page.batch.counts[0] for page in client_of(server.base_url).pages([(5, "dex")])) == 5_000
+
+
+def test_a_budget_inside_another_ends_with_it() -> None:
+    with Budget(50, 1_000).activate() as outer, Budget(100, 5_000).activate() as inner:
+        assert 49 < inner.seconds_left <= 50
+        inner.spend(400)
+        assert (outer.bytes_left, inner.bytes_left) == (600, 600)
+        assert "max_seconds=50" in str(inner.exceeded("GET /x: late"))
+        assert (outer.spent, inner.spent) == (True, False)
+        inner.stop()
+        assert (inner.seconds_left, outer.seconds_left > 49) == (0, True)
+    assert Budget.active() is None
+
+
+# Histories without an end
+
+
+def read(answer: Callable[[int], bytes], **how: Any) -> int:
+    """Return the number of requests until reading a history ends."""
+    requests: list[int] = []
+
+    def fetch(_: History, offset: int) -> bytes:
+        requests.append(offset)
+        return answer(offset)
+
+    with contextlib.suppress(IncompleteHistory):
+        for _ in PageReader(fetch, [History(5, "dex", **how)], lambda held, expected: None, at_once=1):
+            pass
+    return len(requests)
+
+
+FIFTY = [
+    row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(50)
+]
+WITHOUT_END: dict[str, Callable[[int], bytes]] = {
+    "empty pages": lambda offset: page([], 50_000_000),
+    "one page again and again": lambda offset: page(FIFTY, 50_000_000),
+    "a page, then nothing": lambda offset: page(FIFTY if offset == 0 else [], 50_000_000),
+    "a count beyond sense": lambda offset: page(FIFTY, 10**12),
+}
+
+
+@pytest.mark.parametrize("answer", WITHOUT_END.values(), ids=WITHOUT_END)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"held": frozenset(range(5))},
+        {"held": frozenset(range(5)), "window": Window(since=1)},
+        {"window": Window(limit=10**12)},
+        {"window": Window(since=1)},
+    ],
+    ids=["all", "rest", "recent rest", "newest", "recent"],
+)
+def test_a_count_that_pages_do_not_deliver_ends(answer: Callable[[int], bytes], how: dict[str, Any]) -> None:
+    assert read(answer, **how) <= 310
+
+
+def test_a_large_limit_requests_only_the_pages_that_exist() -> None:
+    rows = [
+        row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(90)
+    ]
+    assert read(lambda offset: page(rows[offset : offset + PAGE], 90), window=Window(limit=10**12)) == 2
+
+
+def test_while_pages_wait_for_an_earlier_one_few_are_requested() -> None:
+    size, count = 1 << 20, 150
+    requested: list[int] = []
+    waiting: list[int] = []
+
+    def fetch(_: History, offset: int) -> bytes:
+        requested.append(offset)
+        if offset == PAGE:
+            time.sleep(0.5)
+            waiting.append(len(requested))
+        rows = [row(id=str(offset + number), orderHash=f"0x{offset + number:x}") for number in range(PAGE)]
+        return page(rows, count * PAGE) + b" " * size
+
+    reader = PageReader(fetch, [History(5, "dex")], lambda held, expected: None, at_once=1)
+    assert sum(1 for _ in reader) == count
+    assert waiting[0] * size < paging.WAITING_BYTES + 16 * size
+
+
+# Ctrl-C
+
+
+@contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """Press Ctrl-C after some seconds; the block must then end within one."""
+    begun = time.monotonic()
+    main = threading.main_thread().ident
+    assert main
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    timer = threading.Timer(seconds, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        assert time.monotonic() - begun < seconds + 1
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("stage", ["nothing", "one header", "body", "100 Continue"])
+@pytest.mark.parametrize("call", ["count", "trades"])
+def test_ctrl_c_ends_a_call_at_once(stage: str, call: str) -> None:
+    with talking(ENDLESS[stage]) as base_url:
+        client = client_of(base_url, timeout=60)
+        with interrupted(0.1):
+            getattr(client, call)(5)
+
+
+def test_ctrl_c_ends_a_dns_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found.wait(30))
+    client = Client(Transport("https://relayer.example", api_key=KEY, proxies=False))
+    with interrupted(0.1):
+        client.tokens()
+    with pytest.raises(RelayerTimeout):
+        Transport("https://relayer.example", timeout=0.1, attempts=1, proxies=False).get("/exchange/tokens")
+    found.set()
+
+
+def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
+    with (
+        scripted(lambda number, request: Answer(429, b"", {"Retry-After": "20"})) as server,
+        interrupted(0.1),
+    ):
+        client_of(server.base_url).count(5)
+
+
+def test_after_ctrl_c_nothing_more_is_requested() -> None:
+    rows = [row(id=str(number), orderHash=f"0x{number:x}") for number in range(50)]
+
+    def script(number: int, request: Request) -> Answer:
+        return Answer(body=page(rows, 50_000)) if number == 0 else Answer(503, b"")
+
+    with scripted(script) as server:
+        with interrupted(0.15):
+            list(client_of(server.base_url).pages([(5, "dex")]))
+        time.sleep(0.05)
+        before = len(server.requests)
+        time.sleep(0.4)  # longer than the pauses between attempts by now
+        assert len(server.requests) == before
+
+
+PROGRAM = """
+import sys, threading, time
+import loopring_lab as lab
+client = lab.connect(sys.argv[1], rate=None, timeout=60)
+if sys.argv[2] == "exit":
+    threading.Thread(target=client.count, args=(5,), daemon=True).start()
+    threading.Thread(target=lambda: list(client.pages([(5, "dex"), (6, "dex")])), daemon=True).start()
+    time.sleep(0.3)
+else:
+    import os, warnings
+    warnings.simplefilter("ignore")
+    client.count(5)
+    if child := os.fork():
+        assert client.count(5) == 7
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os._exit(0 if client.count(5) == 7 else 1)
+"""
+
+
+def test_a_dead_exchange_does_not_delay_the_end_of_a_process() -> None:
+    with talking(ENDLESS["body"]) as base_url:
+        begun = time.monotonic()
+        subprocess.run([sys.executable, "-c", PROGRAM, base_url, "exit"], check=True, timeout=30)
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_connections_and_threads_of_its_own() -> None:
+    with scripted(lambda number, request: Answer(body=b'{"totalNum": 7, "trades": []}')) as server:
+        subprocess.run([sys.executable, "-c", PROGRAM, server.base_url, "fork"], check=True, timeout=30)
+        assert len(server.requests) == 3
