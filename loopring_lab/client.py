@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
-from functools import cached_property, partial, wraps
+from collections.abc import Generator, Iterable, Mapping
+from functools import cached_property, partial
 from html import escape
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import pandas as pd
 
@@ -34,28 +34,13 @@ from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import Params, Transport
+from loopring_lab.transport import Params, Transport, one_operation
 
 __all__ = ["Client"]
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
 """The relayer's request type for key updates, where fees are asked for."""
-
-
-def _one_operation(
-    method: Callable[Concatenate[Client, Arguments], Result],
-) -> Callable[Concatenate[Client, Arguments], Result]:
-    """Have a method do all its work on one budget of time and bytes."""
-
-    @wraps(method)
-    def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with self._transport.new_budget().activate():
-            return method(self, *args, **kwargs)
-
-    return on_budget
 
 
 class Client:
@@ -145,7 +130,7 @@ class Client:
         """
         return self._labelled(self._tokens)
 
-    @_one_operation
+    @one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -163,7 +148,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
-    @_one_operation
+    @one_operation
     def trades(
         self,
         account_id: int | None = None,
@@ -307,7 +292,7 @@ class Client:
         finally:
             budget.stop()
 
-    @_one_operation
+    @one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -404,7 +389,7 @@ class Client:
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
-    @_one_operation
+    @one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import email.utils
+import functools
 import logging
 import re
 import threading
@@ -12,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import requests
 import tenacity
@@ -72,6 +73,8 @@ _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client b
 _NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
 _AS_IT_IS: dict[str, Any] = {"stream": True, "allow_redirects": False}
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Params = Mapping[str, str | int]
 
 
@@ -81,6 +84,8 @@ class Transport:
     `get` and `post` return the body of the answer, or raise a `RelayerError` or a `TransportError`. The
     ``maybe_received`` of either error tells whether the relayer may have acted on the request all the same.
     """
+
+    base_url: str = ""
 
     def __init__(
         self,
@@ -246,6 +251,18 @@ class Transport:
         return _Outcome(
             error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
         )
+
+
+def one_operation(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have a method of a client do all its work on one budget of time and bytes."""
+
+    @functools.wraps(method)
+    def on_budget(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        client: Any = args[0]
+        with client._transport.new_budget().activate():
+            return method(*args, **kwargs)
+
+    return on_budget
 
 
 class RateLimiter:
