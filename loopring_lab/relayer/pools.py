@@ -30,7 +30,7 @@ def listed_pools(tokens: Iterable[Record], markets: Iterable[Record]) -> list[Re
     """Return the pools that listings tell of: markets with one LP token, whose address is the pool's."""
     known: dict[str, list[Record]] = {}
     for token in tokens:
-        if isinstance(token.get("symbol"), str) and {"address", "tokenId"} <= set(token):
+        if {"symbol", "address", "tokenId"} <= set(token):
             known.setdefault(token["symbol"], []).append(token)
     pools = []
     for market in markets:

@@ -23,7 +23,10 @@ LONGEST_NAME = 200
 
 
 class Recording:
-    """Responses saved in a folder, with the name in its ``source.json`` unless another is given."""
+    """Responses saved in a folder, with the name in its ``source.json`` unless another is given.
+
+    Optional files: ``source.json`` names the data, ``pools.json`` is the response of ``/amm/pools``.
+    """
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = Path(folder)
