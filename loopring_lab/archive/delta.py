@@ -159,9 +159,7 @@ class DeltaFolder:
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
 
-        The manifest of a new archive, which only one process can create, decides whose it is. The tables'
-        own metadata says it from then on: every commit conflicts with a change of metadata, so that none can
-        go to a table of another source.
+        The manifest of a new archive decides whose it is, then metadata that no commit can miss a change of.
         """
         bound = copy.copy(self)
         if self.manifest():
