@@ -9,13 +9,17 @@ from typing import Any
 
 import deltalake
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.archive_damage import LATER, flip_bits, make_archive
 from support.archive_kills import check, cut_power_again_and_again
 from support.ledger import Ledger, client_of
 
-from loopring_lab.archive import Archive, digests
+from loopring_lab.archive import Archive, damage, digests
+from loopring_lab.archive.maintenance import split_by_listing
+from loopring_lab.archive.merge import set_column
+from loopring_lab.archive.records import listings
 from loopring_lab.cli import main
 from loopring_lab.client import Client
 from loopring_lab.errors import DamagedArchive
@@ -236,6 +240,17 @@ def test_rows_that_the_source_no_longer_lists_are_salvaged_or_set_aside(
     others = [frame[frame["account_id"] != account].reset_index(drop=True) for frame in (after, before)]
     pd.testing.assert_frame_equal(*others)
     assert Archive(path).verify().empty
+
+
+def test_a_row_is_salvaged_only_if_its_columns_agree_with_its_members(copied: tuple[Path, Client]) -> None:
+    folder = Archive(copied[0])._folder
+    part = split_by_listing(folder.read("trades", accounts=LATER.accounts[:1]))[0]
+    sizes, texts = part["size"].to_pylist(), part["verbatim"].to_pylist()
+    sizes[3] += 1
+    texts[5], texts[8] = texts[5][:-9], texts[8].replace("3.5669E-4", "3.5668E-4")
+    spoiled = set_column(part, "size", pa.array(sizes, part["size"].type))
+    good = damage._agreeing_rows(set_column(spoiled, "verbatim", pa.array(texts)), listings(folder))
+    assert good.equals(part.take([place for place in range(len(part)) if place not in (3, 5, 8)]))
 
 
 # Crashes, other writers, older archives
