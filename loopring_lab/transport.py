@@ -235,16 +235,16 @@ class Transport:
         if outcome.error:
             return outcome
         stated = request.auth.redactor(response.headers.get(HEADER, "").encode("latin-1")).decode("latin-1")
-        with self._lock:
-            is_first = not self._stated
-            if is_first:
-                self._stated.append(stated)
-        if stated == self._stated[0] and not is_first:
+        if stated in self._stated:
             return outcome
         try:
-            found, first = (Source.read(text, HEADER) if text else None for text in (stated, self._stated[0]))
+            found = Source.read(stated, HEADER) if stated else None
         except LabError as error:
             return _Outcome(error=error)
+        with self._lock:
+            if not self._stated:
+                self._stated.append(stated)
+        first = self.source
         if found == first:
             return outcome
         hint = "Another relayer answers at this address now: connect again."
