@@ -102,12 +102,12 @@ def to_json(value: Any) -> str:
     return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
 
 
-def parse_decimal(text: str) -> Decimal | None:
+def parse_decimal(text: str | None) -> Decimal | None:
     """Parse plain text of a decimal number, or return None: also if it has too many digits."""
-    return Decimal(text) if _NUMBER.fullmatch(text) else None
+    return Decimal(text) if text and _NUMBER.fullmatch(text) else None
 
 
-def parse_integer(text: str, most: int = MAX_INT64) -> int | None:
+def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
     """Parse plain text of a whole number, or return None: also if it is beyond ±`most`."""
     number = parse_decimal(text)
     integer = None if number is None else int(number)

@@ -139,8 +139,7 @@ def _fee(fee: object) -> UpdateFee:
 def _submission(answer: dict[str, Any]) -> Submission:
     status = _field(answer, "status", str)
     if status not in UPDATE_STATES:
-        expected = f"one of {', '.join(UPDATE_STATES)}"
-        raise UnexpectedAnswer("status", expected=expected, got=status, hint=_HINT)
+        _refuse("status", f"one of {', '.join(UPDATE_STATES)}", status)
     update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
     storage_id = _integer(answer, "storageId") if answer.get("storageId") is not None else None
     return Submission(status, update_hash, idempotent, storage_id, _text(answer, "reason") or None)

@@ -185,7 +185,7 @@ def _history_of(
 
 def _account_in(batch: wire.Batch) -> int:
     accounts = pc.unique(batch.columns["accountId"]).to_pylist()
-    account = parse_integer(accounts[0] or "") if len(accounts) == 1 else None
+    account = parse_integer(accounts[0]) if len(accounts) == 1 else None
     if account is None or account < 0:
         raise UnexpectedAnswer(
             f"{batch.places[0]}, accountId",

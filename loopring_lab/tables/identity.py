@@ -56,4 +56,4 @@ def _integers(column: pa.Array) -> pa.Array:
     numbers = wire.cast_digits(column, pa.int64())
     if numbers is not None:
         return numbers
-    return pa.array([text and parse_integer(text) for text in column.to_pylist()], pa.int64())
+    return pa.array(list(map(parse_integer, column.to_pylist())), pa.int64())

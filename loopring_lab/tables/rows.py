@@ -156,7 +156,7 @@ class _Converter:
         return pa.array(each, pa.int64())
 
     def integer(self, name: str, row: int, text: str | None) -> int | None:
-        number = None if text is None else parse_integer(text)
+        number = parse_integer(text)
         if text is not None and number is None:
             self.keep_text(row, name, "is not a whole number of 64 bits")
         return number
@@ -219,7 +219,7 @@ class _Converter:
         return pa.array(each, _TYPE)
 
     def price(self, row: int, text: str | None) -> Decimal | None:
-        number = None if text is None else parse_decimal(text)
+        number = parse_decimal(text)
         if text is not None and number is None:
             self.keep_text(row, "price", "is not a decimal number")
         if number is None:

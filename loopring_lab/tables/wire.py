@@ -194,7 +194,7 @@ def _read_regular(
     oldest_first: bool = False,
     size: int = MAX_DOCUMENT,
 ) -> Batch | None:
-    if not all(isinstance(page, bytes) and b"\n" not in page and len(page) <= size for page in pages):
+    if not all(isinstance(page, bytes) and _is_regular(page, size) for page in pages):
         return None
     text = b"\n".join(pages)  # type: ignore[arg-type]
     if not text.isascii() or b"\\" in text:
@@ -228,6 +228,11 @@ def _read_regular(
         for place, name in enumerate(_layout(longest, ten_members))
     }
     return Batch(_complete(columns, len(rows)), counts, totals, places, backwards)
+
+
+def _is_regular(page: bytes, size: int) -> bool:
+    """Tell whether Arrow may read a page: it takes one on a line, and crashes on a page that is null."""
+    return page.startswith(b"{") and b"\n" not in page and len(page) <= size
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
