@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
-from functools import cached_property, partial, wraps
+from collections.abc import Generator, Iterable, Mapping
+from functools import cached_property, partial
 from html import escape
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import pandas as pd
 
@@ -34,28 +34,13 @@ from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import Params, Transport
+from loopring_lab.transport import Params, Transport, one_operation
 
 __all__ = ["Client"]
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 POOL_PREFIX = "AMM-"
 UPDATE_REQUEST = 2
 """The relayer's request type for key updates, where fees are asked for."""
-
-
-def _one_operation(
-    method: Callable[Concatenate[Client, Arguments], Result],
-) -> Callable[Concatenate[Client, Arguments], Result]:
-    """Have a method do all its work on one budget of time and bytes."""
-
-    @wraps(method)
-    def on_budget(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with self._transport.new_budget().activate():
-            return method(self, *args, **kwargs)
-
-    return on_budget
 
 
 class Client:
@@ -109,14 +94,12 @@ class Client:
     @property
     def source(self) -> str:
         """Name of the source: as given, or else as the relayer states it, or else its address."""
-        stated = self._transport.source or Source.at(self._transport.base_url)
-        return self._name or stated.name
+        return self._name or (self._transport.source or Source.at(self._transport.base_url)).name
 
     @property
     def synthetic(self) -> bool:
         """Whether the data is synthetic: as given, or as the relayer's first answer states."""
-        stated = self._transport.source
-        return self._synthetic or (stated is not None and stated.synthetic)
+        return self._synthetic or bool((stated := self._transport.source) and stated.synthetic)
 
     def close(self) -> None:
         """Close the connections that are kept open.
@@ -145,7 +128,7 @@ class Client:
         """
         return self._labelled(self._tokens)
 
-    @_one_operation
+    @one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -163,7 +146,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
-    @_one_operation
+    @one_operation
     def trades(
         self,
         account_id: int | None = None,
@@ -211,11 +194,9 @@ class Client:
         fee_token, ten_members : str
             As for `tables.trades`.
         check : bool
-            Read everything again until two whole readings agree, also with `since` or `limit`. That finds
-            rows that change while they are read without changing the relayer's count.
+            Read everything, also with `since` or `limit`, again until two whole readings agree.
         other_accounts : bool
-            Return rows of another account than the one asked for instead of raising an error; `lab.anomalies`
-            lists them.
+            Return rows of accounts not asked for, which `lab.anomalies` lists, instead of an error.
 
         Returns
         -------
@@ -307,7 +288,7 @@ class Client:
         finally:
             budget.stop()
 
-    @_one_operation
+    @one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -367,8 +348,6 @@ class Client:
 
         Raises
         ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer knows no such account, cannot be reached, or gives an unexpected answer.
         LabError
             Neither or both of the arguments are given.
 
@@ -392,11 +371,6 @@ class Client:
         Exchange
             Address and chain id.
 
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or gives an unexpected answer.
-
         Examples
         --------
         >>> client.exchange().chain_id
@@ -404,7 +378,7 @@ class Client:
         """
         return read_exchange(self._transport.get("/exchange/info"))
 
-    @_one_operation
+    @one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 
@@ -418,11 +392,6 @@ class Client:
         pandas.DataFrame
             Index ``fee_token``, one row for each token that the fee can be paid in: ``token_id``, ``fee``
             (units of the token, `AMOUNT`), ``discount`` (float, as reported by the relayer; not applied).
-
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import email.utils
+import functools
 import logging
 import re
 import threading
@@ -12,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import requests
 import tenacity
@@ -72,6 +73,8 @@ _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client b
 _NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
 _AS_IT_IS: dict[str, Any] = {"stream": True, "allow_redirects": False}
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Params = Mapping[str, str | int]
 
 
@@ -81,6 +84,8 @@ class Transport:
     `get` and `post` return the body of the answer, or raise a `RelayerError` or a `TransportError`. The
     ``maybe_received`` of either error tells whether the relayer may have acted on the request all the same.
     """
+
+    base_url: str = ""
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class Transport:
         self._attempts = attempts
         self._limiters: dict[str, RateLimiter] = {}
         self._lock = threading.Lock()
-        self._stated: list[str] = []
+        self._stated: list[tuple[str, Source | None]] = []
         self._session = _Session()
         self._session.trust_env = proxies and not is_loopback(self.base_url)
         for name in ("urllib3.connectionpool", "urllib3.connection"):
@@ -155,8 +160,7 @@ class Transport:
     @property
     def source(self) -> Source | None:
         """What the relayer's first answer states as its identity, if anything."""
-        stated = next(iter(self._stated), "")
-        return Source.read(stated, HEADER) if stated else None
+        return self._stated[0][1] if self._stated else None
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -230,22 +234,33 @@ class Transport:
         if outcome.error:
             return outcome
         stated = request.auth.redactor(response.headers.get(HEADER, "").encode("latin-1")).decode("latin-1")
-        with self._lock:
-            is_first = not self._stated
-            if is_first:
-                self._stated.append(stated)
-        if stated == self._stated[0] and not is_first:
+        if self._stated and self._stated[0][0] == stated:
             return outcome
         try:
-            found, first = (Source.read(text, HEADER) if text else None for text in (stated, self._stated[0]))
+            found = Source.read(stated, HEADER) if stated else None
         except LabError as error:
             return _Outcome(error=error)
+        with self._lock:
+            self._stated[:] = self._stated or [(stated, found)]
+        first = self._stated[0][1]
         if found == first:
             return outcome
         hint = "Another relayer answers at this address now: connect again."
         return _Outcome(
             error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
         )
+
+
+def one_operation(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have a method of a client do all its work on one budget of time and bytes."""
+
+    @functools.wraps(method)
+    def on_budget(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        client: Any = args[0]
+        with client._transport.new_budget().activate():
+            return method(*args, **kwargs)
+
+    return on_budget
 
 
 class RateLimiter:

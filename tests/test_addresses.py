@@ -3,6 +3,7 @@
 import base64
 import json
 import socket
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -11,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from IPython.core.ultratb import VerboseTB
 from support.scripted_server import Answer, Request, Script, scripted
 
 import loopring_lab as lab
@@ -27,13 +27,12 @@ L2_KEY = protocol.L2Key(7, *protocol.public_key(7))
 
 
 def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    """Return the message of a refusal, and what IPython shows of it from the package's first frame on."""
+    """Return the message of a refusal, and the variables of the package's frames, which tracebacks show."""
     with pytest.raises(LabError) as caught:
         call()
-    trace = caught.tb
-    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
-        trace = trace.tb_next
-    return str(caught.value), VerboseTB().text(caught.type, caught.value, trace)
+    frames = [frame for frame, _ in traceback.walk_tb(caught.tb)]
+    ours = [frame.f_locals for frame in frames if frame.f_globals["__name__"] != __name__]
+    return str(caught.value), repr(ours) + repr(caught.value.__context__)
 
 
 # Keys
@@ -334,7 +333,7 @@ def test_no_later_error_repeats_the_key_or_a_signature() -> None:
     signature = "0x" + "5a" * 65 + "02"
     text = shown(echo, lambda client: client.update_account({"ecdsaSignature": signature}))
     assert "5a5a" not in text
-    assert "got <hidden>" in text
+    assert "status: expected one of" in text
 
 
 @pytest.mark.parametrize("name", ["X-Other", "Bad Header", "Retry-After", "Content-Encoding", "Location"])

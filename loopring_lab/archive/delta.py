@@ -18,7 +18,7 @@ import pyarrow as pa
 import tenacity
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from loopring_lab.archive.digests import HINT, LOG, Digests, replace_file, sync_folder
+from loopring_lab.archive.digests import HINT, LOG, Digests, create_file, replace_file, sync_folder
 from loopring_lab.errors import (
     ArchiveError,
     DamagedArchive,
@@ -138,11 +138,11 @@ class DeltaFolder:
         """Read what the archive says of itself; nothing if there is no archive."""
         return _read_manifest(self.path, self.shown)
 
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Write what the archive says of itself, with a check and a copy."""
+    def write_manifest(self, manifest: dict[str, Any], *, first: bool = False) -> None:
+        """Write what the archive says of itself, with a check and a copy, or keep the `first`."""
         members = {name: value for name, value in manifest.items() if name != "check"}
         text = json.dumps(members | {"check": _check_of(members)})
-        replace_file(self.path / MANIFEST, text.encode() + b"\n")
+        (create_file if first else replace_file)(self.path / MANIFEST, text.encode() + b"\n")
         self.digests.keep_copy(MANIFEST)
 
     def source(self) -> Source | None:
@@ -159,17 +159,19 @@ class DeltaFolder:
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
 
-        The tables' own metadata names the source. The first to create a table binds it, and every commit
-        conflicts with a change of metadata, so that no commit can go to a table of another source.
+        The manifest of a new archive decides whose it is, then metadata that no commit can miss a change of.
         """
         bound = copy.copy(self)
+        if self.manifest():
+            self._undo_torn()
         bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             if not self.check():
-                self._make_folder()
-                for name in SCHEMAS:
-                    self.digests.undo_torn(name)
-                    self._create_table(name, bound._writes)
+                self._make_folder(source)
+                with self.digests.locked():  # deltalake lets two processes create one table
+                    for name in SCHEMAS:
+                        self._create_table(name, source)
+                        self.digests.record(name)
         self.settle()
         for name in SCHEMAS:
             self._bind_table(name, bound._writes)
@@ -196,6 +198,11 @@ class DeltaFolder:
                 for name in SCHEMAS:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": SCHEMA})
+
+    def _undo_torn(self) -> None:
+        with self.translate_errors("undoing what a crash cut short"):
+            for name in SCHEMAS:
+                self.digests.undo_torn(name)
 
     def _bound(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
@@ -374,7 +381,7 @@ class DeltaFolder:
         log = self.digests.log(name)
         return any(log)
 
-    def _make_folder(self) -> None:
+    def _make_folder(self, source: Source) -> None:
         made = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -385,10 +392,15 @@ class DeltaFolder:
             raise ArchiveError(f"{problem}. Use another path.") from None
         for folder in made:
             sync_folder(folder.parent)
-        if not self.manifest():
-            self.write_manifest({"format": FORMAT, "schema": 1})  # the latest once everything is recorded
+        with self.digests.locked():
+            if not self.manifest():  # of the latest schema once everything is recorded
+                self.write_manifest({"format": FORMAT, "schema": 1, "source": source.to_json()}, first=True)
+        if text := self.manifest().get("source"):
+            self._join(Source.read(text, f"{self.shown}, {MANIFEST}"), source)
 
     def _create_table(self, name: str, source: Source) -> None:
+        if self._has_log(name):
+            return
         self._delta.DeltaTable.create(
             str(self.path / name),
             schema=SCHEMAS[name],
@@ -397,7 +409,6 @@ class DeltaFolder:
             configuration=STATISTICS if name == TRADES else None,
             description=source.to_json(),
         )
-        self._join(self._bound(self._delta.DeltaTable(str(self.path / name))), source)
 
     def _bind_table(self, name: str, source: Source) -> None:
         """Add what a table of schema 1 lacks, and what is known of its source now."""
@@ -505,6 +516,8 @@ def _refuse_other_content(path: Path, shown: Path) -> None:
         raise NotAnArchive(f"{shown} is a file. An archive is a folder: use another path.")
     entries = path.iterdir() if path.exists() else ()
     names = sorted(entry.name for entry in entries if not entry.name.startswith(f".{MANIFEST}."))
+    if MANIFEST in names:
+        return  # another process has begun the archive since
     if "_delta_log" in names:
         hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Use another folder"
         raise NotAnArchive(f"{shown}: a Delta table, but not an archive. Nothing was changed. {hint}.")

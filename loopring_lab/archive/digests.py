@@ -94,7 +94,7 @@ class Digests:
     def log(self, table: str) -> TableLog:
         """List the log of a table."""
         found = TableLog({}, {})
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             for file in sorted((self.folder / table / LOG).iterdir()):
                 for pattern, files in ((ENTRY, found.entries), (CHECKPOINT, found.checkpoints)):
                     if match := pattern.fullmatch(file.name):
@@ -388,14 +388,33 @@ class Digests:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file at once and durably: after a crash it is the old or the new one."""
+    _write_beside(path, content).replace(path)
+    sync_folder(path.parent)
+
+
+def create_file(path: Path, content: bytes) -> None:
+    """Write a file as `replace_file` does, unless another process creates it first."""
+    fresh = _write_beside(path, content)
+    try:
+        if path.exists() and not path.read_bytes().strip(b"\0 \n"):  # emptied by a crash
+            path.unlink()
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    except OSError:  # no links here
+        fresh.replace(path)
+    fresh.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with fresh.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
-    sync_folder(path.parent)
+    return fresh
 
 
 def sync_folder(folder: Path) -> None:

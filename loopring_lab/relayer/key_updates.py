@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -133,13 +135,11 @@ def read_update(data: bytes) -> UpdateBody:
 
 
 def _strict_json(data: bytes) -> Any:
-    try:
-        return parse_json(data, "body", size=MAX_BODY_BYTES, number=_number)
-    except UnexpectedAnswer:
-        raise ApiError(
-            Code.INVALID_ARGUMENT,
-            "body: must be JSON in UTF-8, without repeated members, lone surrogates or NaN",
-        ) from None
+    if not data.startswith(BOM_UTF8):
+        with suppress(UnexpectedAnswer):
+            return parse_json(data, "body", size=MAX_BODY_BYTES, number=_number)
+    problem = "must be JSON in UTF-8, without repeated members, lone surrogates, NaN or a byte order mark"
+    raise ApiError(Code.INVALID_ARGUMENT, f"body: {problem}")
 
 
 def _number(text: str) -> int | float:

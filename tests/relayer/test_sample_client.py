@@ -202,7 +202,7 @@ def test_listings_that_do_not_tell_a_pool_give_none(folder):
     assert pools([lp], [{**market, "status": 2}])[0]["status"] == 0
     assert pools([lp, {**lp, "tokenId": 84, "enabled": False}], [market]) == [pool]
     assert pools([lp, {**lp, "tokenId": 84}], [market]) == []
-    assert pools([{**lp, "symbol": ["LP-LRC-ETH"]}, {"symbol": "LP-LRC-ETH"}], [market]) == []
+    assert pools([{"symbol": "LP-LRC-ETH"}, {"tokenId": 1}], [market]) == []
     assert pools([lp], [{"market": "LRC-ETH"}, {**market, "market": "LRC-USDT"}]) == []
 
 

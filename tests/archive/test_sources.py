@@ -1,0 +1,275 @@
+"""An archive holds the trades of one source: who may write to it, and who is refused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.archive_kills import check
+from support.ledger import Ledger
+from support.named_sources import Named, addressed, held, race_once, racing, silent
+
+import loopring_lab as lab
+from loopring_lab.archive import Archive
+from loopring_lab.archive.delta import ADDED, SCHEMAS
+from loopring_lab.archive.merge import merge_pages
+from loopring_lab.errors import ArchiveError, LabError, UnexpectedAnswer
+from loopring_lab.relayer import Relayer, Settings
+
+ONE, OTHER = Named("world one", 1), Named("world two", 2)
+REAL = Named("world one", 3, synthetic=False)
+ACCOUNT = ONE.accounts[0]
+EXCHANGE = "0x" + "12" * 20
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """An archive of world one."""
+    made = Archive(tmp_path / "a")
+    with Relayer(ONE) as relayer:
+        made.sync(addressed(relayer), account_id=ACCOUNT)
+    return made
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def assert_refused(archive: Archive, client: lab.Client, *said: str) -> None:
+    """Check that a sync is refused, that the error names both sources, and that nothing is written."""
+    before = contents(archive._folder.path)
+    with pytest.raises(ArchiveError) as caught:
+        archive.sync(client, account_id=ACCOUNT)
+    for words in (*said, "nothing was added", "use another folder"):
+        assert words in str(caught.value)
+    assert contents(archive._folder.path) == before
+
+
+def test_the_archive_says_what_it_is_bound_to(archive: Archive, tmp_path: Path) -> None:
+    assert archive.source == "world one"
+    assert archive.trades().attrs["source"] == "world one"
+    assert archive.trades().attrs["synthetic"] is True
+    assert Archive(tmp_path / "empty").source is None
+
+
+@pytest.mark.parametrize("other", [OTHER, REAL], ids=["another world", "real data of the same name"])
+def test_another_source_is_refused(archive: Archive, other: Named) -> None:
+    with Relayer(other) as relayer:
+        assert_refused(archive, addressed(relayer), "'world one' (synthetic", f"are from '{other.name}'")
+
+
+@pytest.mark.parametrize(("name", "value"), [("exchange", EXCHANGE), ("chain_id", 5)])
+def test_another_exchange_at_the_same_address_is_refused(archive: Archive, name: str, value: Any) -> None:
+    with Relayer(ONE, Settings(**{name: value})) as relayer:
+        assert_refused(archive, addressed(relayer), f"{name.partition('_')[0]} {value}")
+
+
+def test_an_exchange_once_known_is_kept_to(tmp_path: Path, saved: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    (saved / "source.json").write_text('{"name": "world one", "synthetic": true}')
+    archive.import_pages(saved)
+    for table in ("trades", "listings", "syncs"):
+        assert "exchange" not in json.loads(description(archive, table))
+    with Relayer(ONE) as relayer:
+        archive.sync(addressed(relayer), account_id=ACCOUNT)
+    for table in ("trades", "listings", "syncs"):
+        assert json.loads(description(archive, table))["chainId"] == Settings().chain_id
+    assert archive.verify().empty
+    with Relayer(ONE, Settings(exchange=EXCHANGE)) as relayer:
+        assert_refused(archive, addressed(relayer), EXCHANGE)
+
+
+def description(archive: Archive, table: str) -> str:
+    text: str = DeltaTable(str(archive._folder.path / table)).metadata().description
+    return text
+
+
+def test_the_same_source_at_another_address_is_accepted(archive: Archive) -> None:
+    for _ in range(2):  # each on a port of its own
+        with Relayer(ONE) as relayer:
+            by_name = relayer.base_url.replace("127.0.0.1", "localhost")
+            for url in (relayer.base_url, by_name, by_name + "/api/v3/"):
+                assert archive.sync(addressed(relayer, url), account_id=ACCOUNT)["complete"].all()
+    check(archive._folder.path, *ONE.truth())
+
+
+def test_a_relayer_that_states_nothing_is_known_by_its_address(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with Relayer(ONE) as relayer, silent(relayer) as server, silent(relayer) as elsewhere:
+        client = addressed(relayer, server.base_url)
+        archive.sync(client, account_id=ACCOUNT)
+        assert (archive.source, client.synthetic) == (server.base_url, False)
+        archive.sync(addressed(relayer, server.base_url.replace("http", "HTTP") + "/"), account_id=ACCOUNT)
+        assert_refused(archive, addressed(relayer, elsewhere.base_url), server.base_url, elsewhere.base_url)
+        moved = addressed(relayer, elsewhere.base_url)
+        moved._name = server.base_url  # as connect(address, source=archive.source) does
+        assert archive.sync(moved, account_id=ACCOUNT)["complete"].all()
+    assert archive.trades().attrs["synthetic"] is False
+
+
+def test_made_up_data_never_passes_as_real(tmp_path: Path) -> None:
+    with Relayer(ONE) as relayer:
+        client = lab.connect(relayer.base_url, api_key=relayer.api_key, source="my exchange", rate=None)
+        Archive(tmp_path / "a").sync(client, account_id=ACCOUNT)
+    assert Archive(tmp_path / "a").trades().attrs["synthetic"] is True
+
+
+def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with Relayer(ONE) as relayer, Relayer(OTHER) as other:
+        client = addressed(relayer)
+        archive.sync(client, account_id=ACCOUNT)
+        before = contents(tmp_path / "a")
+        client._transport.base_url = other.base_url
+        with pytest.raises(UnexpectedAnswer, match="connect again"):
+            archive.sync(client, account_id=ACCOUNT)
+    assert contents(tmp_path / "a") == before
+
+
+def test_an_archive_that_is_replaced_during_a_sync_is_not_written_to(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = archive._folder.path
+    with Relayer(ONE) as relayer, Relayer(OTHER) as other:
+
+        def replaced(*words: Any) -> Any:
+            monkeypatch.undo()
+            shutil.rmtree(path)
+            Archive(path).sync(addressed(other), account_id=ACCOUNT)
+            return merge_pages(*words)
+
+        monkeypatch.setattr("loopring_lab.archive.sync.merge_pages", replaced)
+        with pytest.raises(ArchiveError, match=r"'world two'.* are from 'world one'"):
+            archive.sync(addressed(relayer), account_id=ACCOUNT, full=True)
+    assert held(path) == OTHER.truth()[0]
+
+
+def test_first_syncs_of_different_sources_never_mix(tmp_path: Path) -> None:
+    with racing(3) as (racers, truths), ThreadPoolExecutor(3) as pool:
+        for number in range(6):
+            race_once(racers, truths, tmp_path / str(number), pool)
+
+
+# Saved pages
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return save(ONE, tmp_path / "saved")
+
+
+def save(ledger: Ledger, folder: Path) -> Path:
+    """Save every page of a ledger as a recording."""
+    (folder / "trades").mkdir(parents=True)
+    (folder / "tokens.json").write_text(json.dumps(ledger.tokens()))
+    (folder / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
+    for kind in ("amm", "dex"):
+        rows = [list(ledger.rows[n]) for n in ledger.history.row_numbers(ACCOUNT, None, kind)]
+        body = json.dumps({"totalNum": len(rows), "trades": rows[::-1]})
+        (folder / "trades" / f"{ACCOUNT}-{kind}.json").write_text(body)
+    return folder
+
+
+def test_saved_pages_are_known_by_their_folder(tmp_path: Path, saved: Path) -> None:
+    archive, other = Archive(tmp_path / "a"), save(OTHER, tmp_path / "other")
+    archive.import_pages(saved)
+    assert archive.source == str(saved.resolve())
+    assert archive.import_pages(saved / "trades" / f"{ACCOUNT}-amm.json")["complete"].all()
+    assert archive.sync(lab.connect(recording=saved), account_id=ACCOUNT)["complete"].all()
+    before = contents(tmp_path / "a")
+    with pytest.raises(ArchiveError, match=r"source=archive\.source, or a source\.json"):
+        archive.import_pages(other)
+    assert contents(tmp_path / "a") == before
+    assert archive.import_pages(other, source=archive.source)["rows"].sum() == 60
+
+
+def test_a_name_beside_saved_pages_counts_wherever_they_are(tmp_path: Path, saved: Path) -> None:
+    (saved / "source.json").write_text('{"name": "my exchange"}')
+    archive = Archive(tmp_path / "a")
+    archive.import_pages(saved)
+    moved = saved.rename(tmp_path / "moved")
+    archive.import_pages(moved / "trades")
+    assert archive.sync(lab.connect(recording=moved), account_id=ACCOUNT)["complete"].all()
+    assert archive.source == "my exchange"
+    with pytest.raises(LabError, match="names 'my exchange'. Leave one of them out"):
+        archive.import_pages(moved, source="another")
+
+
+def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive: Archive, saved: Path) -> None:
+    with pytest.raises(ArchiveError, match="nothing was added"):
+        archive.import_pages(saved)
+    archive.import_pages(saved, source=archive.source)
+    assert archive.trades().attrs["synthetic"] is True
+    (saved / "source.json").write_text('{"name": "world one"}')
+    with pytest.raises(ArchiveError, match=r"'world one' \(synthetic"):
+        archive.import_pages(saved)
+
+
+def test_pages_without_listings_name_their_source(archive: Archive, tmp_path: Path, saved: Path) -> None:
+    alone = tmp_path / "far" / "away" / f"{ACCOUNT}-dex.json"
+    alone.parent.mkdir(parents=True)
+    alone.write_bytes((saved / "trades" / alone.name).read_bytes())
+    with pytest.raises(ArchiveError, match="nothing was added"):
+        archive.import_pages(alone)
+    assert archive.import_pages(alone, source=archive.source)["complete"].all()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"name": ""}', '{"name": "x", "synthetic": "no"}', '{"name": "x", "chainId": "1"}'])  # fmt: skip
+def test_a_source_file_that_cannot_be_read_is_named(tmp_path: Path, saved: Path, text: str) -> None:
+    (saved / "source.json").write_text(text)
+    with pytest.raises(UnexpectedAnswer, match=r"source\.json: expected"):
+        Archive(tmp_path / "a").import_pages(saved)
+    assert not (tmp_path / "a").exists()
+
+
+# Archives of schema 1
+
+
+@pytest.fixture
+def old(archive: Archive) -> Iterator[Archive]:
+    """An archive of world one, as the version before wrote it."""
+    path = archive._folder.path
+    tables = {name: DeltaTable(str(path / name)).to_pyarrow_dataset().to_table() for name in SCHEMAS}
+    shutil.rmtree(path)
+    path.mkdir()
+    (path / "archive.json").write_text('{"format": "loopring_lab archive", "schema": 1}\n')
+    for name, rows in tables.items():
+        schema = pa.schema([field for field in SCHEMAS[name] if field.name not in ADDED])
+        partition = ["account_id"] if name == "trades" else None
+        table = DeltaTable.create(str(path / name), schema=schema, partition_by=partition)
+        deltalake.write_deltalake(table, rows.select(schema.names).cast(schema), mode="append")
+    return Archive(path)
+
+
+def test_an_archive_of_schema_1_is_read_as_it_is(old: Archive) -> None:
+    before = contents(old._folder.path)
+    assert old.report()["complete"].all()
+    assert old.report()["checked_at"].isna().all()
+    assert (len(old.trades()), old.source) == (30, "world one")
+    assert len(old.scan("pyarrow")) == 30
+    assert contents(old._folder.path) == before
+
+
+def test_the_next_write_binds_an_archive_of_schema_1(old: Archive) -> None:
+    with Relayer(OTHER) as relayer:
+        assert_refused(old, addressed(relayer), "'world one'", "'world two'")
+    with Relayer(ONE) as relayer:
+        report = old.sync(addressed(relayer), account_id=ACCOUNT, full=True)
+        assert report["complete"].all()
+        assert report["checked_at"].notna().all()
+    check(old._folder.path, *ONE.truth())
+    assert json.loads((old._folder.path / "archive.json").read_text())["schema"] == 2
+    assert json.loads(description(old, "trades"))["chainId"] == Settings().chain_id
+    assert old.verify().empty
+
+
+def test_rows_of_schema_1_can_be_converted_anew(old: Archive) -> None:
+    assert old.reread().empty
+    assert json.loads(description(old, "syncs")) == {"name": "world one", "synthetic": True}
+    check(old._folder.path, *ONE.truth())
