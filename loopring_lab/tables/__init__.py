@@ -26,6 +26,7 @@ from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, to
 __all__ = ["anomalies", "markets", "tokens", "trades"]
 
 GROUP_PAGES = 800
+MAX_PAGES = 1_000_000
 
 
 def __dir__() -> list[str]:
@@ -95,7 +96,14 @@ def trades(
     LRC-ETH      1,200  0.000504   10.00
     """
     validate_options(fee_token, ten_members)
-    every = [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
+    if not isinstance(pages, Iterable):
+        raise LabError(
+            f"pages: expected answers of GET /user/trades, got {type(pages).__name__}. Give bytes."
+        )
+    several = (pages,) if isinstance(pages, (bytes, str, Mapping)) else pages
+    every = list(itertools.islice(several, MAX_PAGES + 1))
+    if len(every) > MAX_PAGES:
+        raise LabError(f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive.")
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
     groups = list(wire.group(every)) or [[]]

@@ -17,7 +17,7 @@ from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_
 from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup, shown
-from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_digits
+from loopring_lab.tables.wire import CORE, MAX_LENGTH, MEMBERS, Batch, cast_digits, longest
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
@@ -210,7 +210,7 @@ class _Converter:
 
     def prices(self) -> pa.Array:
         column = self.columns["price"]
-        if not _has_long_exponent(column):
+        if longest(column) <= MAX_LENGTH and not _has_long_exponent(column):
             try:
                 return column.cast(_TYPE)
             except pa.ArrowInvalid:

@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as paj
 
-from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, to_json
+from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, printable, to_json
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 8 << 20, 1 << 10
+GROUP_BYTES, LEAST_BYTES = 8 << 20, 4 << 10
+MAX_LENGTH = 76
 
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
@@ -149,11 +150,16 @@ def read_total(batch: Batch) -> int:
 def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
     """Cast text to whole numbers; None if a member is more than digits, or too large."""
     try:
-        if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+        if longest(column) <= MAX_LENGTH and pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
             return column.cast(to)
     except pa.ArrowInvalid:
         pass
     return None
+
+
+def longest(column: pa.Array) -> int:
+    """Return the length of the longest text; pyarrow makes wrong decimals of hundreds of digits."""
+    return pc.max(pc.binary_length(column)).as_py() or 0
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:
@@ -182,8 +188,9 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    text = f"{type(value).__name__.lower()} {to_json(value)}" if value is not None else "nothing (null)"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return (
+        "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
+    )
 
 
 def _read_regular(
