@@ -102,6 +102,12 @@ def to_json(value: Any) -> str:
     return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
 
 
+def printable(text: str, most: int = 80) -> str:
+    """Prepare untrusted text for a message: cut, and without control characters."""
+    cut = text if len(text) <= most else text[: most - 3] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+
+
 def parse_decimal(text: str | None) -> Decimal | None:
     """Parse plain text of a decimal number, or return None: also if it has too many digits."""
     return Decimal(text) if text and _NUMBER.fullmatch(text) else None

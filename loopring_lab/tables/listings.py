@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
-from loopring_lab.bounded import MAX_INT64, parse_integer, to_json
+from loopring_lab.bounded import MAX_INT64, parse_integer, printable, to_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
 
@@ -91,7 +91,7 @@ def tokens(answer: Answer) -> pd.DataFrame:
         _refuse("tokenId", "each id once", got=f"{ids[ids.duplicated()].iloc[0]} twice")
     decimals = data["decimals"].to_list()
     for name in _TOKEN_AMOUNTS:
-        column, labels = _snake(name), [f"{symbol}.{name}" for symbol in symbols]
+        column, labels = _snake(name), [f"{printable(symbol, 40)}.{name}" for symbol in symbols]
         data[column] = to_units(data[column], decimals, token=labels.__getitem__, dtype=LIMIT)
     index = pd.Index(_unique(symbols, map(str, ids)), dtype=TEXT, name="symbol")
     return pd.DataFrame(data).set_axis(index)
@@ -214,7 +214,7 @@ class MarketLookup:
             if len(codes) == 1:
                 return codes[0]
             if codes:
-                known = ", ".join(self.markets[code] for code in codes[:9])
+                known = ", ".join(printable(self.markets[code], 40) for code in codes[:9])
                 return f"market {shown(raw)} could be any of {known}"
         return f"market {shown(raw)} is not in the markets table"
 

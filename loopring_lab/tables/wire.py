@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as paj
 
-from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, to_json
+from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, printable, to_json
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
@@ -182,8 +182,9 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    text = f"{type(value).__name__.lower()} {to_json(value)}" if value is not None else "nothing (null)"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return (
+        "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
+    )
 
 
 def _read_regular(
