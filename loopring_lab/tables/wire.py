@@ -149,11 +149,16 @@ def read_total(batch: Batch) -> int:
 def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
     """Cast text to whole numbers; None if a member is more than digits, or too large."""
     try:
-        if pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+        if is_no_longer_than(76, column) and pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
             return column.cast(to)
     except pa.ArrowInvalid:
         pass
     return None
+
+
+def is_no_longer_than(most: int, column: pa.Array) -> bool:
+    """Tell whether text is short enough for pyarrow, which casts longer numbers modulo 2**256."""
+    return (pc.max(pc.binary_length(column)).as_py() or 0) <= most
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:
