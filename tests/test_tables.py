@@ -650,10 +650,11 @@ def test_no_number_is_read_modulo_a_power_of_two(member: str) -> None:
     texts += [f"{2 ** dice.randint(100, 300)}{dice.choice(['', 'E5', 'E60'])}" for _ in range(60)]
     texts = [text for text in texts if member == "price" or "E" not in text]
     column, decimals = ("fee", 18) if member == "feeAmount" else (member, 18 if member == "size" else 0)
-    frame = read(page([row(**{"id": str(number), member: text}) for number, text in enumerate(texts)]))
-    named = tables.anomalies(frame)["reason"]
-    for place, (text, got) in enumerate(zip(texts, frame[column], strict=True)):
-        if pd.isna(got):
-            assert member in named[place], text
-        else:
-            assert EXACT.scaleb(got, decimals) == Decimal(text), text
+    for part in (*([text] for text in texts[:6]), texts):
+        frame = read(page([row(**{"id": str(number), member: text}) for number, text in enumerate(part)]))
+        named = tables.anomalies(frame)["reason"]
+        for place, (text, got) in enumerate(zip(part, frame[column], strict=True)):
+            if pd.isna(got):
+                assert member in named[place], text
+            else:
+                assert EXACT.scaleb(got, decimals) == Decimal(text), text
