@@ -94,14 +94,12 @@ class Client:
     @property
     def source(self) -> str:
         """Name of the source: as given, or else as the relayer states it, or else its address."""
-        stated = self._transport.source or Source.at(self._transport.base_url)
-        return self._name or stated.name
+        return self._name or (self._transport.source or Source.at(self._transport.base_url)).name
 
     @property
     def synthetic(self) -> bool:
         """Whether the data is synthetic: as given, or as the relayer's first answer states."""
-        stated = self._transport.source
-        return self._synthetic or (stated is not None and stated.synthetic)
+        return self._synthetic or bool((stated := self._transport.source) and stated.synthetic)
 
     def close(self) -> None:
         """Close the connections that are kept open.
@@ -196,11 +194,9 @@ class Client:
         fee_token, ten_members : str
             As for `tables.trades`.
         check : bool
-            Read everything again until two whole readings agree, also with `since` or `limit`. That finds
-            rows that change while they are read without changing the relayer's count.
+            Read everything, also with `since` or `limit`, again until two whole readings agree.
         other_accounts : bool
-            Return rows of another account than the one asked for instead of raising an error; `lab.anomalies`
-            lists them.
+            Return rows of accounts not asked for, which `lab.anomalies` lists, instead of an error.
 
         Returns
         -------
@@ -352,8 +348,6 @@ class Client:
 
         Raises
         ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer knows no such account, cannot be reached, or gives an unexpected answer.
         LabError
             Neither or both of the arguments are given.
 
@@ -377,11 +371,6 @@ class Client:
         Exchange
             Address and chain id.
 
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or gives an unexpected answer.
-
         Examples
         --------
         >>> client.exchange().chain_id
@@ -403,11 +392,6 @@ class Client:
         pandas.DataFrame
             Index ``fee_token``, one row for each token that the fee can be paid in: ``token_id``, ``fee``
             (units of the token, `AMOUNT`), ``discount`` (float, as reported by the relayer; not applied).
-
-        Raises
-        ------
-        RelayerError, TransportError, UnexpectedAnswer
-            The relayer refuses, cannot be reached, or gives an unexpected answer.
 
         Examples
         --------

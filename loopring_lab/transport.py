@@ -112,7 +112,7 @@ class Transport:
         self._attempts = attempts
         self._limiters: dict[str, RateLimiter] = {}
         self._lock = threading.Lock()
-        self._stated: list[str] = []
+        self._stated: list[tuple[str, Source | None]] = []
         self._session = _Session()
         self._session.trust_env = proxies and not is_loopback(self.base_url)
         for name in ("urllib3.connectionpool", "urllib3.connection"):
@@ -160,8 +160,7 @@ class Transport:
     @property
     def source(self) -> Source | None:
         """What the relayer's first answer states as its identity, if anything."""
-        stated = next(iter(self._stated), "")
-        return Source.read(stated, HEADER) if stated else None
+        return self._stated[0][1] if self._stated else None
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -235,16 +234,15 @@ class Transport:
         if outcome.error:
             return outcome
         stated = request.auth.redactor(response.headers.get(HEADER, "").encode("latin-1")).decode("latin-1")
-        with self._lock:
-            is_first = not self._stated
-            if is_first:
-                self._stated.append(stated)
-        if stated == self._stated[0] and not is_first:
+        if self._stated and self._stated[0][0] == stated:
             return outcome
         try:
-            found, first = (Source.read(text, HEADER) if text else None for text in (stated, self._stated[0]))
+            found = Source.read(stated, HEADER) if stated else None
         except LabError as error:
             return _Outcome(error=error)
+        with self._lock:
+            self._stated[:] = self._stated or [(stated, found)]
+        first = self._stated[0][1]
         if found == first:
             return outcome
         hint = "Another relayer answers at this address now: connect again."

@@ -47,7 +47,7 @@ ByHand = Callable[[pd.DataFrame], oracle.Rows]
 def odd() -> pd.DataFrame:
     """Many histories, each with its own label, with irregular rows of every kind."""
     frame = many(200)
-    assert len(frame) > 1000
+    assert len(frame) > 500
     odd_rows = [
         frame[name].isna().sum() for name in ("price", "size", "fee", "created_at", "base", "side", "role")
     ]

@@ -19,6 +19,7 @@ from loopring_lab.archive.delta import (
     ADDED,
     FORMAT,
     MANIFEST,
+    SCHEMA,
     SCHEMAS,
     TRADES,
     DeltaFolder,
@@ -65,6 +66,8 @@ def repair(folder: DeltaFolder) -> tuple[pd.DataFrame, list[SetAside]]:
         _restore_manifest(folder, problems)
         if any(problem.file in (DIGESTS, COPIES) for problem in problems):
             folder.digests.rewrite()
+        if not folder.digests.known:  # as in an archive from before there were digests
+            folder.write_manifest(folder.manifest() | {"schema": 1})
         _restore_logs(folder, problems)
         done, moved = _restore_data(folder, problems)
         if moved or any(problem.problem == "missing" for problem in problems):
@@ -73,6 +76,7 @@ def repair(folder: DeltaFolder) -> tuple[pd.DataFrame, list[SetAside]]:
             folder.digests.rewrite(forget=[name for name in done if not (folder.path / name).exists()])
         for name in SCHEMAS:
             folder.digests.record(name, also=folder.data_files(name))
+        folder.settle()
     lines = [problem._replace(advice=done.get(problem.file, "done")) for problem in problems]
     return _frame(lines, "done"), moved
 
@@ -98,14 +102,15 @@ def _frame(problems: Sequence[Problem], last: str) -> pd.DataFrame:
 
 def _find_problems(folder: DeltaFolder) -> list[Problem]:
     digests = folder.digests
-    found = []
+    found, manifest = [], dict[str, Any]()
     try:
-        if not folder.manifest():
+        manifest = folder.manifest()
+        if not manifest:
             raise folder.no_trades_yet()
     except DamagedArchive:
         found.append(Problem(MANIFEST, "damaged", None, None, RESTORE))
     digests.load()
-    recorded = bool(digests.known) or (digests.folder / DIGESTS).exists()
+    recorded = manifest.get("schema") == SCHEMA or (digests.folder / DIGESTS).exists()
     spoiled = filter(digests.is_spoiled, (DIGESTS, COPIES) if recorded else ())
     found += [Problem(name, "damaged", None, None, REWRITE) for name in spoiled]
     states = digests.scrub()

@@ -159,19 +159,19 @@ class DeltaFolder:
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
 
-        The manifest of a new archive, which only one process can create, decides whose it is. The tables'
-        own metadata says it from then on: every commit conflicts with a change of metadata, so that none can
-        go to a table of another source.
+        The manifest of a new archive decides whose it is, then metadata that no commit can miss a change of.
         """
         bound = copy.copy(self)
+        if self.manifest():
+            self._undo_torn()
         bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             if not self.check():
                 self._make_folder(source)
                 with self.digests.locked():  # deltalake lets two processes create one table
                     for name in SCHEMAS:
-                        self.digests.undo_torn(name)
                         self._create_table(name, source)
+                        self.digests.record(name)
         self.settle()
         for name in SCHEMAS:
             self._bind_table(name, bound._writes)
@@ -198,6 +198,11 @@ class DeltaFolder:
                 for name in SCHEMAS:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": SCHEMA})
+
+    def _undo_torn(self) -> None:
+        with self.translate_errors("undoing what a crash cut short"):
+            for name in SCHEMAS:
+                self.digests.undo_torn(name)
 
     def _bound(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""

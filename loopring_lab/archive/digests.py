@@ -94,7 +94,7 @@ class Digests:
     def log(self, table: str) -> TableLog:
         """List the log of a table."""
         found = TableLog({}, {})
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             for file in sorted((self.folder / table / LOG).iterdir()):
                 for pattern, files in ((ENTRY, found.entries), (CHECKPOINT, found.checkpoints)):
                     if match := pattern.fullmatch(file.name):

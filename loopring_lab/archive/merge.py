@@ -71,10 +71,9 @@ def _merge_once(folder: DeltaFolder, rows: pa.Table) -> None:
 
 
 def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Find the new rows, and those held of which they change `current` or `imported`.
+    """Find the new rows, and those held that they change: the content read last is current.
 
-    The content that was read last becomes the current one, by the order of the rows and not by any clock. A
-    content that a sync has seen stays current whatever is imported later.
+    No clock decides; and what a sync has seen stays current, whatever is imported later.
     """
     known: dict[tuple[Any, ...], dict[str, _Version]] = defaultdict(dict)
     marks = zip(*(held[name].to_pylist() for name in VERSION), strict=True)

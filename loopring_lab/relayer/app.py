@@ -22,8 +22,7 @@ from loopring_lab.bounded import to_json
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.entrance import SOURCE_HEADER, Entrance
-from loopring_lab.relayer.faults import API, NetworkConditions, RequestCounts
+from loopring_lab.relayer.faults import API, SOURCE_HEADER, Entrance, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, error_response

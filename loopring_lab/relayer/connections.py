@@ -14,7 +14,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.entrance import SOURCE_HEADER
+from loopring_lab.relayer.faults import SOURCE_HEADER
 from loopring_lab.relayer.schemas import Code, error_response
 
 if TYPE_CHECKING:

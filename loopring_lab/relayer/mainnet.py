@@ -10,11 +10,18 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loopring_lab.relayer.history import POOL_PREFIX
+
 USD = 10**12
 """One US dollar in the integer unit that prices are kept in (10**-12 dollars)."""
 
 POOL_FEE_BPS = 20
 """The fee of every pool, in basis points of the amount paid in."""
+
+POOL_VERSION = "1.0.0"
+AMM_BIT = 1
+OPEN, CLOSED = 7, 0
+"""Status of a pool: 7 in the public document's example, whose bits it does not explain."""
 
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
 
@@ -97,7 +104,7 @@ class Market(NamedTuple):
 
     @property
     def has_pool(self) -> bool:
-        return bool(self.status & 1)
+        return bool(self.status & AMM_BIT)
 
     @property
     def has_book(self) -> bool:
@@ -115,6 +122,23 @@ class Market(NamedTuple):
             "status": self.status,
             "createdAt": str(self.created_at),
         }
+
+
+def pool_record(market: dict[str, Any], address: str, lp_token: int | None, **more: Any) -> dict[str, Any]:
+    """Return a pool's record, as far as its market's record and the arguments tell."""
+    name = POOL_PREFIX + market["market"]
+    tokens = {"pooled": [market["baseTokenId"], market["quoteTokenId"]], "lp": lp_token}
+    record = {
+        "name": name,
+        "market": name,
+        "address": address,
+        "version": POOL_VERSION,
+        "tokens": tokens,
+        **more,
+    }
+    if isinstance(market.get("status"), int):
+        record["status"] = OPEN if market["status"] & AMM_BIT else CLOSED
+    return record | {"createdAt": market["createdAt"]} if "createdAt" in market else record
 
 
 def _read() -> tuple[dict[str, Token], dict[str, Market]]:

@@ -11,13 +11,14 @@ from typing import Any
 from loopring_lab.bounded import parse_json, read_file, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
-from loopring_lab.relayer.pools import listed_pools
+from loopring_lab.relayer.mainnet import pool_record
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 MEMBERS = {"symbol": ("text", str), "market": ("text", str), "tokenId": ("a whole number", int)}
 SHORTEST_ROW = 7
+LP_PREFIX = "LP-"
 SOURCE_FILE = "source.json"
 LONGEST_NAME = 200
 
@@ -135,6 +136,23 @@ def _records(where: str, value: Any) -> list[dict[str, Any]]:
             if name in record and type(record[name]) is not kind:
                 raise _invalid(f"{where}, record {number}, {name}", expected, _shortened(record[name]))
     return value
+
+
+def listed_pools(tokens: list[dict[str, Any]], markets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pools that listings tell of: markets with one LP token, whose address is the pool's."""
+    known: dict[str, list[dict[str, Any]]] = {}
+    for token in tokens:
+        if {"symbol", "address", "tokenId"} <= set(token):
+            known.setdefault(token["symbol"], []).append(token)
+    pools = []
+    for market in markets:
+        if {"market", "baseTokenId", "quoteTokenId"} <= set(market):
+            found = known.get(f"{LP_PREFIX}{market['market']}", [])
+            # Symbols repeat; of several tokens at most one is in use.
+            found = [token for token in found if token.get("enabled")] if len(found) > 1 else found
+            if len(found) == 1:
+                pools.append(pool_record(market, found[0]["address"], found[0]["tokenId"]))
+    return pools
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Row]]:

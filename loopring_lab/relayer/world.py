@@ -11,8 +11,7 @@ from typing import Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
-from loopring_lab.relayer.pools import pool_record
+from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
 from loopring_lab.relayer.venues import LatentPrices
 

@@ -256,6 +256,7 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
             process.join(60)
     assert [process.exitcode for process in both] == [0, 0]
     check(tmp_path / "a", *ledger.truth())
+    assert Archive(tmp_path / "a").verify().empty
 
 
 def test_kills_at_random_moments_lose_nothing_and_create_no_duplicates(tmp_path: Path) -> None:

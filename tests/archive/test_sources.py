@@ -79,7 +79,7 @@ def test_an_exchange_once_known_is_kept_to(tmp_path: Path, saved: Path) -> None:
     with Relayer(ONE) as relayer:
         archive.sync(addressed(relayer), account_id=ACCOUNT)
     for table in ("trades", "listings", "syncs"):
-        assert json.loads(description(archive, table))["chainId"] == 1
+        assert json.loads(description(archive, table))["chainId"] == Settings().chain_id
     assert archive.verify().empty
     with Relayer(ONE, Settings(exchange=EXCHANGE)) as relayer:
         assert_refused(archive, addressed(relayer), EXCHANGE)
@@ -265,7 +265,7 @@ def test_the_next_write_binds_an_archive_of_schema_1(old: Archive) -> None:
         assert report["checked_at"].notna().all()
     check(old._folder.path, *ONE.truth())
     assert json.loads((old._folder.path / "archive.json").read_text())["schema"] == 2
-    assert json.loads(description(old, "trades"))["chainId"] == 1
+    assert json.loads(description(old, "trades"))["chainId"] == Settings().chain_id
     assert old.verify().empty
 
 

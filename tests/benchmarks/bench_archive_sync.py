@@ -62,7 +62,6 @@ def paced() -> None:
         running(4, 4_000, rate=5.0, rate_limit=5) as (client, counts),
     ):
         archive = Archive(Path(folder) / "a")
-        archive._folder.create()
         begin = time.perf_counter()
         archive.sync(client, accounts=ledger.accounts, progress=False)
         elapsed = time.perf_counter() - begin

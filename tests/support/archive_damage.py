@@ -27,9 +27,9 @@ class Tally(NamedTuple):
 def make_archive(path: Path, relayer: Relayer) -> None:
     """Make an archive of checkpoints, rewritten files and several commits; the relayer serves `LATER`."""
     with Relayer(EARLIER) as earlier:
-        Archive(path).sync(client_of(earlier), accounts=EARLIER.accounts)
+        Archive(path).sync(client_of(earlier), accounts=EARLIER.accounts, progress=False)
     Archive(path).compact()
-    Archive(path).sync(client_of(relayer), accounts=LATER.accounts)
+    Archive(path).sync(client_of(relayer), accounts=LATER.accounts, progress=False)
 
 
 def content(path: Path) -> tuple[Any, ...]:
@@ -75,7 +75,7 @@ def flip_bits(base: Path, flips: int, seed: int, client: Client | None = None) -
         assert file.as_posix() in set(report["file"]), f"{where}: not found"
         found += 1
         if client:
-            Archive(work).repair(client)
+            Archive(work).repair(client, progress=False)
             assert Archive(work).verify().empty, f"{where}: repaired, and damaged"
             assert content(work) == good, f"{where}: values lost"
             others = [other for other in files if other.match("trades/*/*.parquet") and other != file]

@@ -24,6 +24,7 @@ from support.power_loss import Disk
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
+from loopring_lab.archive.sync import _source_of
 from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.transport import Transport
@@ -149,6 +150,7 @@ def cut_power_again_and_again(
     ledger = Ledger(accounts, trades)
     with hosted(f"relayer_host({accounts}, {trades}, 0)") as relayer:
         url, key = say(relayer).split()
+        client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
         words = f"{str(path)!r}, {str(disk.notes)!r}, {url!r}, {key!r}, {accounts}"
         with hosted(f"power_host({words})") as host:
             reported: dict[int, int] = {}
@@ -159,7 +161,7 @@ def cut_power_again_and_again(
                 host.stdin.write(json.dumps([every, dice.randint(1, most_syncs)]).encode() + b"\n")
                 reported |= follow(host)
                 disk.cut_power(dice)
-                undone += go_on(path, reported, repaired=number % 3 == 2)
+                undone += go_on(path, client, reported, repaired=number % 3 == 2)
                 if len(reported) == accounts:
                     rows += sum(reported.values())
                     reported = {}
@@ -178,12 +180,12 @@ def follow(host: subprocess.Popen[bytes]) -> dict[int, int]:
     return reported
 
 
-def go_on(path: Path, reported: dict[int, int], repaired: bool) -> int:
+def go_on(path: Path, client: Client, reported: dict[int, int], repaired: bool) -> int:
     """Open an archive after a power cut as the next sync does, or repair it; count commits set aside."""
     archive = Archive(path)
     if repaired and archive._folder.digests.log("syncs").entries:
         archive.repair()
-    archive._folder.create()
+    archive._folder.bind(_source_of(client))
     held = archive.report().groupby("account_id")["rows"].sum().to_dict()
     lost = {account: count for account, count in reported.items() if held.get(account, 0) < count}
     assert not lost, f"reported, and not held: {lost}"

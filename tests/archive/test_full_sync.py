@@ -1,0 +1,237 @@
+"""What a count does not show: rows changed, inserted or removed inside a history, and versions in order of commits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.archive_kills import check
+from support.ledger import Ledger, client_of
+from support.wire_rows import whole
+
+from loopring_lab.archive import Archive
+from loopring_lab.cli import main
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer
+from loopring_lab.relayer.history import RowKey
+
+ACCOUNT, TRADES, PLANTED = 20_000, 500, 30
+NOW = "loopring_lab.archive.sync.now_ms"
+
+
+def ledger(change: Callable[[Ledger], None] = lambda _: None) -> Ledger:
+    made = Ledger(1, TRADES)
+    change(made)
+    return made
+
+
+def sync(archive: Archive, source: Ledger, **how: Any) -> pd.DataFrame:
+    with Relayer(source) as relayer:
+        return archive.sync(client_of(relayer), account_id=ACCOUNT, **how)
+
+
+def with_member(row: tuple[str, ...], place: int, text: str) -> tuple[str, ...]:
+    return (*row[:place], text, *row[place + 1 :])
+
+
+def exchanged(source: Ledger) -> None:
+    """Remove rows from inside of both histories, and insert as many others there."""
+    for number in range(150, 150 + PLANTED):
+        order = f"0x{number:064x}"
+        row = with_member(with_member(source.rows[number], 1, str(900_000 + number)), 12, order)
+        source.rows[number], key = row, source.keys[number]
+        source.keys[number] = RowKey(key.account, key.market, key.fill_type, order)
+
+
+def rewritten(source: Ledger) -> None:
+    for number in range(100, 200):  # ten times as far from the newest as a page reaches
+        source.rows[number] = with_member(source.rows[number], 6, "7")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "a")
+    assert sync(made, ledger())["complete"].all()
+    return made
+
+
+def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(archive: Archive) -> None:
+    before = archive.report()
+    assert sync(archive, ledger(exchanged))["rows"].sum() == TRADES  # as many as the relayer counts
+    assert archive.report()["checked_at"].equals(before["checked_at"])
+    report = sync(archive, ledger(exchanged), full=True)
+    assert (report["checked_at"] > before["checked_at"]).all()
+    assert report["complete"].all()
+    assert (report["rows"].sum(), report["total"].sum()) == (TRADES + PLANTED, TRADES)
+    ids = set(archive.trades()["trade_id"])
+    old, new = ({int(row[1]) for row in one.rows} for one in (ledger(), ledger(exchanged)))
+    assert ids == old | new
+    again = sync(archive, ledger(exchanged))
+    assert again["complete"].all()
+    assert again["rows"].sum() == TRADES + PLANTED
+    assert again["checked_at"].equals(report["checked_at"])
+
+
+def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive: Archive) -> None:
+    assert sync(archive, ledger(rewritten))["second_versions"].sum() == 0
+    report = sync(archive, ledger(rewritten), full=True)
+    assert report["second_versions"].sum() == 100
+    assert report["complete"].all()
+    decimals = {"ETH": 18, "LRC": 18, "USDC": 6}
+    trades = archive.trades()
+    fees = [
+        whole(fee, decimals[token]) for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)
+    ]
+    assert sorted(fees) == sorted(int(row[6]) for row in ledger(rewritten).rows)
+    before = archive._folder.table("trades").version()
+    assert sync(archive, ledger(rewritten), full=True)["second_versions"].sum() == 100
+    assert archive._folder.table("trades").version() == before, "nothing changed, so nothing is committed"
+
+
+def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
+    with Relayer(ledger()) as relayer:
+        archive.sync(client_of(relayer), account_id=ACCOUNT, full=True)
+        pages = sum(-(-len(relayer.rows(ACCOUNT, kind)) // 50) for kind in ("amm", "dex"))
+        assert relayer.counts.requests["/user/trades"] == pages
+    check(archive._folder.path, *ledger().truth())
+
+
+def test_only_a_whole_reading_counts_as_a_check(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    assert sync(archive, ledger(), since="2021-12-20T12:30")["checked_at"].isna().all()
+    report = sync(archive, ledger())
+    assert report["complete"].all()
+    assert report["checked_at"].isna().all(), "the newest page was read before, and not again"
+    assert sync(archive, ledger(), full=True)["checked_at"].notna().all()
+    with pytest.raises(LabError, match="Leave out since="):
+        sync(archive, ledger(), full=True, since="2022-01-01")
+
+
+def test_the_command_reads_everything_too(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Relayer(ledger(rewritten)) as relayer:
+        monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
+        monkeypatch.setattr("loopring_lab.cli.connect", lambda *_, **__: client_of(relayer))
+        words = ["sync", str(archive._folder.path), "--account", str(ACCOUNT), "--base-url", relayer.base_url]
+        assert main([*words, "--full"]) == 0
+    assert "checked_at" in capsys.readouterr().out
+    assert archive.report()["second_versions"].sum() == 100
+
+
+# Versions in the order of commits
+
+
+def newest(text: str) -> Callable[[Ledger], None]:
+    """Give the newest row another block."""
+
+    def change(source: Ledger) -> None:
+        source.rows[-1] = with_member(source.rows[-1], 7, text)
+
+    return change
+
+
+def block_of_newest(archive: Archive) -> int:
+    found: int = archive.trades()["block_id"].iloc[-1]
+    return found
+
+
+def test_a_content_that_comes_back_is_current_again(archive: Archive) -> None:
+    first = block_of_newest(archive)
+    for change, block, versions in (
+        (newest("77"), 77, 1),
+        (lambda _: None, first, 1),
+        (newest("78"), 78, 2),
+        (newest("77"), 77, 2),
+    ):
+        report = sync(archive, ledger(change))
+        assert block_of_newest(archive) == block
+        assert report["second_versions"].sum() == versions
+        assert len(archive.trades()) == TRADES
+    assert len(archive.scan("pyarrow")) == TRADES
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Set this machine's clock, in milliseconds."""
+    now = [1_700_000_000_000]
+    for name in (NOW, "loopring_lab.paging.now_ms"):
+        monkeypatch.setattr(name, lambda: now[0])
+    return now
+
+
+def test_no_clock_decides_which_version_is_current(tmp_path: Path, clock: list[int]) -> None:
+    archive = Archive(tmp_path / "a")
+    year = 365 * 86_400_000
+    for offset, change in ((5 * year, rewritten), (0, lambda _: None), (-5 * year, rewritten)):
+        clock[0] = 1_700_000_000_000 + offset
+        report = sync(archive, ledger(change), full=True)
+        current = archive.trades()
+        assert len(current) == TRADES
+        expected = {int(row[1]): row for row in ledger(change).rows}
+        held = archive._folder.read("trades", ["trade_id", "verbatim", "current"]).to_pylist()
+        assert {
+            row["trade_id"]: tuple(json.loads(row["verbatim"])) for row in held if row["current"]
+        } == expected
+        assert (report["checked_at"] == pd.Timestamp(clock[0], unit="ms", tz="UTC")).all()
+
+
+def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    archive, shown = Archive(tmp_path / "a"), ledger()
+    sync(archive, shown)
+    clock[0] -= 10**10
+    more = Ledger(1, TRADES + 7)
+    assert sync(archive, more)["total"].sum() == TRADES + 7
+
+
+# Saved pages
+
+
+def save(source: Ledger, folder: Path) -> Path:
+    (folder / "trades").mkdir(parents=True)
+    (folder / "source.json").write_text('{"name": "ledger", "synthetic": true}')
+    (folder / "tokens.json").write_text(json.dumps(source.tokens()))
+    (folder / "markets.json").write_text(json.dumps({"markets": source.markets()}))
+    for kind in ("amm", "dex"):
+        rows = [list(source.rows[n]) for n in source.history.row_numbers(ACCOUNT, None, kind)]
+        file = folder / "trades" / f"{ACCOUNT}-{kind}.json"
+        file.write_text(json.dumps({"totalNum": len(rows), "trades": rows[::-1]}))
+    return folder
+
+
+def test_saved_pages_never_replace_what_a_sync_saw(archive: Archive, tmp_path: Path) -> None:
+    seen = block_of_newest(archive)
+    report = archive.import_pages(save(ledger(newest("5")), tmp_path / "old"))
+    assert block_of_newest(archive) == seen
+    assert report["second_versions"].sum() == 1
+    assert sync(archive, ledger(newest("6")))["second_versions"].sum() == 2
+    archive.import_pages(tmp_path / "old")
+    assert block_of_newest(archive) == 6
+    assert report["complete"].all()
+
+
+def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    folders = [save(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)]
+    for folder, block in ((folders[0], 5), (folders[1], 6), (folders[0], 5)):
+        archive.import_pages(folder)
+        assert block_of_newest(archive) == block
+    sync(archive, ledger(newest("6")))
+    archive.import_pages(folders[0])
+    assert block_of_newest(archive) == 6
+
+
+def test_an_old_saved_count_does_not_replace_a_newer_one(archive: Archive, tmp_path: Path) -> None:
+    folder = save(Ledger(1, TRADES - 40), tmp_path / "old")
+    report = archive.import_pages(folder)
+    assert (report["total"].sum(), bool(report["complete"].all())) == (TRADES, True)
+    for kind in ("amm", "dex"):
+        file = folder / "trades" / f"{ACCOUNT}-{kind}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"totalNum": TRADES + 9}))
+    report = archive.import_pages(folder)
+    assert report["missing"].sum() == 2 * (TRADES + 9) - TRADES
+    assert sync(archive, ledger())["complete"].all()

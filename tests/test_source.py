@@ -1,0 +1,263 @@
+"""Where data comes from: the names of sources, what a relayer states, and rows that belong to another account."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.text import Text
+from support.ledger import Ledger
+from support.named_sources import HEADER, Named, addressed, silent
+from support.scripted_server import Answer, Request, scripted
+
+import loopring_lab as lab
+from loopring_lab.cli import greeting
+from loopring_lab.client import Client
+from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
+from loopring_lab.relayer import Relayer
+from loopring_lab.source import Source
+from loopring_lab.transport import Transport
+
+WORLD = Named("a small world", 4)
+ACCOUNT = WORLD.accounts[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("https://API.Example.org/", "https://api.example.org"),
+        ("HTTPS://api.example.org:443", "https://api.example.org"),
+        ("http://api.example.org:80/", "http://api.example.org"),
+        ("http://api.example.org:8080", "http://api.example.org:8080"),
+        ("https://api.example.org/loopring/", "https://api.example.org/loopring"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_an_address_is_the_same_source_however_it_is_written(address: str, name: str) -> None:
+    assert Source.at(address) == Source(name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "joined"),
+    [
+        (Source("a"), Source("a"), Source("a")),
+        (Source("a"), Source("b"), None),
+        (Source("a"), Source("a", synthetic=True), None),
+        (Source("a", False, "0xAB"), Source("a", False, "0xab"), Source("a", False, "0xab")),
+        (Source("a", False, "0xab", 1), Source("a"), Source("a", False, "0xab", 1)),
+        (Source("a", False, "0xab", 1), Source("a", False, "0xab", 5), None),
+        (Source("a", False, "0xab", 1), Source("a", False, "0xac", 1), None),
+        (Source("a", False, None, 0), Source("a", False, None, 1), None),
+    ],
+)
+def test_what_two_identities_say_together(one: Source, other: Source, joined: Source | None) -> None:
+    assert one.joined(other) == other.joined(one) == joined
+
+
+def test_an_identity_is_read_as_it_was_written() -> None:
+    for source in (Source("Börse \u202e\ud800\n", True, "0xab", 0), Source("x")):
+        assert Source.read(source.to_json(), "here") == source
+        assert source.name.isprintable()
+        assert source.to_json().isascii()
+
+
+def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
+    with Relayer(WORLD) as relayer:
+        client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        assert (client.source, client.synthetic) == (relayer.base_url, False)  # nothing was asked yet
+        frame = client.trades(ACCOUNT)
+        assert (client.source, client.synthetic) == ("a small world", True)
+        assert repr(client) == "Client(a small world)"
+        assert "Synthetic data" in client._repr_html_()
+    assert frame.attrs["source"] == "a small world"
+    assert frame.attrs["synthetic"] is True
+    assert client.tokens().attrs["synthetic"] is True
+
+
+def test_data_read_as_serve_says_is_labelled_in_figures() -> None:
+    with Relayer(WORLD) as relayer:
+        said = greeting(relayer, show_key=True)
+        address = said.partition("lab.connect('")[2].partition("'")[0]
+        key = said.partition("API key   ")[2].partition("\n")[0]
+        frame = lab.connect(address, api_key=key, rate=None).trades(ACCOUNT)
+    texts = [text.get_text() for text in lab.figures.volume(frame).findobj(Text)]
+    assert "synthetic data" in texts
+
+
+def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address() -> None:
+    with Relayer(WORLD) as relayer, silent(relayer) as server:
+        client = addressed(relayer, server.base_url)
+        assert not client.trades(ACCOUNT).attrs["synthetic"]
+        assert client.source == server.base_url
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        *(
+            "{",
+            "[]",
+            '"x"',
+            '{"name": 5}',
+            '{"name": ""}',
+            "{}",
+            '{"name": "x", "synthetic": 1}',
+            "[" * 9_000,
+        ),
+        '{"name": "' + 5_000 * "x" + '"}',
+    ],
+)
+def test_an_identity_that_cannot_be_read_is_an_error(stated: str) -> None:
+    with Relayer(WORLD) as relayer, silent(relayer, stated) as server:
+        client = addressed(relayer, server.base_url)
+        for _ in range(2):
+            with pytest.raises(LabError, match=r"source|Source"):
+                client.tokens()
+        assert client.source == server.base_url
+
+
+def test_another_relayer_at_the_same_address_is_noticed() -> None:
+    other = json.dumps({"name": "another world", "synthetic": True})
+    with Relayer(WORLD) as relayer, silent(relayer, other) as server:
+        client = addressed(relayer)
+        client.tokens()
+        client._transport.base_url = server.base_url
+        with pytest.raises(UnexpectedAnswer, match=r"'a small world' .*'another world'.*connect again"):
+            client.trades(ACCOUNT)
+        with pytest.raises(UnexpectedAnswer, match="connect again"):
+            client.with_api_key(relayer.api_key).markets()
+
+
+def test_an_error_answer_does_not_name_the_source() -> None:
+    def script(number: int, request: Request) -> Answer:
+        stated = {HEADER: '{"name": "mine"}'}
+        return Answer(503, b"busy") if number == 0 else Answer(200, b"[]", stated)
+
+    with scripted(script) as server:
+        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        assert client.tokens().empty
+        assert client.source == "mine"
+
+
+# Recordings
+
+
+def test_a_recording_is_named_alike_by_client_and_relayer(made_block: Path, tmp_path: Path) -> None:
+    for name in ("tokens.json", "markets.json", "trades"):
+        (tmp_path / name).symlink_to(made_block / name)
+    stated = {"name": "a made block", "synthetic": True, "exchange": "0xAb", "chainId": 1}
+    for text, source, expected in (
+        (None, None, (str(tmp_path.resolve()), False)),
+        (None, "mine", ("mine", False)),
+        (json.dumps(stated), None, ("a made block", True)),
+    ):
+        if text:
+            (tmp_path / "source.json").write_text(text)
+        client = lab.connect(recording=tmp_path, source=source)
+        assert (client.source, client.synthetic) == expected
+        client.tokens()
+        known = client._transport.source
+        assert known is not None
+        assert (known.name, known.synthetic) == expected
+    with pytest.raises(LabError, match="names 'a made block'. Leave one of them out"):
+        lab.connect(recording=tmp_path, source="mine")
+    with pytest.raises(LabError, match="neither is given"):
+        lab.connect(source="mine")
+
+
+# Rows of another account
+
+
+@contextmanager
+def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
+    """Serve the trades of the small world, changed; `change` is given the number of the page."""
+    tokens, markets = json.dumps(WORLD.tokens()), json.dumps({"markets": WORLD.markets()})
+    with Relayer(WORLD) as relayer:
+        rows = {kind: relayer.rows(ACCOUNT, kind) for kind in ("amm", "dex")}
+    numbers = iter(range(100))
+
+    def script(number: int, request: Request) -> Answer:
+        if "trades" not in request.path:
+            return Answer(body=(tokens if request.path.endswith("tokens") else markets).encode())
+        kind = "amm" if "fillTypes=amm" in request.path else "dex"
+        answer = {"totalNum": len(rows[kind]), "trades": [list(row) for row in rows[kind]]}
+        change(next(numbers), answer)
+        return Answer(body=json.dumps(answer).encode())
+
+    with scripted(script) as server:
+        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        yield client
+        client.close()
+
+
+def test_rows_of_another_account_are_an_error_and_every_one_is_listed() -> None:
+    def foreign(number: int, answer: dict[str, Any]) -> None:
+        for row in answer["trades"][:4]:
+            row[9] = "999"
+        answer["trades"][0][10] = "77"  # a row that is irregular for another reason, too
+
+    with served(foreign) as client:
+        with pytest.raises(
+            UnexpectedAnswer, match=r"got 8 rows of other accounts, such as account 999.*=True"
+        ):
+            client.trades(ACCOUNT)
+        frame = client.trades(ACCOUNT, other_accounts=True)
+    listed = lab.anomalies(frame)
+    assert len(frame) == 30
+    assert listed["account_id"].tolist() == [999] * 8
+    assert listed.index.tolist() == frame.index[frame["account_id"] == 999].tolist()
+    assert listed["reason"].str.contains(f"not of account {ACCOUNT}").all()
+    assert listed["reason"].str.contains("tokenId").sum() == 2
+
+
+def test_rows_that_name_no_account_are_those_of_the_account_asked_for() -> None:
+    def short(number: int, answer: dict[str, Any]) -> None:
+        answer["trades"] = [row[:7] for row in answer["trades"]]
+
+    with served(short) as client:
+        assert client.trades(ACCOUNT)["account_id"].eq(ACCOUNT).all()
+
+
+def test_saved_pages_of_another_account_are_listed() -> None:
+    with Relayer(WORLD) as relayer:
+        client = addressed(relayer)
+        page = {"trades": relayer.rows(ACCOUNT, "dex")}
+        frame = lab.tables.trades(page, client.tokens(), client.markets(), fill_type="dex", account_id=5)
+    assert len(lab.anomalies(frame)) == len(frame) > 0
+
+
+# Readings that agree
+
+
+def test_checked_trades_are_read_until_two_readings_agree() -> None:
+    pages = []
+
+    def settles(number: int, answer: dict[str, Any]) -> None:
+        pages.append(number)
+        if number < 2:  # the first reading, of both fill types
+            answer["trades"][1][7] = "4"
+
+    with served(settles) as client:
+        frame = client.trades(ACCOUNT, check=True, since="2020-01-01")
+    assert len(pages) == 2 * 3
+    assert (frame["block_id"] == 4).sum() == 0
+    with served(lambda number, answer: pages.append(number)) as client:
+        pages.clear()
+        client.trades(ACCOUNT, check=True)
+    assert len(pages) == 2 * 2
+
+
+def test_trades_that_never_agree_are_incomplete() -> None:
+    def wanders(number: int, answer: dict[str, Any]) -> None:
+        answer["trades"][number % 5][7] = str(900 + number)
+
+    with served(wanders) as client:
+        assert len(client.trades(ACCOUNT)) == 30
+        with pytest.raises(IncompleteHistory, match=r"two readings that agree, got 4 readings that differ"):
+            client.trades(ACCOUNT, check=True)
+
+
+def test_the_ledger_has_rows_of_both_fill_types() -> None:
+    assert {key.fill_type for key in Ledger(1, 30, 4).keys} == {"amm", "dex"}
