@@ -34,8 +34,9 @@ class Archive:
     """Trades of any number of accounts, stored in a folder.
 
     Methods that read raise `NotAnArchive` while there are no trades, and `DamagedArchive` if a file is
-    missing or cannot be read; methods that write raise `ArchiveError` if the folder cannot be written to,
-    and nothing committed before is lost. Examples of methods start from the ``archive`` made below.
+    missing or not as it was written; methods that write raise `ArchiveError` if the folder cannot be written
+    to, and nothing committed before is lost. What they report survives a power cut: files are synced to disk
+    first. Examples of methods start from the ``archive`` made below.
 
     Parameters
     ----------
@@ -48,10 +49,8 @@ class Archive:
         The path holds something else.
     NewerArchive
         A later version of the toolkit wrote the archive.
-    DamagedArchive
-        One of its tables is missing.
     LabError
-        The package deltalake is not installed.
+        The package deltalake is not installed, or no folder can have this path.
 
     Examples
     --------
@@ -331,7 +330,8 @@ class Archive:
     def compact(self) -> Compacted:
         """Replace many small files with a few large ones, which are faster to read.
 
-        Replaced files stay for a week, for readers that still use them; older ones are removed.
+        Replaced files stay for a week, for readers that still use them; older ones are removed. Other files
+        in the folder are not touched.
 
         Returns
         -------

@@ -119,6 +119,7 @@ def _find_problems(folder: DeltaFolder) -> list[Problem]:
     for name, state in states.items():
         if advice := _advice(folder, name, state, current):
             found.append(Problem(name, state, _account_of(name), rows.get(name), advice))
+    found += [Problem(name, "damaged", None, None, REWRITE) for name in _wrong_hints(folder)]
     for name, sound in _unrecorded(folder, current or set()):
         state, advice = ("not recorded", RECORD) if sound else ("damaged", _advice(folder, name, "", current))
         found.append(Problem(name, state, _account_of(name), rows.get(name), advice or RECORD))
@@ -152,12 +153,24 @@ def _unrecorded(folder: DeltaFolder, current: set[str]) -> Iterator[tuple[str, b
     digests = folder.digests
     for table in SCHEMAS:
         entries, checkpoints = digests.unrecorded(table)
-        for name in entries.values():
-            yield name, digests.is_entry(name)
-        for name in checkpoints.values():
-            yield name, digests.is_readable(name)
+        for name in (*entries.values(), *checkpoints.values()):
+            yield name, digests.is_whole(name)
     for name in sorted(current - set(digests.known)):
         yield name, digests.is_readable(name)
+
+
+def _wrong_hints(folder: DeltaFolder) -> Iterator[str]:
+    """Name the hints, left by earlier versions, that lead deltalake to a checkpoint that is not there."""
+    for table in SCHEMAS:
+        name = f"{table}/{LOG}/{HINT}"
+        try:
+            version = json.loads((folder.path / name).read_bytes())["version"]
+        except FileNotFoundError:
+            continue
+        except UNREADABLE:
+            version = None
+        if version not in folder.digests.log(table).checkpoints:
+            yield name
 
 
 def _row_counts(folder: DeltaFolder) -> dict[str, int]:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import threading
 import uuid
 import zlib
@@ -116,8 +117,8 @@ class Digests:
                 raise self.damage(f"{table}/{LOG}/{number:020}.json is missing")
         needed = [name for number, name in log.entries.items() if number > newest]
         self.check([*needed, *(name for number, name in log.checkpoints.items() if number == newest)])
-        for name in needed:
-            if name not in self.known and _actions(self.folder / name) is None:
+        for name in {*needed, *log.checkpoints.values()} - set(self.known):
+            if not self.is_whole(name):
                 raise self.damage(f"{name} was cut short by a crash before its commit counted")
 
     def check(self, names: Iterable[str]) -> None:
@@ -156,7 +157,7 @@ class Digests:
         return DamagedArchive(
             f"{self.shown}: {problem}. Nothing was changed, and the rows in other files are safe. "
             "archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
-            f"loopring-lab verify {self.shown} --repair"
+            f"loopring-lab verify {shlex.quote(str(self.shown))} --repair"
         )
 
     @contextmanager
@@ -194,6 +195,9 @@ class Digests:
         """Set aside what a crash cut short at the end of a log: commits that were never reported."""
         with self.locked():
             self.load()
+            for name in self.unrecorded(table).checkpoints.values():
+                if not self.is_whole(name):
+                    self.set_aside(name)
             entries = sorted(self.unrecorded(table).entries.items())
             torn = [number for number, name in entries if not self._is_sound(table, number, name)]
             log, newest = self.log(table), self._newest.get(table, -1)
@@ -224,8 +228,7 @@ class Digests:
         stamps = {str(self.folder / name): self._stamp(name) for name in names}
         found = dict(zip(names, _map(self._make_durable, names, 2 * THREADS), strict=True))
         folders = {folder for name in names for folder in (self.folder / name).parents}
-        for folder in sorted(one for one in folders if one.is_relative_to(self.folder)):
-            sync_folder(folder)
+        list(_map(sync_folder, [one for one in folders if one.is_relative_to(self.folder)], 2 * THREADS))
         copied = [name for name, digest in found.items() if _is_copied(name, digest)]
         self._append(COPIES, ([name, _pack((self.folder / name).read_bytes())] for name in copied))
         self._append(DIGESTS, ([name, *digest] for name, digest in found.items()))
@@ -242,9 +245,10 @@ class Digests:
             self.set_aside(name)
         replace_file(self.folder / name, content)
 
-    def is_entry(self, name: str) -> bool:
-        """Tell whether an entry of a log can be read."""
-        return _actions(self.folder / name) is not None
+    def is_whole(self, name: str) -> bool:
+        """Tell whether a file of a log can be read to its end."""
+        parquet = name.endswith(".parquet")
+        return self.is_readable(name) if parquet else _actions(self.folder / name) is not None
 
     def files_in_log(self, table: str, kind: str) -> dict[str, dict[str, Any]]:
         """Return what the intact entries of a log say of the files that they 'add' or 'remove'."""
@@ -440,12 +444,12 @@ def _digest(content: bytes) -> Digest:
     return Digest(len(content), zlib.crc32(content), hashlib.blake2b(content, digest_size=16).hexdigest())
 
 
-def _map(work: Callable[[str], Any], names: list[str], threads: int) -> Iterator[Any]:
-    if threads == 1 or len(names) < 2:
-        yield from map(work, names)
+def _map(work: Callable[[Any], Any], several: list[Any], threads: int) -> Iterator[Any]:
+    if threads == 1 or len(several) < 2:
+        yield from map(work, several)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(work, names)
+        yield from pool.map(work, several)
 
 
 def _actions(path: Path) -> list[dict[str, Any]] | None:

@@ -251,6 +251,7 @@ def test_a_commit_that_a_crash_cut_short_is_undone_by_the_next_sync(copied: tupl
     before, last = Archive(path).trades(), log_of(path)[-1]
     torn = last.with_name(f"{int(last.name[:20]) + 1:020}.json")
     torn.write_bytes(b"")
+    last.with_name(f"{last.name[:20]}.checkpoint.parquet").write_bytes(b"PAR1")
     with pytest.raises(DamagedArchive, match="cut short by a crash before its commit counted"):
         Archive(path).trades()
     Archive(path).sync(client, accounts=LATER.accounts)
@@ -297,6 +298,17 @@ def test_an_archive_without_digests_is_read_as_it_is_and_recorded_by_the_next_sy
     spoil(largest(path), random.Random(1).randrange(1_000))
     with pytest.raises(DamagedArchive, match="is damaged"):
         Archive(path).trades()
+
+
+def test_a_wrong_hint_of_an_older_archive_is_removed(copied: tuple[Path, Client]) -> None:
+    path, _ = copied
+    hint = path / "trades" / "_delta_log" / "_last_checkpoint"
+    hint.write_text('{"version":7,"size":8}')
+    with pytest.raises(DamagedArchive, match="_last_checkpoint"):
+        Archive(path).trades()
+    assert Archive(path).verify()["file"].tolist() == [hint.relative_to(path).as_posix()]
+    Archive(path).repair()
+    assert len(Archive(path).trades()) == 160
 
 
 def test_reading_writes_nothing(copied: tuple[Path, Client]) -> None:
