@@ -25,7 +25,7 @@ from loopring_lab.errors import UnexpectedAnswer
 MAX_PAGE = 2 << 20  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
 MAX_ANSWER = 16 << 20  # bytes of any other answer; the longest known list of tokens takes 200 KiB
 MAX_DOCUMENT = 32 << 20  # bytes of a saved file, or of a line in one
-MAX_VALUES = 1_000_000  # in one JSON text, or 70,000 rows; as Python objects they take 150 MB at most
+MAX_VALUES = 500_000  # in one JSON text, or 35,000 rows; as Python objects they take 75 MB at most
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
 MAX_DIGITS = 160  # before the point of a number, and after it
 MAX_INT64 = 2**63 - 1
@@ -123,11 +123,11 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
 def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
     """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
     found, length = [], 0
-    for piece in _pieces(path, where or path.name, hint):
+    for piece in _pieces(path, where or printable(path.name), hint):
         found.append(piece)
         length += len(piece)
         if length > size:
-            raise _too_long(where or path.name, "file", size, hint)
+            raise _too_long(where or printable(path.name), "file", size, hint)
     return b"".join(found)
 
 
@@ -138,14 +138,14 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         got = f"bytes that are not UTF-8 at {error.start}"
-    raise UnexpectedAnswer(path.name, expected="text in UTF-8", got=got, hint=hint)
+    raise UnexpectedAnswer(printable(path.name), expected="text in UTF-8", got=got, hint=hint)
 
 
 def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
     rest: list[bytes] = []
     length = 0
-    for piece in _pieces(path, where or path.name, hint):
+    for piece in _pieces(path, where or printable(path.name), hint):
         first, *further = piece.split(b"\n")
         rest.append(first)
         length += len(first)
@@ -153,7 +153,7 @@ def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterat
             yield from filter(None, map(bytes.strip, (b"".join(rest), *further[:-1])))
             rest, length = [further[-1]], len(further[-1])
         if length > MAX_DOCUMENT:
-            raise _too_long(where or path.name, "line", MAX_DOCUMENT, hint)
+            raise _too_long(where or printable(path.name), "line", MAX_DOCUMENT, hint)
     if last := b"".join(rest).strip():
         yield last
 

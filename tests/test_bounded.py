@@ -89,7 +89,7 @@ DEEP = b"[" * 300_000
         (b'{"a":' * 200_000, "brackets nested over 64 deep"),
         (b'{"a":"' + b"]" * 300_000 + b'","b":' + DEEP, "brackets nested over 64 deep"),
         (b'{"a":"\\\\\\"' + b"]" * 300_000 + b'","b":' + DEEP, "brackets nested over 64 deep"),
-        (b"[" + b"1," * 1_000_000 + b"1]", "more than 1,000,000 values"),
+        (b"[" + b"1," * 1_000_000 + b"1]", "more than 500,000 values"),
         (b'["' + b" " * bounded.MAX_DOCUMENT + b'"]', "more than 32 MiB"),
         (rb'{"name": "\ud800"}', "half of a surrogate pair at 10"),
         (rb'["\uD83D\uDE00", "\udc00"]', "half of a surrogate pair at 18"),

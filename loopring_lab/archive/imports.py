@@ -19,6 +19,7 @@ from loopring_lab.bounded import (
     MAX_DOCUMENT,
     parse_integer,
     parse_json,
+    printable,
     read_file,
     read_lines,
     read_text,
@@ -63,7 +64,7 @@ class Import:
     def run(self, paths: Paths) -> None:
         """Import every file; what was imported before is not duplicated."""
         files = _find_files(paths)
-        sizes = [file.stat().st_size for file in files]
+        sizes = [file.stat().st_size if file.exists() else 0 for file in files]
         try:
             for number, file in enumerate(files, 1):
                 self._add(file)
@@ -162,7 +163,8 @@ def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
     count = 0
     for bodies in wire.group(_bodies(file)):
         numbers = range(count + 1, count + 1 + len(bodies))
-        places = [file.name if number == 1 else f"{file.name}, page {number}" for number in numbers]
+        name = printable(file.name)
+        places = [name if number == 1 else f"{name}, page {number}" for number in numbers]
         count += len(bodies)
         batches = wire.read_each(bodies, places, size=MAX_DOCUMENT)
         for body, batch in zip(bodies, batches, strict=True):
@@ -211,9 +213,13 @@ def _files_in(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise LabError(f"{path}: no such file or folder. Give saved responses of the trades endpoint.")
+        hint = "Give saved responses of the trades endpoint."
+        raise LabError(f"{printable(str(path), 200)}: no such file or folder. {hint}")
     folder = path / "trades" if (path / "trades").is_dir() else path
-    found = sorted(file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(ENDINGS))
+    try:
+        found = sorted(file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(ENDINGS))
+    except OSError as error:
+        raise LabError(f"{folder}: cannot be read ({error.strerror}). Give another folder.") from None
     if not found:
         endings = ", ".join(ENDINGS)
         raise LabError(f"{path}: no file ends in {endings}, with or without .gz. Give another folder.")
@@ -240,4 +246,8 @@ def _is_json(line: bytes) -> bool:
 
 
 def _modified_ms(file: Path) -> int:
-    return file.stat().st_mtime_ns // 1_000_000
+    try:
+        return file.stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        got = str(error.strerror)
+    raise UnexpectedAnswer(printable(file.name), expected="a readable file", got=got, hint=_FILE_HINT)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import parse_json, read_file, to_json, whole_or_text
+from loopring_lab.bounded import parse_json, printable, read_file, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
 from loopring_lab.relayer.mainnet import pool_record
@@ -90,7 +90,7 @@ class Recording:
         for path in sorted((self._folder / "trades").glob("*.json")):
             name = FILE_NAME.fullmatch(path.name)
             if name is None:
-                raise _invalid("trades", "<accountId>-<amm or dex>.json", path.name)
+                raise _invalid("trades", "<accountId>-<amm or dex>.json", printable(path.name))
             accounts.append(int(name[1]))
             rows.extend((time, _row_key(row, int(name[1]), name[2]), row) for time, row in _rows(path))
         if not accounts:

@@ -95,6 +95,10 @@ def trades(
     LRC-ETH      1,200  0.000504   10.00
     """
     validate_options(fee_token, ten_members)
+    if not isinstance(pages, Iterable):
+        raise LabError(
+            f"pages: expected answers of GET /user/trades, got {type(pages).__name__}. Give bytes."
+        )
     every = [pages] if isinstance(pages, (bytes, str, Mapping)) else list(pages)
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)

@@ -23,7 +23,8 @@ CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 8 << 20, 1 << 10
+GROUP_BYTES, LEAST_BYTES = 8 << 20, 4 << 10
+MAX_LENGTH = 76
 
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
@@ -149,16 +150,16 @@ def read_total(batch: Batch) -> int:
 def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
     """Cast text to whole numbers; None if a member is more than digits, or too large."""
     try:
-        if is_no_longer_than(76, column) and pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+        if longest(column) <= MAX_LENGTH and pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
             return column.cast(to)
     except pa.ArrowInvalid:
         pass
     return None
 
 
-def is_no_longer_than(most: int, column: pa.Array) -> bool:
-    """Tell whether text is short enough for pyarrow, which casts longer numbers modulo 2**256."""
-    return (pc.max(pc.binary_length(column)).as_py() or 0) <= most
+def longest(column: pa.Array) -> int:
+    """Return the length of the longest text; pyarrow makes wrong decimals of hundreds of digits."""
+    return pc.max(pc.binary_length(column)).as_py() or 0
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:

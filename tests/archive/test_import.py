@@ -253,10 +253,12 @@ def huge(path: Path) -> None:
         (lambda path: path.write_bytes(b"[" * 300_000), "brackets nested over 64 deep"),
         (lambda path: path.write_bytes(rb'{"trades":[["\ud800"]]}'), "half of a surrogate pair at 13"),
         (lambda path: path.symlink_to("/dev/zero"), "no such file|a pipe or a device"),
+        (lambda path: path.symlink_to(path), "no such file|a readable file"),
+        (lambda path: path.symlink_to("nowhere"), "no such file|a readable file"),
         (os.mkfifo, "no such file|a pipe or a device"),
         (Path.mkdir, "a readable file|no file ends in"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 @pytest.mark.parametrize("named", ["file", "folder"])
 def test_hostile_files_are_refused_by_name(

@@ -368,7 +368,15 @@ def _equal(got: Any, expected: Any) -> bool:
 
 def _member(value: Any) -> str | None:
     """Write a member of a row as text: other JSON than text and numbers as it was sent."""
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    return value if value is None or isinstance(value, str) else _sent(value)
+
+
+def _sent(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_sent, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_sent(name)}:{_sent(one)}' for name, one in value.items())}}}"
+    return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
 
 
 def _number_or_named(name: str, got: Any, sent: Any, named: bool, scale: int = 0) -> None:
