@@ -87,16 +87,21 @@ class Redactor:
         self._secrets = [secret for secret in secrets if secret and len(secret) >= self.SHORTEST]
 
     def __call__(self, text: bytes) -> bytes:
-        """Return the text, unchanged if it holds no secret."""
-        plain = _ESCAPE.sub(_unescape, text) if self._secrets and b"\\" in text else text
-        if not self.finds(plain):
+        """Return the text, unchanged if it holds no secret; nothing of it if one cannot be cut out."""
+        if not self.finds(text):
             return text
-        for spelling in self._spellings:
-            plain = re.sub(re.escape(spelling), b"<hidden>", plain, flags=re.IGNORECASE)
-        return plain
+        cut = _ESCAPE.sub(_unescape, text)
+        for secret in self._secrets:
+            escaped = json.dumps(secret.removeprefix("0x"))[1:-1].encode()
+            for spelling in (escaped, *_spellings(secret)):
+                cut = re.sub(re.escape(spelling), b"<hidden>", cut, flags=re.IGNORECASE)
+        return b"<hidden>" if self.finds(cut) else cut
 
     def finds(self, text: bytes) -> bool:
-        lowered = text.lower() if self._secrets else b""
+        if not self._secrets:
+            return False
+        bare = _ESCAPES.sub(_bare, text) if b"\\" in text else text
+        lowered = bare.lower()
         return any(spelling in lowered for spelling in self._spellings)
 
     @functools.cached_property
@@ -105,15 +110,24 @@ class Redactor:
 
 
 _ESCAPE = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|.)", re.DOTALL)
+_ESCAPES = re.compile(rb"\\+(?:u00([2-7][0-9a-fA-F]))?")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def _spellings(secret: SecretText) -> set[bytes]:
-    """Return a secret in lower case: as it is, escaped for an address and for JSON, and in base 64."""
-    texts = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
-    whole = len(secret) // 3 * 3  # bytes that base 64 writes alike, whatever follows them
-    encoded = base64.b64encode(secret.encode()[:whole])
-    return {text.encode().lower() for text in texts} | {encoded.lower(), encoded.translate(_URL_SAFE).lower()}
+    """Return a secret in lower case and without backslashes: as it is, for an address, in hex, in base 64."""
+    text = secret.removeprefix("0x").encode()
+    spelled = {text, quote(text, safe="").encode(), text.hex().encode()}
+    for before in range(3):  # bytes that stand before the secret in a group of three
+        whole = (len(text) + before) // 3 * 3 - before
+        encoded = base64.b64encode(bytes(before) + text[:whole])[(0, 2, 3)[before] :]
+        spelled |= {encoded, encoded.translate(_URL_SAFE)}
+    return {one.lower().replace(b"\\", b"") for one in spelled}
+
+
+def _bare(found: re.Match[bytes]) -> bytes:
+    """Undo a JSON escape, however often it was escaped again."""
+    return bytes.fromhex(found[1].decode()).replace(b"\\", b"") if found[1] else b""
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:

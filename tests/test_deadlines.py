@@ -12,12 +12,14 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.scripted_server import Answer, Request, scripted, talking
 from support.wire_rows import page, row
 
+import loopring_lab as lab
 from loopring_lab import paging
 from loopring_lab.client import Client
 from loopring_lab.deadlines import Budget
@@ -205,6 +207,19 @@ def test_all_answers_of_an_operation_count_together() -> None:
             list(client_of(server.base_url, max_bytes=100_000).pages([(5, "dex")]))
         assert len(server.requests) < 150  # of 200
         assert sum(page.batch.counts[0] for page in client_of(server.base_url).pages([(5, "dex")])) == 5_000
+
+
+def test_a_sync_is_one_operation(tmp_path: Path) -> None:
+    def script(number: int, request: Request) -> Answer:
+        time.sleep(0.15)
+        return Answer(429, b"", {"Retry-After": "1"})
+
+    with scripted(script) as server:
+        began = time.monotonic()
+        with pytest.raises(RelayerTimeout, match=r"beyond max_seconds=0\.5"):
+            lab.Archive(tmp_path / "archive").sync(client_of(server.base_url, max_seconds=0.5), 5)
+        assert time.monotonic() - began < 1
+        assert len(server.requests) == 1
 
 
 def test_a_budget_inside_another_ends_with_it() -> None:

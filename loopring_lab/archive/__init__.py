@@ -157,7 +157,8 @@ class Archive:
         if full and start is not None:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
-        Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
+        with client._transport.new_budget().activate():
+            Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 
     def import_pages(
