@@ -1,5 +1,6 @@
 """A session with secrets, run in a child that is interrupted at any moment: `run` says what it then showed."""
 
+import itertools
 import json
 import logging
 import signal
@@ -18,6 +19,7 @@ from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
 READER, KEYED, UPDATED = 10083, 11375, 10083
+_count = itertools.count()  # every third traceback is also shown by IPython and rich
 KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 
 
@@ -52,7 +54,7 @@ def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
         ways = ("its words", "its locals", "Verbose", "rich")
         found = [
             f"{name} in {how}"
-            for how, text in zip(ways, traces.shown(error), strict=False)
+            for how, text in zip(ways, traces.shown(error, quick=next(_count) % 3 > 0), strict=False)
             for name in traces.leaks(text, secrets)
         ]
     print(json.dumps([interrupted, found, time.monotonic() - began]), flush=True)
