@@ -643,3 +643,21 @@ def test_the_recorded_row_is_read(recordings: Path) -> None:
 def test_an_nft_trade_is_refused(recordings: Path) -> None:
     with pytest.raises(UnexpectedAnswer, match="got an NFT trade of 19 members.*leave that page out"):
         read((recordings / "samples" / "docs_nft_trades_sample.json").read_bytes())
+
+
+@pytest.mark.parametrize("member", ["size", "price", "feeAmount"])
+def test_no_number_is_read_modulo_a_power_of_two(member: str) -> None:
+    """Casts to 256-bit decimals overflow without a word, to small and so to plausible values."""
+    dice = random.Random(12)
+    texts = [str(2**256), str(2**256 + 5), str(2**255), "9" * 400, "0" * 90 + "7", f"{2**190}E66", "196E76"]
+    texts += [f"{2 ** dice.randint(100, 300)}{dice.choice(['', 'E5', 'E60'])}" for _ in range(60)]
+    texts = [text for text in texts if member == "price" or "E" not in text]
+    column, decimals = ("fee", 18) if member == "feeAmount" else (member, 18 if member == "size" else 0)
+    for part in (*([text] for text in texts[:6]), texts):
+        frame = read(page([row(**{"id": str(number), member: text}) for number, text in enumerate(part)]))
+        named = tables.anomalies(frame)["reason"]
+        for place, (text, got) in enumerate(zip(part, frame[column], strict=True)):
+            if pd.isna(got):
+                assert member in named[place], text
+            else:
+                assert EXACT.scaleb(got, decimals) == Decimal(text), text

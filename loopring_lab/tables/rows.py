@@ -17,7 +17,7 @@ from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_
 from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup, shown
-from loopring_lab.tables.wire import CORE, MAX_LENGTH, MEMBERS, Batch, cast_digits, longest
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_digits, longest
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
@@ -30,6 +30,7 @@ _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _LEAST = Decimal(1).scaleb(-_TYPE.scale)
 _EXACT = Context(prec=2_000)
 _EXPONENT = 4  # characters, such as E-12; a longer one can crash pyarrow
+_LONGEST_PRICE = 30  # characters; with two digits of exponent, pyarrow makes a longer one wrong
 
 
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
@@ -210,7 +211,7 @@ class _Converter:
 
     def prices(self) -> pa.Array:
         column = self.columns["price"]
-        if longest(column) <= MAX_LENGTH and not _has_long_exponent(column):
+        if longest(column) <= _LONGEST_PRICE and not _has_long_exponent(column):
             try:
                 return column.cast(_TYPE)
             except pa.ArrowInvalid:

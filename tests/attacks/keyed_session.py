@@ -1,5 +1,6 @@
 """A session with secrets, run in a child that is interrupted at any moment: `run` says what it then showed."""
 
+import itertools
 import json
 import logging
 import signal
@@ -18,11 +19,13 @@ from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
 READER, KEYED, UPDATED = 10083, 11375, 10083
+_count = itertools.count()  # every third traceback is also shown by IPython and rich
 KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 
 
 def run(log: str) -> None:
     """Do what stdin names until Ctrl-C; print the secrets that were shown, or nothing but `[]`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(filename=log, level=logging.DEBUG, force=True)
     settings = Settings(update_seconds=0.05)
     with Relayer(World(size=0.002), settings, api_key=KEY) as relayer:
@@ -39,22 +42,22 @@ def run(log: str) -> None:
 
 
 def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
+    """Run an action; Ctrl-C ends it as usual, and does nothing before and after."""
     began, found, interrupted = time.monotonic(), [], False
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         action()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         interrupted = True
+        ways = ("its words", "its locals", "Verbose", "rich")
         found = [
             f"{name} in {how}"
-            for how, text in zip(
-                ("its words", "its locals", "Verbose", "rich"), traces.shown(error), strict=False
-            )
+            for how, text in zip(ways, traces.shown(error, quick=next(_count) % 3 > 0), strict=False)
             for name in traces.leaks(text, secrets)
         ]
-    seconds = time.monotonic() - began
-    print(json.dumps([interrupted, found, seconds]), flush=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print(json.dumps([interrupted, found, time.monotonic() - began]), flush=True)
 
 
 def read(client: Client, relayer: Relayer, secrets: dict[str, set[str]]) -> Callable[[], object]:

@@ -330,7 +330,7 @@ class _Listing:
             return None, None
         names = [sent, *(sent[len(p) :] for p in ("AMM-", "LP-", "COMBINE-") if sent.upper().startswith(p))]
         known = [one for one in names if one in self.pairs]
-        expect(str(got["market"]) in (*names, *known), f"market: {str(got['market'])[:60]!r}")
+        expect(str(got["market"]) in (*names, *known, _compact(sent)), f"market: {str(got['market'])[:60]!r}")
         base, quote = self.pairs[known[0]] if known else (None, None)
         pair = tuple(token if token in self.symbols else None for token in (base, quote))
         expect(None not in pair or named, "an unknown market or token, not named")
@@ -352,6 +352,8 @@ class _Listing:
         if is_null(size) or is_null(price):
             return expect(is_null(notional), f"notional: {notional!r} out of nothing")
         product = exact(size) * exact(price)
+        if is_null(notional):
+            return expect(got["named"] and product >= 10**19, f"no notional for {product}, not named")
         expect(exact(notional) == Fraction(int(product * 10**18), 10**18), f"notional: {notional}")
         gross = size if fee_token == base else notional
         if is_null(got["fee"]) or fee_token is None or not gross:
@@ -383,10 +385,14 @@ def _number_or_named(name: str, got: Any, sent: Any, named: bool, scale: int = 0
     return same_number(name, got, sent, scale)
 
 
+def _compact(text: str) -> str:
+    return text.replace(", ", ",").replace(": ", ":")
+
+
 def _same_or_named(name: str, got: Any, sent: str | None, named: bool) -> None:
     if sent is None:
         return expect(is_null(got), f"{name}: {got!r} out of nothing")
-    compact = sent.replace(", ", ",").replace(": ", ":")
+    compact = _compact(sent)
     return expect(
         (is_null(got) and named) or got in (sent, compact), f"{name}: {str(got)[:60]!r} for {sent[:60]!r}"
     )
