@@ -359,7 +359,7 @@ class Client:
         if (account_id is None) == (owner is None):
             raise LabError("account: give account_id=, or owner=, but not both.")
         query: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
-        account = read_account(self._transport.get("/account", query))
+        account = read_account(self._transport.get("/account", query), query.get("accountId"))
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 
@@ -551,7 +551,7 @@ class Client:
         unlisted = [fee.token for fee in fees if fee.token not in self._tokens.index]
         if unlisted:
             hint = "This relayer charges fees in tokens that it does not list."
-            raise UnexpectedAnswer("fees", expected="listed tokens", got=", ".join(unlisted), hint=hint)
+            raise UnexpectedAnswer("fees", expected="listed tokens", got=wire.short(unlisted), hint=hint)
         return fees
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:

@@ -90,12 +90,18 @@ def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
     return None
 
 
-def read_account(body: bytes) -> Account:
+def read_account(body: bytes, asked: str | int | None = None) -> Account:
+    """Read an account, refusing another than the one asked for."""
     answer = _json_object(body, "account")
+    account_id = _integer(answer, "accountId")
+    if asked not in (None, account_id):
+        raise UnexpectedAnswer(
+            "accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT
+        )
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
     return Account(
-        account_id=_integer(answer, "accountId"),
+        account_id=account_id,
         owner=_field(answer, "owner", str),
         frozen=_field(answer, "frozen", bool),
         x=_padded_hex(key.get("x")),
@@ -109,7 +115,7 @@ def read_account(body: bytes) -> Account:
 
 def read_exchange(body: bytes) -> Exchange:
     answer = _json_object(body, "exchange/info")
-    return Exchange(_field(answer, "exchangeAddress", str), _integer(answer, "chainId"))
+    return Exchange(_field(answer, "exchangeAddress", str), _integer(answer, "chainId", least=1))
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
@@ -171,10 +177,10 @@ def _text(answer: dict[str, Any], name: str) -> str:
     return "" if answer.get(name) is None else str(_field(answer, name, str))
 
 
-def _integer(answer: dict[str, Any], name: str) -> int:
+def _integer(answer: dict[str, Any], name: str, least: int = 0) -> int:
     number = parse_integer(_field(answer, name, Number))
-    if number is None or number < 0:
-        _refuse(name, "a whole number of 0 or more, below 2^63", answer[name])
+    if number is None or number < least:
+        _refuse(name, f"a whole number of {least} or more, below 2^63", answer[name])
     return number
 
 

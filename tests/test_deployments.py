@@ -131,7 +131,7 @@ LIES: dict[str, tuple[str, Change, str]] = {
     "another account": (
         ACCOUNT_PATH,
         lambda account: account | {"accountId": 999},
-        "account 999 instead of 10083",
+        "account asked for, 10083, got 999",
     ),
     "another owner": (
         ACCOUNT_PATH,

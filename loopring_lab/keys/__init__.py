@@ -166,11 +166,6 @@ class KeyUpdate:
             )
         account_id = parse_account_id(account_id)
         account = client.account(account_id)
-        if account.account_id != account_id:
-            raise KeyUpdateError(
-                f"The relayer answered with account {account.account_id} instead of {account_id}. "
-                "Nothing was signed: do not use a relayer that confuses accounts."
-            )
         demand = fee_demand(client._update_fees(account_id), fee_token)
         deployment = trusted_deployment(trust, fee_token, client.exchange)
         token = deployment.fee_token(fee_token, client.tokens(), trust)

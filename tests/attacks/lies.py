@@ -68,8 +68,8 @@ LIES: dict[str, Lie] = {
 }  # fmt: skip
 """What the relayer answers to each request for order-book trades."""
 
-CONSISTENT = {"the total shrinks", "rows that swap"}
-"""Lies that hold together: as many rows come as were once counted."""
+CONSISTENT = {"the total shrinks", "rows that swap", "ids of all pages equal"}
+"""Lies that hold together: as many rows of different content come as were once counted."""
 READABLE = {"one row with two contents", "rows of account 999", "one row of account 999", "totals as text"}
 """Lies that one page tells, so that it says which rows are right."""
 
