@@ -1,5 +1,6 @@
 """A session with secrets, run in a child that is interrupted at any moment: `run` says what it then showed."""
 
+import contextlib
 import itertools
 import json
 import logging
@@ -15,6 +16,7 @@ from support.key_update_setup import UNTIL, personal_sign
 import loopring_lab as lab
 from loopring_lab import protocol
 from loopring_lab.client import Client
+from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
@@ -46,7 +48,10 @@ def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
     began, found, interrupted = time.monotonic(), [], False
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        action()
+        with contextlib.suppress(
+            LabError
+        ):  # an update that was interrupted makes the nonce of the next one stale
+            action()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -63,7 +63,9 @@ def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
                     and not select.select([child.stdout], [], [], dice.uniform(0, lasting[name]))[0]
                 ):
                     child.send_signal(signal.SIGINT)
-                was_interrupted, shown_secrets, seconds = json.loads(line(child))
+                outcome = line(child)
+                assert outcome, (child.wait(10), (tmp_path / "stderr").read_text())
+                was_interrupted, shown_secrets, seconds = json.loads(outcome)
                 interrupted += was_interrupted
                 found += shown_secrets
                 if number < 0:

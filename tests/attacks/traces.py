@@ -1,6 +1,7 @@
 """What a session would show of an error, and whether a secret is in it, however it is written."""
 
 import base64
+import contextlib
 import io
 import traceback
 from collections.abc import Iterable
@@ -40,10 +41,20 @@ def shown(error: BaseException, package: str = "loopring_lab", *, quick: bool = 
         trace = trace.tb_next
     if trace is None:
         return
-    yield "".join(traceback.TracebackException(type(error), error, trace, capture_locals=True).format())
-    if not quick:
-        yield VerboseTB().text(type(error), error, trace)
-        yield rich_text(error, trace)
+    ways = (with_locals,) if quick else (with_locals, verbose, rich_text)
+    for way in ways:
+        with contextlib.suppress(
+            AttributeError, AssertionError
+        ):  # of a half-made pandas object, a frame without a line
+            yield way(error, trace)
+
+
+def with_locals(error: BaseException, trace: TracebackType) -> str:
+    return "".join(traceback.TracebackException(type(error), error, trace, capture_locals=True).format())
+
+
+def verbose(error: BaseException, trace: TracebackType) -> str:
+    return str(VerboseTB().text(type(error), error, trace))
 
 
 def rich_text(error: BaseException, trace: TracebackType) -> str:
