@@ -104,7 +104,7 @@ def _find_problems(folder: DeltaFolder) -> list[Problem]:
     digests = folder.digests
     found, manifest = [], dict[str, Any]()
     try:
-        manifest = folder.manifest()
+        manifest = folder.own_manifest()
         if not manifest:
             raise folder.no_trades_yet()
     except DamagedArchive:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.archive_damage import LATER, flip_bits, make_archive
+from support.archive_damage import LATER, content, flip_bits, make_archive
 from support.archive_kills import check, cut_power_again_and_again
 from support.ledger import Ledger, client_of
 
@@ -179,6 +179,35 @@ def test_the_command_repairs_and_downloads(
         Archive(path).sync(client_of(relayer), accounts=small.accounts)
     check(path, *small.truth())
     assert main(["verify", str(path)]) == 0
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 100, b'{"format": "loop'])
+def test_an_archive_with_an_emptied_manifest_is_read_and_the_next_sync_writes_it(
+    copied: tuple[Path, Client], left: bytes
+) -> None:
+    path, client = copied
+    before, manifest = content(path), (path / "archive.json").read_bytes()
+    (path / "archive.json").write_bytes(left)
+    assert content(path) == before
+    assert (path / "archive.json").read_bytes() == left
+    assert Archive(path).verify()["file"].tolist() == ["archive.json"]
+    Archive(path).sync(client, accounts=LATER.accounts)
+    assert (path / "archive.json").read_bytes() == manifest
+    assert Archive(path).verify().empty
+    assert content(path) == before
+
+
+def test_an_emptied_manifest_hides_no_other_damage(copied: tuple[Path, Client]) -> None:
+    path, client = copied
+    (path / "archive.json").write_bytes(b"")
+    spoil(largest(path), 100)
+    with pytest.raises(DamagedArchive, match="account_id=.* is damaged"):
+        Archive(path).trades()
+    (path / "copies").unlink()
+    with pytest.raises(DamagedArchive, match=r"archive\.json is damaged"):
+        Archive(path).report()
+    Archive(path).repair(client)
+    assert Archive(path).verify().empty
 
 
 @pytest.mark.parametrize(
