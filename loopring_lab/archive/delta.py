@@ -132,7 +132,7 @@ class DeltaFolder:
         """Tell whether the archive has been created; raise an error if the folder is something else."""
         manifest = self.manifest()
         finished = manifest.get("schema") == SCHEMA
-        logs = [self._has_log(name) for name in SCHEMAS]
+        logs = [self.digests.has_log(name) for name in SCHEMAS]
         if manifest and (finished or sorted(logs, reverse=True) != logs) and not all(logs):
             missing = list(SCHEMAS)[logs.index(False)]  # tables are created in this order
             raise self.digests.damage(f"the log of {missing}/ is missing")
@@ -156,12 +156,15 @@ class DeltaFolder:
         """Read the manifest itself; an error if it is damaged."""
         return _read_manifest(self.path, self.shown)
 
-    def _restore_manifest(self) -> None:
-        """Write a manifest that a crash emptied or tore as its copy has it."""
-        try:
-            self.own_manifest()
-        except DamagedArchive:
-            self.write_manifest(self.manifest())
+    def _recover(self) -> None:
+        """Undo commits that a crash cut short, and write a torn manifest as its copy has it."""
+        with self.translate_errors("undoing what a crash cut short"):
+            for name in SCHEMAS:
+                self.digests.undo_torn(name)
+            try:
+                self.own_manifest()
+            except DamagedArchive:
+                self.write_manifest(self.manifest())
 
     def write_manifest(self, manifest: dict[str, Any], *, first: bool = False) -> None:
         """Write what the archive says of itself, with a check and a copy, or keep the `first`."""
@@ -191,8 +194,7 @@ class DeltaFolder:
         """
         bound = copy.copy(self)
         if self.manifest():
-            self._undo_torn()
-            self._restore_manifest()
+            self._recover()
         bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             if not self.check():
@@ -210,6 +212,7 @@ class DeltaFolder:
 
     def upgraded(self) -> Self:
         """Bring the tables of schema 1 to this version."""
+        self.settle()
         source = self.source()
         return retry_on_conflict(self.bind, source) if source else self
 
@@ -229,11 +232,6 @@ class DeltaFolder:
                 for name in SCHEMAS:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": SCHEMA})
-
-    def _undo_torn(self) -> None:
-        with self.translate_errors("undoing what a crash cut short"):
-            for name in SCHEMAS:
-                self.digests.undo_torn(name)
 
     def _bound(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
@@ -408,9 +406,6 @@ class DeltaFolder:
             )
         self._join(bound, source)
 
-    def _has_log(self, name: str) -> bool:
-        return any(self.digests.log(name))
-
     def _make_folder(self, source: Source) -> None:
         made = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
@@ -429,7 +424,7 @@ class DeltaFolder:
             self._join(Source.read(text, f"{self.shown}, {MANIFEST}"), source)
 
     def _create_table(self, name: str, source: Source) -> None:
-        if self._has_log(name):
+        if self.digests.has_log(name):
             return
         self._delta.DeltaTable.create(
             str(self.path / name),

@@ -112,6 +112,13 @@ class Digests:
                         files[int(match[1])] = f"{table}/{LOG}/{file.name}"
         return found
 
+    def has_log(self, table: str) -> bool:
+        """Tell whether a table has a log that says anything."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = (file.name for file in (self.folder / table / LOG).iterdir())
+            return any(ENTRY.fullmatch(name) or CHECKPOINT.fullmatch(name) for name in names)
+        return False
+
     def unrecorded(self, table: str) -> TableLog:
         """List the part of a table's log that has no digest yet."""
         log = self.log(table)
