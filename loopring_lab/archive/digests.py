@@ -35,6 +35,8 @@ LOG = "_delta_log"
 HINT = "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+BLANK = b"\0 \n"
+"""What a crash leaves of a file whose content was not on disk yet."""
 COPIED_BYTES = 1 << 20
 CHUNK = 1 << 18
 THREADS = 4
@@ -197,13 +199,12 @@ class Digests:
                 raise self.damage(f"{name} is damaged")
             for number, name in sorted(fresh.entries.items()):
                 added = self._added(table, name)
-                late = [] if number == own else self._live(table, added, number)
-                if added is None or not all(map(self.is_readable, late)):
+                if added is None or (number != own and not self._is_sound(table, number, name)):
                     raise self.damage(f"{name} was cut short by a crash before its commit counted")
                 names += [one for one in added if one not in self.known and self._stamp(one)]
             self.seal([*names, *fresh.checkpoints.values(), *fresh.entries.values()])
 
-    def undo_torn(self, table: str) -> list[str]:
+    def undo_torn(self, table: str) -> None:
         """Set aside what a crash cut short at the end of a log: commits that were never reported."""
         with self.locked():
             self.load()
@@ -214,13 +215,13 @@ class Digests:
             torn = [number for number, name in entries if not self._is_sound(table, number, name)]
             log, newest = self.log(table), self._newest.get(table, -1)
             if not torn or torn[0] <= newest:
-                return []
-            if newest < 0 and (torn[0] < max(log.entries) or not self._is_blank(log.entries[torn[0]])):
-                return []  # an older archive: nothing says whether this commit was reported
+                return
+            content = (self.folder / log.entries[torn[0]]).read_bytes()
+            if newest < 0 and (torn[0] < max(log.entries) or content.strip(BLANK)):
+                return  # an older archive: nothing says whether this commit was reported
             files = [name for part in log for number, name in sorted(part.items()) if number >= torn[0]]
             for name in reversed(files):
                 self.set_aside(name)
-            return files
 
     def is_readable(self, name: str) -> bool:
         """Tell whether a Parquet file can be decoded to its end."""
@@ -351,22 +352,18 @@ class Digests:
         actions = _actions(self.folder / name)
         return None if actions is None else [f"{table}/{unquote(one['path'])}" for one in _of("add", actions)]
 
-    def _live(self, table: str, added: list[str] | None, number: int) -> list[str]:
-        """Leave out the files that a later entry of the log removes."""
-        later = [name for version, name in self.log(table).entries.items() if version > number]
+    def _is_sound(self, table: str, number: int, name: str) -> bool:
+        """Tell whether an entry can be read, and what it adds, unless a later entry removes that."""
+        added = self._added(table, name)
+        if not added:
+            return added is not None
+        later = (name for version, name in self.log(table).entries.items() if version > number)
         removed = {
             f"{table}/{unquote(one['path'])}"
-            for name in (later if added else ())
+            for name in later
             for one in _of("remove", _actions(self.folder / name) or [])
         }
-        return [name for name in added or [] if name not in removed]
-
-    def _is_sound(self, table: str, number: int, name: str) -> bool:
-        added = self._added(table, name)
-        return added is not None and all(map(self.is_readable, self._live(table, added, number)))
-
-    def _is_blank(self, name: str) -> bool:
-        return not (self.folder / name).read_bytes().strip(b"\0 \n")
+        return all(self.is_readable(one) for one in added if one not in removed)
 
     def _append(self, name: str, records: Iterable[list[Any]]) -> None:
         """Add lines, after cutting off one that a crash left torn."""
@@ -398,7 +395,7 @@ def create_file(path: Path, content: bytes) -> None:
     """Write a file as `replace_file` does, unless another process creates it first."""
     fresh = _write_beside(path, content)
     try:
-        if path.exists() and not path.read_bytes().strip(b"\0 \n"):  # emptied by a crash
+        if path.exists() and not path.read_bytes().strip(BLANK):  # emptied by a crash
             path.unlink()
         os.link(fresh, path)
     except FileExistsError:

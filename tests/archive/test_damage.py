@@ -1,6 +1,8 @@
 """Damage in an archive: flipped bits, torn and emptied files, power cuts, other writers; found and repaired."""
 
+import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -161,6 +163,42 @@ def test_a_repr_shows_that_an_archive_is_damaged(copied: tuple[Path, Client]) ->
     (path / "archive.json").write_bytes(b"")
     assert repr(Archive(path)).endswith(", damaged)")
     assert "archive.json is damaged" in Archive(path)._repr_html_()
+
+
+def test_a_sector_that_cannot_be_read_is_damage(
+    copied: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = copied
+    bad, measure = largest(path), digests._measure
+
+    def spoiled(file: Path, **how: Any) -> Any:
+        if file == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return measure(file, **how)
+
+    monkeypatch.setattr(digests, "_measure", spoiled)
+    found = Archive(path).verify()
+    assert found["file"].tolist() == [bad.relative_to(path).as_posix()]
+    assert found["problem"].tolist() == ["damaged"]
+
+
+def test_ctrl_c_while_a_lock_is_taken_leaves_no_lock(
+    copied: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    path, flock = copied[0], fcntl.flock
+
+    def interrupted(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        raise KeyboardInterrupt
+
+    archive = Archive(path)
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    with pytest.raises(KeyboardInterrupt), archive._folder.digests.locked():
+        pass
+    descriptor = os.open(path, os.O_RDONLY)
+    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
 
 
 # Repaired
