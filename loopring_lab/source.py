@@ -9,10 +9,10 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
-from loopring_lab.bounded import parse_json, whole_or_text
+from loopring_lab.bounded import parse_json, read_text, whole_or_text
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 HEADER = "X-Loopring-Lab-Source"
@@ -20,6 +20,7 @@ HEADER = "X-Loopring-Lab-Source"
 FILE = "source.json"
 """The file of a recording that states its identity."""
 LONGEST = 4_096
+MEMBERS: dict[str, type] = {"name": str, "synthetic": bool, "exchange": str, "chainId": int}
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -40,13 +41,10 @@ class Source:
         object.__setattr__(self, "exchange", self.exchange and _visible(self.exchange.lower()))
 
     def __str__(self) -> str:
-        more = [
-            "synthetic" if self.synthetic else "",
-            f"exchange {self.exchange}" if self.exchange else "",
-            "" if self.chain_id is None else f"chain {self.chain_id}",
-        ]
-        known = ", ".join(filter(None, more))
-        return f"{self.name!r} ({known})" if known else repr(self.name)
+        known = ["synthetic"] if self.synthetic else []
+        known += [f"exchange {self.exchange}"] if self.exchange else []
+        known += [] if self.chain_id is None else [f"chain {self.chain_id}"]
+        return f"{self.name!r} ({', '.join(known)})" if known else repr(self.name)
 
     def joined(self, other: Source) -> Source | None:
         """Return what both say of one source, or None if they contradict each other."""
@@ -68,13 +66,21 @@ class Source:
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Read an identity that a relayer, a recording or an archive states."""
-        answer = _parse(text, where)
-        name = _member(answer, "name", str, where)
-        if not name:
+        try:
+            answer = parse_json(text, where, number=whole_or_text)
+        except UnexpectedAnswer:
+            answer = None
+        if not isinstance(answer, dict):
+            raise _unexpected(where, "a JSON object", repr(text[:80]))
+        stated = {name: answer[name] for name in MEMBERS if answer.get(name) is not None}
+        found = {"synthetic": False} | stated
+        for name, value in found.items():
+            if type(value) is not MEMBERS[name]:
+                expected = f"a member {name} of type {MEMBERS[name].__name__}"
+                raise _unexpected(where, expected, type(value).__name__)
+        if not found.get("name"):
             raise _unexpected(where, "a member name of type str", repr(text[:80]))
-        synthetic = _member(answer, "synthetic", bool, where) or False
-        chain_id = _member(answer, "chainId", int, where)
-        return cls(name, synthetic, _member(answer, "exchange", str, where), chain_id)
+        return cls(found["name"], found["synthetic"], found.get("exchange"), found.get("chainId"))
 
     @classmethod
     def at(cls, address: str) -> Self:
@@ -100,26 +106,7 @@ class Source:
         file = folder / FILE
         if not file.is_file():
             return None
-        with file.open("rb") as opened:
-            text = opened.read(4 * LONGEST)
-        return cls.read(text.decode("utf-8-sig", "replace"), str(file))
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        answer = parse_json(text, where, number=whole_or_text)
-    except UnexpectedAnswer:
-        answer = None
-    if not isinstance(answer, dict):
-        raise _unexpected(where, "a JSON object", repr(text[:80]))
-    return answer
-
-
-def _member(answer: dict[str, Any], name: str, expected: type, where: str) -> Any:
-    value = answer.get(name)
-    if value is not None and type(value) is not expected:
-        raise _unexpected(where, f"a member {name} of type {expected.__name__}", type(value).__name__)
-    return value
+        return cls.read(read_text(file, size=4 * LONGEST), str(file))
 
 
 def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:

@@ -68,6 +68,7 @@ class Archive:
     def __repr__(self) -> str:
         try:
             state = "" if self._folder.check() else ", empty"
+            self._folder.own_manifest()
         except ArchiveError:
             state = ", damaged"
         return f"Archive({str(self._folder.shown)!r}{state})"
@@ -78,6 +79,7 @@ class Archive:
             if not self._folder.check():
                 return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
             report = self.report()
+            self._folder.own_manifest()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
         missing = int(report["missing"].fillna(0).sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,7 +104,7 @@ def _find_problems(folder: DeltaFolder) -> list[Problem]:
     digests = folder.digests
     found, manifest = [], dict[str, Any]()
     try:
-        manifest = folder.manifest()
+        manifest = folder.own_manifest()
         if not manifest:
             raise folder.no_trades_yet()
     except DamagedArchive:
@@ -116,28 +116,33 @@ def _find_problems(folder: DeltaFolder) -> list[Problem]:
     states = digests.scrub()
     current = _current_files(folder)
     rows = _row_counts(folder) if states or not recorded else {}
+    copied = digests.copies()
     for name, state in states.items():
-        if advice := _advice(folder, name, state, current):
+        if advice := _advice(folder, name, state, current, copied):
             found.append(Problem(name, state, _account_of(name), rows.get(name), advice))
     found += [Problem(name, "damaged", None, None, REWRITE) for name in _wrong_hints(folder)]
     for name, sound in _unrecorded(folder, current or set()):
-        state, advice = ("not recorded", RECORD) if sound else ("damaged", _advice(folder, name, "", current))
-        found.append(Problem(name, state, _account_of(name), rows.get(name), advice or RECORD))
+        advice = RECORD if sound else _advice(folder, name, "", current, copied) or RECORD
+        state = "not recorded" if sound else "damaged"
+        found.append(Problem(name, state, _account_of(name), rows.get(name), advice))
     return sorted(found)
 
 
-def _advice(folder: DeltaFolder, name: str, state: str, current: set[str] | None) -> str | None:
+def _advice(
+    folder: DeltaFolder, name: str, state: str, current: set[str] | None, copied: Collection[str]
+) -> str | None:
     """Say what to do about a file; nothing if it is rightly gone."""
-    log = folder.digests.log(name.partition("/")[0])
     if LOG in name:
-        if state == "missing" and int(Path(name).name[:20]) <= log.newest_checkpoint:
+        checkpoint = folder.digests.log(name.partition("/")[0]).newest_checkpoint
+        if state == "missing" and int(Path(name).name[:20]) <= checkpoint:
             return None
-        if folder.digests.copy(name) is not None:
-            return RESTORE
-        return REWRITE if name.endswith(".parquet") else BACKUP
-    if current is not None and name not in current:
+    elif current is not None and name not in current:
         return None if state == "missing" else REPLACED
-    return FETCH if folder.digests.copy(name) is None else RESTORE
+    if name in copied:
+        return RESTORE
+    if LOG in name:
+        return REWRITE if name.endswith(".parquet") else BACKUP
+    return FETCH
 
 
 def _current_files(folder: DeltaFolder) -> set[str] | None:
@@ -213,11 +218,11 @@ def _restore_logs(folder: DeltaFolder, problems: Sequence[Problem]) -> None:
 def _restore_data(folder: DeltaFolder, problems: Sequence[Problem]) -> tuple[dict[str, str], list[SetAside]]:
     """Restore small files from copies, and set aside the others."""
     done, moved = dict[str, str](), []
-    current = _current_files(folder) or set()
+    current, copied = _current_files(folder) or set(), folder.digests.copies()
     for name, problem, account, _, advice in problems:
         if LOG in name or "/" not in name or problem == "not recorded":
             done[name] = {RECORD: "recorded", REWRITE: "written anew"}.get(advice, "restored from its copy")
-        elif folder.digests.copy(name) is not None:
+        elif name in copied:
             folder.digests.restore(name)
             done[name] = "restored from its copy"
         elif (folder.path / name).exists():

@@ -18,7 +18,15 @@ import pyarrow as pa
 import tenacity
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from loopring_lab.archive.digests import HINT, LOG, Digests, create_file, replace_file, sync_folder
+from loopring_lab.archive.digests import (
+    HINT,
+    LOG,
+    UNREADABLE,
+    Digests,
+    create_file,
+    replace_file,
+    sync_folder,
+)
 from loopring_lab.errors import (
     ArchiveError,
     DamagedArchive,
@@ -124,7 +132,7 @@ class DeltaFolder:
         """Tell whether the archive has been created; raise an error if the folder is something else."""
         manifest = self.manifest()
         finished = manifest.get("schema") == SCHEMA
-        logs = [self._has_log(name) for name in SCHEMAS]
+        logs = [self.digests.has_log(name) for name in SCHEMAS]
         if manifest and (finished or sorted(logs, reverse=True) != logs) and not all(logs):
             missing = list(SCHEMAS)[logs.index(False)]  # tables are created in this order
             raise self.digests.damage(f"the log of {missing}/ is missing")
@@ -135,8 +143,28 @@ class DeltaFolder:
         return bool(manifest) and all(logs)
 
     def manifest(self) -> dict[str, Any]:
-        """Read what the archive says of itself; nothing if there is no archive."""
+        """Read what the archive says of itself, if need be from its copy; nothing if there is no archive."""
+        try:
+            return self.own_manifest()
+        except DamagedArchive:
+            copied = self.digests.copy(MANIFEST)
+            if copied is None:
+                raise
+            return _members(copied, self.shown)
+
+    def own_manifest(self) -> dict[str, Any]:
+        """Read the manifest itself; an error if it is damaged."""
         return _read_manifest(self.path, self.shown)
+
+    def _recover(self) -> None:
+        """Undo commits that a crash cut short, and write a torn manifest as its copy has it."""
+        with self.translate_errors("undoing what a crash cut short"):
+            for name in SCHEMAS:
+                self.digests.undo_torn(name)
+            try:
+                self.own_manifest()
+            except DamagedArchive:
+                self.write_manifest(self.manifest())
 
     def write_manifest(self, manifest: dict[str, Any], *, first: bool = False) -> None:
         """Write what the archive says of itself, with a check and a copy, or keep the `first`."""
@@ -149,12 +177,15 @@ class DeltaFolder:
         """Return the source that the archive is bound to, or None if it has been bound to none."""
         if not self.check():
             return None
-        if bound := self._bound(self.table(TRADES)):
-            return bound
-        rows = (
-            self.read(LISTINGS, ["source", "synthetic", "retrieved_at"]).sort_by("retrieved_at").to_pylist()
-        )
-        return _of_schema_1(rows[-1]["source"], rows[-1]["synthetic"]) if rows else None
+        return self._bound(self.table(TRADES)) or self._source_of_schema_1()
+
+    def _source_of_schema_1(self) -> Source | None:
+        """Return the source by the label that schema 1 stored with its latest listing."""
+        rows = self.read(LISTINGS, ["source", "synthetic", "retrieved_at"]).sort_by("retrieved_at")
+        if not len(rows):
+            return None
+        label, synthetic, _ = rows.to_pylist()[-1].values()
+        return Source(Source.at(label).name if "://" in label else label, synthetic)
 
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
@@ -163,7 +194,7 @@ class DeltaFolder:
         """
         bound = copy.copy(self)
         if self.manifest():
-            self._undo_torn()
+            self._recover()
         bound._writes = self._join(self.source(), source)
         with self.translate_errors("creating the archive"):
             if not self.check():
@@ -173,12 +204,15 @@ class DeltaFolder:
                         self._create_table(name, source)
                         self.digests.record(name)
         self.settle()
-        for name in SCHEMAS:
-            self._bind_table(name, bound._writes)
+        trades = self.table(TRADES)
+        if self._bound(trades) != bound._writes:
+            for name in reversed(SCHEMAS):  # trades last: they tell that all tables are bound
+                self._bind_table(name, bound._writes)
         return bound
 
     def upgraded(self) -> Self:
         """Bring the tables of schema 1 to this version."""
+        self.settle()
         source = self.source()
         return retry_on_conflict(self.bind, source) if source else self
 
@@ -198,11 +232,6 @@ class DeltaFolder:
                 for name in SCHEMAS:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": SCHEMA})
-
-    def _undo_torn(self) -> None:
-        with self.translate_errors("undoing what a crash cut short"):
-            for name in SCHEMAS:
-                self.digests.undo_torn(name)
 
     def _bound(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
@@ -377,10 +406,6 @@ class DeltaFolder:
             )
         self._join(bound, source)
 
-    def _has_log(self, name: str) -> bool:
-        log = self.digests.log(name)
-        return any(log)
-
     def _make_folder(self, source: Source) -> None:
         made = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
@@ -399,7 +424,7 @@ class DeltaFolder:
             self._join(Source.read(text, f"{self.shown}, {MANIFEST}"), source)
 
     def _create_table(self, name: str, source: Source) -> None:
-        if self._has_log(name):
+        if self.digests.has_log(name):
             return
         self._delta.DeltaTable.create(
             str(self.path / name),
@@ -435,11 +460,6 @@ def _columns(table: DeltaTable) -> set[str]:
     return {field.name for field in table.schema().fields}
 
 
-def _of_schema_1(name: str, synthetic: bool) -> Source:
-    """Return the identity of a source by the label that schema 1 stored."""
-    return Source(Source.at(name).name if "://" in name else name, synthetic)
-
-
 def _usable(path: str | os.PathLike[str]) -> Path:
     """Refuse a path that no folder can have, or that deltalake reads as another."""
     text = os.fsdecode(path)
@@ -469,24 +489,29 @@ def _read_manifest(path: Path, shown: Path) -> dict[str, Any]:
         raise _write_error(shown, "opening it", error) or ArchiveError(
             f"{shown}: {MANIFEST} cannot be read ({error.strerror}). Use another folder."
         ) from None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    members = found if isinstance(found, dict) else {}
-    check = members.pop("check", None)
-    schema = members.get("schema")
-    if check != _check_of(members) and not (check is None and schema == 1):
-        members = {}
-    if members.get("format") != FORMAT or not isinstance(schema, int):
+    found = _members(text, shown)
+    if not found:
         _refuse_manifest(path, shown, text)
+    return found
+
+
+def _members(text: bytes, shown: Path) -> dict[str, Any]:
+    """Read the members of a manifest; nothing if it is damaged or not an archive's."""
+    try:
+        members = json.loads(text)
+        check, schema = members.pop("check", None), members["schema"]
+        whole = check == _check_of(members) or (check is None and schema == 1)
+        if not whole or members["format"] != FORMAT or not isinstance(schema, int):
+            return {}
+    except UNREADABLE:
         return {}
     if schema > SCHEMA:
         raise NewerArchive(
             f"{shown}: written by a later loopring_lab (schema {schema}; this one reads up to {SCHEMA}). "
             "Nothing was changed. Upgrade loopring-lab to use it."
         )
-    return members
+    found: dict[str, Any] = members
+    return found
 
 
 def _refuse_manifest(path: Path, shown: Path, text: bytes) -> None:

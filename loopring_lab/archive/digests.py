@@ -8,6 +8,7 @@ holds the content of everything but trades: a damaged log is restored from it. E
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import itertools
 import json
@@ -19,7 +20,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -34,6 +35,8 @@ LOG = "_delta_log"
 HINT = "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+BLANK = b"\0 \n"
+"""What a crash leaves of a file whose content was not on disk yet."""
 COPIED_BYTES = 1 << 20
 CHUNK = 1 << 18
 THREADS = 4
@@ -72,25 +75,34 @@ class Digests:
         self.spoiled = 0
         self._newest: dict[str, int] = {}
         self._read: tuple[bytes, int] = b"", 0
-        self._in_process, self._depth, self._descriptor = threading.RLock(), 0, -1
+        self._in_process, self._depth = threading.RLock(), 0
 
     def load(self) -> None:
         """Read the lines that were added since the last time."""
-        header, end = self._read
-        try:
-            with (self.folder / DIGESTS).open("rb") as file:
-                first = file.readline()
-                if first != header or os.fstat(file.fileno()).st_size < end:
-                    end = 0
-                file.seek(end)
-                whole, newline, _ = file.read().rpartition(b"\n")
-        except FileNotFoundError:
-            first, end, whole, newline = b"", 0, b"", b""
-        if not end:
-            self.known, self.spoiled, self._newest = {}, 0, {}
-        for line in whole.split(b"\n") if newline else ():
-            self._take(_parse(line))
-        self._read = first, end + len(whole) + len(newline)
+        with self._in_process:
+            header, end = self._read
+            try:
+                with (self.folder / DIGESTS).open("rb") as file:
+                    first = file.readline()
+                    if first != header or os.fstat(file.fileno()).st_size < end:
+                        end = 0
+                    file.seek(end)
+                    whole, newline, _ = file.read().rpartition(b"\n")
+            except FileNotFoundError:
+                first, end, whole, newline = b"", 0, b"", b""
+            # other threads read these meanwhile: replaced at once, never emptied
+            known, newest, spoiled = (self.known, self._newest, self.spoiled) if end else ({}, {}, 0)
+            for record in map(_parse, whole.split(b"\n") if newline else ()):
+                if record is None:
+                    spoiled += 1
+                elif len(record) > 1:
+                    name, *digest = record
+                    known[name] = Digest(*digest)
+                    table, _, file_name = name.partition(f"/{LOG}/")
+                    if match := ENTRY.fullmatch(file_name):
+                        newest[table] = max(int(match[1]), newest.get(table, -1))
+            self.known, self._newest, self.spoiled = known, newest, spoiled
+            self._read = first, end + len(whole) + len(newline)
 
     def log(self, table: str) -> TableLog:
         """List the log of a table."""
@@ -101,6 +113,13 @@ class Digests:
                     if match := pattern.fullmatch(file.name):
                         files[int(match[1])] = f"{table}/{LOG}/{file.name}"
         return found
+
+    def has_log(self, table: str) -> bool:
+        """Tell whether a table has a log that says anything."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = (file.name for file in (self.folder / table / LOG).iterdir())
+            return any(ENTRY.fullmatch(name) or CHECKPOINT.fullmatch(name) for name in names)
+        return False
 
     def unrecorded(self, table: str) -> TableLog:
         """List the part of a table's log that has no digest yet."""
@@ -148,9 +167,9 @@ class Digests:
         found = zip(names, _map(self._state, names, THREADS), strict=True)
         return {name: state for name, state in found if state}
 
-    def is_intact(self, name: str) -> bool:
-        """Compare a whole file with its digest."""
-        return _measure(self.folder / name) == self.known[name]
+    def _is_as_read(self, name: str) -> bool:
+        """Compare a file with the part of its digest that is fast to compute."""
+        return _measure(self.folder / name, deep=False)[:2] == self.known[name][:2]
 
     def damage(self, problem: str) -> DamagedArchive:
         """Return the error for a damaged file."""
@@ -163,17 +182,12 @@ class Digests:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from recording at the same time."""
-        with self._in_process:
-            if not self._depth:
-                self._descriptor = os.open(self.folder, os.O_RDONLY)
-                _lock(self._descriptor)
+        with self._in_process, nullcontext() if self._depth else _locked(self.folder):
             self._depth += 1
             try:
                 yield
             finally:
                 self._depth -= 1
-                if not self._depth:
-                    os.close(self._descriptor)
 
     def record(self, table: str, own: int | None = None, also: Iterable[str] = ()) -> None:
         """Make durable and record what has no digest yet; `own` is the version that was just committed."""
@@ -185,13 +199,12 @@ class Digests:
                 raise self.damage(f"{name} is damaged")
             for number, name in sorted(fresh.entries.items()):
                 added = self._added(table, name)
-                late = [] if number == own else self._live(table, added, number)
-                if added is None or not all(map(self.is_readable, late)):
+                if added is None or (number != own and not self._is_sound(table, number, name)):
                     raise self.damage(f"{name} was cut short by a crash before its commit counted")
                 names += [one for one in added if one not in self.known and self._stamp(one)]
             self.seal([*names, *fresh.checkpoints.values(), *fresh.entries.values()])
 
-    def undo_torn(self, table: str) -> list[str]:
+    def undo_torn(self, table: str) -> None:
         """Set aside what a crash cut short at the end of a log: commits that were never reported."""
         with self.locked():
             self.load()
@@ -202,13 +215,13 @@ class Digests:
             torn = [number for number, name in entries if not self._is_sound(table, number, name)]
             log, newest = self.log(table), self._newest.get(table, -1)
             if not torn or torn[0] <= newest:
-                return []
-            if newest < 0 and (torn[0] < max(log.entries) or not self._is_blank(log.entries[torn[0]])):
-                return []  # an older archive: nothing says whether this commit was reported
+                return
+            content = (self.folder / log.entries[torn[0]]).read_bytes()
+            if newest < 0 and (torn[0] < max(log.entries) or content.strip(BLANK)):
+                return  # an older archive: nothing says whether this commit was reported
             files = [name for part in log for number, name in sorted(part.items()) if number >= torn[0]]
             for name in reversed(files):
                 self.set_aside(name)
-            return files
 
     def is_readable(self, name: str) -> bool:
         """Tell whether a Parquet file can be decoded to its end."""
@@ -230,7 +243,7 @@ class Digests:
         folders = {folder for name in names for folder in (self.folder / name).parents}
         list(_map(sync_folder, [one for one in folders if one.is_relative_to(self.folder)], 2 * THREADS))
         copied = [name for name, digest in found.items() if _is_copied(name, digest)]
-        self._append(COPIES, ([name, _pack((self.folder / name).read_bytes())] for name in copied))
+        self._append(COPIES, ([name, self._packed(name)] for name in copied))
         self._append(DIGESTS, ([name, *digest] for name, digest in found.items()))
         sync_folder(self.folder)
         self.load()
@@ -256,21 +269,28 @@ class Digests:
         entries = (_actions(self.folder / name) or [] for name in names)
         return {f"{table}/{unquote(one['path'])}": one for actions in entries for one in _of(kind, actions)}
 
+    def copies(self, *names: str) -> dict[str, str]:
+        """Find the last copy of each file, or of some, that agrees with its digest; packed."""
+        found = {}
+        for record in map(_parse, _read_lines(self.folder / COPIES)):
+            if record and len(record) > 1 and (not names or record[0] in names):
+                digest = self.known.get(record[0])
+                if digest is None or _digest(_unpack(record[1])) == digest:
+                    found[record[0]] = record[1]
+        return found
+
     def copy(self, name: str) -> bytes | None:
         """Return the last copy of a file that agrees with its digest."""
-        found, digest = None, self.known.get(name)
-        for line in _read_lines(self.folder / COPIES):
-            record = _parse(line)
-            if record and record[0] == name:
-                content = _unpack(record[1])
-                if digest is None or _digest(content) == digest:
-                    found = content
-        return found
+        text = self.copies(name).get(name)
+        return None if text is None else _unpack(text)
 
     def keep_copy(self, name: str) -> None:
         """Add a copy of a file that has no digest."""
         with self.locked():
-            self._append(COPIES, [[name, _pack((self.folder / name).read_bytes())]])
+            self._append(COPIES, [[name, self._packed(name)]])
+
+    def _packed(self, name: str) -> str:
+        return base64.b64encode(zlib.compress((self.folder / name).read_bytes())).decode()
 
     def is_spoiled(self, name: str) -> bool:
         """Tell whether one of the two files has a damaged line, or no header."""
@@ -283,29 +303,20 @@ class Digests:
         with self.locked():
             self.load()
             kept = {name: digest for name, digest in self.known.items() if name not in dropped}
-            copies = {
-                record[0]: record for line in _read_lines(self.folder / COPIES) if (record := _parse(line))
-            }
+            copies = self.copies()
             for name, digest in kept.items():
-                if (
-                    name not in copies
-                    and _is_copied(name, digest)
-                    and self._stamp(name)
-                    and self.is_intact(name)
-                ):
-                    copies[name] = [name, _pack((self.folder / name).read_bytes())]
-            lines = [record for name, record in copies.items() if name not in dropped]
-            self._replace(COPIES, lines)
+                lacks = name not in copies and _is_copied(name, digest)
+                if lacks and not self._state(name):
+                    copies[name] = self._packed(name)
+            self._replace(COPIES, ([name, text] for name, text in copies.items() if name not in dropped))
             self._replace(DIGESTS, ([name, *digest] for name, digest in kept.items()))
             self.load()
 
     def set_aside(self, name: str) -> Path:
         """Move a file out of the tables; it is kept."""
-        target = self.folder / SET_ASIDE / name
-        for number in range(1, 1_000_000):
-            if not target.exists():
-                break
-            target = self.folder / SET_ASIDE / f"{name}.{number}"
+        names = (f"{name}.{number}" if number else name for number in itertools.count())
+        places = (self.folder / SET_ASIDE / one for one in names)
+        target = next(place for place in places if not place.exists())
         target.parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).replace(target)
         for folder in (target.parent, *target.parent.parents, (self.folder / name).parent):
@@ -313,20 +324,16 @@ class Digests:
                 sync_folder(folder)
         return target
 
-    def _take(self, record: list[Any] | None) -> None:
-        if record is None:
-            self.spoiled += 1
-        elif len(record) > 1:
-            name, *digest = record
-            self.known[name] = Digest(*digest)
-            table, _, file = name.partition(f"/{LOG}/")
-            if match := ENTRY.fullmatch(file):
-                self._newest[table] = max(int(match[1]), self._newest.get(table, -1))
-
     def _state(self, name: str) -> str:
-        if not (self.folder / name).exists():
+        try:
+            found = _measure(self.folder / name)
+        except FileNotFoundError:
             return "missing"
-        return "" if name not in self.known or self.is_intact(name) else "damaged"
+        except OSError as error:
+            if error.errno != errno.EIO:  # a bad sector
+                raise
+            return "damaged"
+        return "" if found == self.known.get(name, found) else "damaged"
 
     def _stamp(self, name: str) -> _Stamp | None:
         try:
@@ -340,35 +347,23 @@ class Digests:
             os.fsync(file.fileno())
         return _measure(self.folder / name)
 
-    def _is_as_read(self, name: str) -> bool:
-        crc = size = 0
-        with (self.folder / name).open("rb", buffering=0) as file:
-            buffer = memoryview(bytearray(CHUNK))
-            while count := file.readinto(buffer):
-                crc, size = zlib.crc32(buffer[:count], crc), size + count
-        return (size, crc) == self.known[name][:2]
-
     def _added(self, table: str, name: str) -> list[str] | None:
         """Name the files that an entry of the log adds."""
         actions = _actions(self.folder / name)
         return None if actions is None else [f"{table}/{unquote(one['path'])}" for one in _of("add", actions)]
 
-    def _live(self, table: str, added: list[str] | None, number: int) -> list[str]:
-        """Leave out the files that a later entry of the log removes."""
-        later = [name for version, name in self.log(table).entries.items() if version > number]
+    def _is_sound(self, table: str, number: int, name: str) -> bool:
+        """Tell whether an entry can be read, and what it adds, unless a later entry removes that."""
+        added = self._added(table, name)
+        if not added:
+            return added is not None
+        later = (name for version, name in self.log(table).entries.items() if version > number)
         removed = {
             f"{table}/{unquote(one['path'])}"
-            for name in (later if added else ())
+            for name in later
             for one in _of("remove", _actions(self.folder / name) or [])
         }
-        return [name for name in added or [] if name not in removed]
-
-    def _is_sound(self, table: str, number: int, name: str) -> bool:
-        added = self._added(table, name)
-        return added is not None and all(map(self.is_readable, self._live(table, added, number)))
-
-    def _is_blank(self, name: str) -> bool:
-        return not (self.folder / name).read_bytes().strip(b"\0 \n")
+        return all(self.is_readable(one) for one in added if one not in removed)
 
     def _append(self, name: str, records: Iterable[list[Any]]) -> None:
         """Add lines, after cutting off one that a crash left torn."""
@@ -400,7 +395,7 @@ def create_file(path: Path, content: bytes) -> None:
     """Write a file as `replace_file` does, unless another process creates it first."""
     fresh = _write_beside(path, content)
     try:
-        if path.exists() and not path.read_bytes().strip(b"\0 \n"):  # emptied by a crash
+        if path.exists() and not path.read_bytes().strip(BLANK):  # emptied by a crash
             path.unlink()
         os.link(fresh, path)
     except FileExistsError:
@@ -431,12 +426,15 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _measure(path: Path) -> Digest:
+def _measure(path: Path, *, deep: bool = True) -> Digest:
+    """Compute the digest of a file, its BLAKE2b only if `deep`."""
     crc, size, blake = 0, 0, hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
-            blake.update(chunk)
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            crc, size = zlib.crc32(buffer[:count], crc), size + count
+            if deep:
+                blake.update(buffer[:count])
     return Digest(size, crc, blake.hexdigest())
 
 
@@ -502,16 +500,22 @@ def _is_copied(name: str, digest: Digest) -> bool:
     return digest.size <= COPIED_BYTES and (f"/{LOG}/" in name or "=" not in name)
 
 
-def _pack(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content)).decode()
-
-
 def _unpack(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-def _lock(descriptor: int) -> None:
-    with suppress(ImportError, OSError):  # where there are no locks, the lines still say what they are
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock; where there are none, the lines still say what they are."""
+    try:
         import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

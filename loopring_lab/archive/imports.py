@@ -58,6 +58,7 @@ class Import:
         self._listings: dict[tuple[Path, Source], ListingSnapshot] = {}
         self._bound: dict[Path, Source] = {}
         self._listing: ListingSnapshot | None = None
+        self._archived: ListingSnapshot | None = None
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._batch_bytes = self._rows = 0
 
@@ -107,14 +108,15 @@ class Import:
                     records.store_listing(self._folder, listing)
                     self._listings[folder, source] = listing
                 return self._listings[folder, source]
-        stored = list(records.listings(self._folder).values()) if self._folder.check() else []
-        if not stored:
+        if self._archived is None and self._folder.check():
+            self._archived = next(reversed(records.listings(self._folder).values()), None)
+        if self._archived is None:
             raise LabError(
                 f"{file}: no {TOKENS} and {MARKETS} beside it or in the folder above. They "
                 "scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
             )
         self._bind(file, self._source_of(file, file.parent))
-        return stored[-1]
+        return self._archived
 
     def _source_of(self, file: Path, folder: Path) -> Source:
         """Return the identity of a file: as stated beside it, as given, or else the path of its folder."""
@@ -210,16 +212,16 @@ def _fill_type_in(batch: wire.Batch) -> str:
 
 
 def _files_in(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        hint = "Give saved responses of the trades endpoint."
-        raise LabError(f"{printable(str(path), 200)}: no such file or folder. {hint}")
-    folder = path / "trades" if (path / "trades").is_dir() else path
     try:
+        if path.is_file():
+            return [path]
+        folder = path / "trades" if (path / "trades").is_dir() else path
         found = sorted(file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(ENDINGS))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        hint = "Give saved responses of the trades endpoint."
+        raise LabError(f"{printable(str(path), 200)}: no such file or folder. {hint}") from None
     except OSError as error:
-        raise LabError(f"{folder}: cannot be read ({error.strerror}). Give another folder.") from None
+        raise LabError(f"{path}: cannot be read ({error.strerror}). Give another path.") from None
     if not found:
         endings = ", ".join(ENDINGS)
         raise LabError(f"{path}: no file ends in {endings}, with or without .gz. Give another folder.")
@@ -249,5 +251,5 @@ def _modified_ms(file: Path) -> int:
     try:
         return file.stat().st_mtime_ns // 1_000_000
     except OSError as error:
-        got = str(error.strerror)
-    raise UnexpectedAnswer(printable(file.name), expected="a readable file", got=got, hint=_FILE_HINT)
+        name, got = printable(file.name), str(error.strerror)
+        raise UnexpectedAnswer(name, expected="a readable file", got=got, hint=_FILE_HINT) from None

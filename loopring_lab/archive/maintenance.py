@@ -49,7 +49,6 @@ def compact(folder: DeltaFolder) -> Compacted:
 
 def reread(folder: DeltaFolder) -> pd.DataFrame:
     """Convert all rows anew from their verbatim members, with the listings of their time."""
-    folder.settle()
     folder = folder.upgraded()
     known = listings(folder)
     accounts = sorted(pc.unique(folder.read(TRADES, ["account_id"])["account_id"]).to_pylist())

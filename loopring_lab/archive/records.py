@@ -149,7 +149,7 @@ def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
 
     def attempt() -> None:
         table = folder.table(LISTINGS)
-        if listing.digest not in listings(folder):
+        if listing.digest not in folder.read(LISTINGS, ["listing"], table=table)["listing"].to_pylist():
             row = {name: getattr(listing, name) for name in LISTED}
             _append_numbered(folder, LISTINGS, [{"listing": listing.digest, **row}], table)
 

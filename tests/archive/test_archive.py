@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import random
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,44 @@ def test_a_changed_row_is_kept_as_a_second_version(tmp_path: Path) -> None:
     assert versions["version"].tolist() == [1, 2]
     assert versions["current"].tolist() == [False, True]
     assert [json.loads(text)[7] for text in versions["verbatim"]] == [old[7], "777777"]
+
+
+class Relisted(Ledger):
+    """A source that has changed the decimals and the id of LRC, and uses the id in rows from `start` on."""
+
+    decimals, token_id = 15, 77
+
+    def __init__(self, trades: int, start: int) -> None:
+        super().__init__(1, trades)
+        for place, row in enumerate(self.rows[start:], start):
+            token = str(self.token_id) if row[10] == "1" else row[10]
+            self.rows[place] = (*row[:10], token, *row[11:])
+
+    def tokens(self) -> list[dict[str, Any]]:
+        changed = {"tokenId": self.token_id, "decimals": self.decimals}
+        return [token | changed if token["symbol"] == "LRC" else token for token in super().tokens()]
+
+    def markets(self) -> list[dict[str, Any]]:
+        changed = {"baseTokenId": self.token_id}
+        return [one | changed if one["market"].startswith("LRC-") else one for one in super().markets()]
+
+
+def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path: Path) -> None:
+    earlier, later = Ledger(1, 40), Relisted(60, start=40)
+    account = earlier.accounts
+    for source in (earlier, later):
+        with Relayer(source) as relayer:
+            archive = Archive(tmp_path / "a")
+            for full in (False, source is later):
+                assert archive.sync(client_of(relayer), accounts=account, full=full)["complete"].all()
+    units = [18] * 40 + [Relisted.decimals] * 20
+    for read in (archive.trades(), Archive(tmp_path / "a").trades()):
+        for size, row, decimals in zip(read["size"], later.rows, units, strict=True):
+            assert size == Decimal(row[3]).scaleb(-decimals if "LRC-ETH" in row[5] else -18)
+        assert read["token_id"].tolist() == [int(row[10]) for row in later.rows]
+    assert {77, 1} < set(archive.trades()["token_id"])
+    assert archive.reread().empty
+    assert archive.report()["second_versions"].sum() == 0
 
 
 def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Damage in an archive: flipped bits, torn and emptied files, power cuts, other writers; found and repaired."""
 
+import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.archive_damage import LATER, flip_bits, make_archive
+from support.archive_damage import LATER, content, flip_bits, make_archive
 from support.archive_kills import check, cut_power_again_and_again
 from support.ledger import Ledger, client_of
 
@@ -163,6 +165,42 @@ def test_a_repr_shows_that_an_archive_is_damaged(copied: tuple[Path, Client]) ->
     assert "archive.json is damaged" in Archive(path)._repr_html_()
 
 
+def test_a_sector_that_cannot_be_read_is_damage(
+    copied: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = copied
+    bad, measure = largest(path), digests._measure
+
+    def spoiled(file: Path, **how: Any) -> Any:
+        if file == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return measure(file, **how)
+
+    monkeypatch.setattr(digests, "_measure", spoiled)
+    found = Archive(path).verify()
+    assert found["file"].tolist() == [bad.relative_to(path).as_posix()]
+    assert found["problem"].tolist() == ["damaged"]
+
+
+def test_ctrl_c_while_a_lock_is_taken_leaves_no_lock(
+    copied: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    path, flock = copied[0], fcntl.flock
+
+    def interrupted(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        raise KeyboardInterrupt
+
+    archive = Archive(path)
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    with pytest.raises(KeyboardInterrupt), archive._folder.digests.locked():
+        pass
+    descriptor = os.open(path, os.O_RDONLY)
+    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
+
+
 # Repaired
 
 
@@ -179,6 +217,35 @@ def test_the_command_repairs_and_downloads(
         Archive(path).sync(client_of(relayer), accounts=small.accounts)
     check(path, *small.truth())
     assert main(["verify", str(path)]) == 0
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 100, b'{"format": "loop'])
+def test_an_archive_with_an_emptied_manifest_is_read_and_the_next_sync_writes_it(
+    copied: tuple[Path, Client], left: bytes
+) -> None:
+    path, client = copied
+    before, manifest = content(path), (path / "archive.json").read_bytes()
+    (path / "archive.json").write_bytes(left)
+    assert content(path) == before
+    assert (path / "archive.json").read_bytes() == left
+    assert Archive(path).verify()["file"].tolist() == ["archive.json"]
+    Archive(path).sync(client, accounts=LATER.accounts)
+    assert (path / "archive.json").read_bytes() == manifest
+    assert Archive(path).verify().empty
+    assert content(path) == before
+
+
+def test_an_emptied_manifest_hides_no_other_damage(copied: tuple[Path, Client]) -> None:
+    path, client = copied
+    (path / "archive.json").write_bytes(b"")
+    spoil(largest(path), 100)
+    with pytest.raises(DamagedArchive, match="account_id=.* is damaged"):
+        Archive(path).trades()
+    (path / "copies").unlink()
+    with pytest.raises(DamagedArchive, match=r"archive\.json is damaged"):
+        Archive(path).report()
+    Archive(path).repair(client)
+    assert Archive(path).verify().empty
 
 
 @pytest.mark.parametrize(
