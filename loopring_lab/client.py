@@ -14,6 +14,7 @@ import pandas as pd
 from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
 from loopring_lab.bounded import MAX_PAGE
+from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
     Account,
@@ -279,12 +280,11 @@ class Client:
         account 71468, dex trades 0 [50]
         account 71468, dex trades 50 [37]
         """
-        planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
         budget = self._transport.new_budget()
+        planned = (_planned(one, budget) for one in histories)
         try:
             with track("trades", progress) as report:
-                fetch = budget.bind(self._fetch_page)
-                yield from paging.PageReader(fetch, planned, report, at_once, ten_members)
+                yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
         finally:
             budget.stop()
 
@@ -556,7 +556,8 @@ class Client:
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
+        with history.budget.activate():
+            return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -581,9 +582,14 @@ class Client:
         return labelled
 
 
-def _history(account_id: int, fill_type: str) -> paging.History:
-    query.validate_trade_query(account_id, None, fill_type, None)
-    return paging.History(parse_account_id(account_id), fill_type)
+def _planned(one: paging.History | tuple[int, str], operation: Budget) -> paging.History:
+    """Return a history to be read as a part of an operation, with bytes of its own."""
+    if not isinstance(one, paging.History):
+        account_id, fill_type = one
+        query.validate_trade_query(account_id, None, fill_type, None)
+        one = paging.History(parse_account_id(account_id), fill_type)
+    one.budget = operation.part()
+    return one
 
 
 @shielded

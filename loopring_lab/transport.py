@@ -47,7 +47,7 @@ from loopring_lab.redaction import Redactor, SecretBytes, SecretText, hide
 from loopring_lab.source import HEADER, Source
 
 MAX_BYTES = 1 << 30
-"""Bytes of all answers of an operation together, compressed and expanded."""
+"""Bytes of all answers of an operation together, as received and again as expanded."""
 MAX_CONNECTIONS, MAX_REDIRECTS, PIECE = 16, 5, 1 << 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
@@ -153,9 +153,9 @@ class Transport:
         budget = Budget.active() or self.new_budget()
         return self._exchange(_Request("POST", path, auth, payload, MAX_ANSWER, budget)).unwrap()
 
-    def new_budget(self) -> Budget:
-        """Return what one operation may take."""
-        return Budget(self._max_seconds, self._max_bytes)
+    def new_budget(self, *, of_bytes: bool = True) -> Budget:
+        """Return what one operation may take; its bytes may be left to its parts."""
+        return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
 
     @property
     def source(self) -> Source | None:
