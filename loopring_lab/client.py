@@ -40,8 +40,7 @@ from loopring_lab.transport import Params, Transport, one_operation
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
-UPDATE_REQUEST = 2
-"""The relayer's request type for key updates, where fees are asked for."""
+UPDATE_REQUEST = 2  # the relayer's request type for key updates, where fees are asked for
 
 
 class Client:
@@ -80,6 +79,7 @@ class Client:
         self._transport = transport
         self._name, self._synthetic = source, synthetic
         self.accounts = accounts
+        self._accounts_by_key: dict[tuple[str, str], int] = {}
 
     def __repr__(self) -> str:
         known = f", {len(self.accounts)} accounts" if self.accounts else ""
@@ -431,8 +431,6 @@ class Client:
         ------
         RelayerError
             Code 104005 where the key is not the account's current one.
-        TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or gives an unexpected answer.
         LabError
             `l2_key` is not an L2Key, or the account is not known.
 
@@ -529,13 +527,6 @@ class Client:
         Submission or None
             Includes the reason if the update failed; None if the relayer does not list the update.
 
-        Raises
-        ------
-        RelayerError
-            The relayer refuses; `NotAuthorized` if the API key is missing or no longer accepted.
-        TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or gives an unexpected answer.
-
         Examples
         --------
         >>> print(client.update_status(10083, "0x" + 64 * "0"))
@@ -570,11 +561,6 @@ class Client:
         markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
         completion.register_names("market", markets.index)
         return markets
-
-    @cached_property
-    def _accounts_by_key(self) -> dict[tuple[str, str], int]:
-        """Ids of the accounts read so far, by public key."""
-        return {}
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()

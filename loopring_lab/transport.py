@@ -31,7 +31,7 @@ from loopring_lab.addresses import (
     is_same_host,
     redirect_target,
 )
-from loopring_lab.bounded import MAX_ANSWER, parse_json
+from loopring_lab.bounded import MAX_ANSWER, parse_json, printable
 from loopring_lab.deadlines import Budget, CutAdapter, Exchange
 from loopring_lab.errors import (
     LabError,
@@ -455,13 +455,8 @@ def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     if not isinstance(info, dict):
         return None, None
     code, message = str(info.get("code")), info.get("message", info.get("msg"))
-    return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, _printable(message)
-
-
-def _printable(message: Any) -> str | None:
-    if not isinstance(message, str):
-        return None
-    return "".join(letter if letter.isprintable() else "?" for letter in message[:300])
+    reason = printable(message, 300) if isinstance(message, str) else None
+    return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, reason
 
 
 def _late(endpoint: str, timeout: float, *, maybe_received: bool) -> _Outcome:

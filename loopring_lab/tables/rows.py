@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import WHOLE, fit, reduce_scale, scale
-from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json
+from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
-from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup, shown
+from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits
 
 FILL_TYPES = ("amm", "dex")
@@ -121,7 +121,7 @@ class _Converter:
         """Keep the text of a member that its column cannot hold."""
         self.verbatim[row][name] = text = self.columns[name][row].as_py()
         if reason:
-            self.reasons[row].append(f"{name} {shown(text)} {reason}")
+            self.reasons[row].append(f"{name} {shown(text, 60)} {reason}")
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""

@@ -24,9 +24,9 @@ MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId"
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
 GROUP_BYTES, LEAST_BYTES = 8 << 20, 4 << 10
-# pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of its
-# table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76 digits
-# of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.
+# pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
+# its table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76
+# digits of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.
 _LONGEST_INTEGER, _LONGEST_DECIMAL, _EXPONENT = 76, 30, len("E-4")
 
 Page = bytes | str | Mapping[str, Any]
