@@ -174,8 +174,8 @@ class Transport:
         self._session.close()
 
     def _use(self, key: SecretText | None) -> None:
-        key = self._checked("api_key", key)
-        self._keyed, self._unkeyed = _Secrets(key), _Secrets(key, send=False)
+        self._key = self._checked("api_key", key)
+        self._keyed, self._unkeyed = _Secrets(self._key), _Secrets(self._key, send=False)
 
     def _checked(self, name: str, secret: SecretText | None) -> SecretText | None:
         """Return a secret that can be sent to this address, or refuse it."""
