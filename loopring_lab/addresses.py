@@ -9,6 +9,7 @@ import re
 from numbers import Real
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
 
@@ -94,7 +95,7 @@ def check_number(
             number = float(value)
     if not 0 < number <= most or math.isinf(number):
         limit = f" and at most {most:g}" if most < math.inf else otherwise
-        raise LabError(f"{name}={str(value)[:40]}: give {unit} above 0{limit}.")
+        raise LabError(f"{name}={shown(value, 40)}: give {unit} above 0{limit}.")
     return number
 
 

@@ -108,6 +108,14 @@ def printable(text: str, most: int = 80) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 
+def shown(value: object, most: int = 80) -> str:
+    """Show any value in a message, cut; Python does not write integers of thousands of digits."""
+    try:
+        return printable(repr(value), most)
+    except ValueError:
+        return "a number of too many digits"
+
+
 def parse_decimal(text: str | None) -> Decimal | None:
     """Parse plain text of a decimal number, or return None: also if it has too many digits."""
     return Decimal(text) if text and _NUMBER.fullmatch(text) else None
@@ -122,12 +130,12 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
 
 def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
     """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
-    found, length = [], 0
-    for piece in _pieces(path, where or printable(path.name), hint):
+    found, length, where = [], 0, where or printable(path.name)
+    for piece in _pieces(path, where, hint):
         found.append(piece)
         length += len(piece)
         if length > size:
-            raise _too_long(where or printable(path.name), "file", size, hint)
+            raise _too_long(where, "file", size, hint)
     return b"".join(found)
 
 
@@ -144,8 +152,8 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
 def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
     rest: list[bytes] = []
-    length = 0
-    for piece in _pieces(path, where or printable(path.name), hint):
+    length, where = 0, where or printable(path.name)
+    for piece in _pieces(path, where, hint):
         first, *further = piece.split(b"\n")
         rest.append(first)
         length += len(first)
@@ -153,7 +161,7 @@ def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterat
             yield from filter(None, map(bytes.strip, (b"".join(rest), *further[:-1])))
             rest, length = [further[-1]], len(further[-1])
         if length > MAX_DOCUMENT:
-            raise _too_long(where or printable(path.name), "line", MAX_DOCUMENT, hint)
+            raise _too_long(where, "line", MAX_DOCUMENT, hint)
     if last := b"".join(rest).strip():
         yield last
 

@@ -14,6 +14,7 @@ import pandas as pd
 from loopring_lab import completion, paging, query, tables
 from loopring_lab.amounts import to_units
 from loopring_lab.bounded import MAX_PAGE
+from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.models import (
     Account,
@@ -39,8 +40,7 @@ from loopring_lab.transport import Params, Transport, one_operation
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
-UPDATE_REQUEST = 2
-"""The relayer's request type for key updates, where fees are asked for."""
+UPDATE_REQUEST = 2  # the relayer's request type for key updates, where fees are asked for
 
 
 class Client:
@@ -79,6 +79,7 @@ class Client:
         self._transport = transport
         self._name, self._synthetic = source, synthetic
         self.accounts = accounts
+        self._accounts_by_key: dict[tuple[str, str], int] = {}
 
     def __repr__(self) -> str:
         known = f", {len(self.accounts)} accounts" if self.accounts else ""
@@ -279,12 +280,11 @@ class Client:
         account 71468, dex trades 0 [50]
         account 71468, dex trades 50 [37]
         """
-        planned = (one if isinstance(one, paging.History) else _history(*one) for one in histories)
         budget = self._transport.new_budget()
+        planned = (_planned(one, budget) for one in histories)
         try:
             with track("trades", progress) as report:
-                fetch = budget.bind(self._fetch_page)
-                yield from paging.PageReader(fetch, planned, report, at_once, ten_members)
+                yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
         finally:
             budget.stop()
 
@@ -431,8 +431,6 @@ class Client:
         ------
         RelayerError
             Code 104005 where the key is not the account's current one.
-        TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or gives an unexpected answer.
         LabError
             `l2_key` is not an L2Key, or the account is not known.
 
@@ -529,13 +527,6 @@ class Client:
         Submission or None
             Includes the reason if the update failed; None if the relayer does not list the update.
 
-        Raises
-        ------
-        RelayerError
-            The relayer refuses; `NotAuthorized` if the API key is missing or no longer accepted.
-        TransportError, UnexpectedAnswer
-            The relayer cannot be reached, or gives an unexpected answer.
-
         Examples
         --------
         >>> print(client.update_status(10083, "0x" + 64 * "0"))
@@ -556,7 +547,8 @@ class Client:
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
+        with history.budget.activate():
+            return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -570,20 +562,20 @@ class Client:
         completion.register_names("market", markets.index)
         return markets
 
-    @cached_property
-    def _accounts_by_key(self) -> dict[tuple[str, str], int]:
-        """Ids of the accounts read so far, by public key."""
-        return {}
-
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()
         labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
         return labelled
 
 
-def _history(account_id: int, fill_type: str) -> paging.History:
-    query.validate_trade_query(account_id, None, fill_type, None)
-    return paging.History(parse_account_id(account_id), fill_type)
+def _planned(one: paging.History | tuple[int, str], operation: Budget) -> paging.History:
+    """Return a history to be read as a part of an operation, with bytes of its own."""
+    if not isinstance(one, paging.History):
+        account_id, fill_type = one
+        query.validate_trade_query(account_id, None, fill_type, None)
+        one = paging.History(parse_account_id(account_id), fill_type)
+    one.budget = operation.part()
+    return one
 
 
 @shielded

@@ -59,7 +59,8 @@ def connect(
         Seconds that one call may take, such as `Client.trades`, with all its requests, retries and waits for
         a rate limit; None for no limit.
     max_bytes : int or None
-        Bytes that the answers of one call may have together; None for no limit.
+        Bytes that the answers of one call may have together, as received and again as expanded;
+        `Client.pages` and `Archive.sync` count each history by itself. None for no limit.
     allow_http : bool
         Whether the API key and signatures may be sent over plain http to another machine, where anyone on
         the way can read them.

@@ -8,6 +8,7 @@ header; and an exchange that is late is abandoned, and its socket shut down.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import math
 import os
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 from requests.adapters import HTTPAdapter
 
@@ -27,7 +28,6 @@ from loopring_lab.errors import RelayerTimeout
 
 IDLE_THREADS = 16
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 _active: ContextVar[Budget | None] = ContextVar("active budget", default=None)
 _thread = threading.local()
 _idle: list[SimpleQueue[Job]] = []
@@ -74,6 +74,10 @@ class Budget:
         if self._outer:
             self._outer.spend(size)
 
+    def part(self) -> Budget:
+        """Return a budget that ends with this one, but counts bytes of its own."""
+        return copy.copy(self)
+
     def pause(self, seconds: float) -> None:
         """Sleep, or until the operation is stopped."""
         self._stopped.wait(min(seconds, threading.TIMEOUT_MAX))
@@ -110,16 +114,6 @@ class Budget:
             yield self
         finally:
             _active.reset(token)
-
-    def bind(self, call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """Return a function that does its work on this budget, in whatever thread."""
-
-        @functools.wraps(call)
-        def bound(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            with self.activate():
-                return call(*args, **kwargs)
-
-        return bound
 
 
 class Exchange(Generic[Result]):
@@ -251,6 +245,8 @@ def _cuttable(connection: type) -> Any:
 
 
 def _begin_in_child() -> None:
+    global _sockets  # noqa: PLW0603 - a thread that does not exist in the child may hold the lock
+    _sockets = threading.Lock()
     _idle.clear()
     for adapter in _adapters:
         adapter.forget()

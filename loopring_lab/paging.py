@@ -18,6 +18,7 @@ from itertools import chain, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from loopring_lab.deadlines import Budget
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -84,6 +85,7 @@ class History:
             self.query["market"] = market
             self.name += f" of {market}"
         self.scheduler = PageScheduler(self.name, held, gone)
+        self.budget = Budget()
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None

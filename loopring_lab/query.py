@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.bounded import MAX_INT64
+from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.errors import LabError, RelayerError
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -26,28 +26,37 @@ def validate_trade_query(
         raise LabError("trades: neither an account nor an order is given. Give account_id= or order_hash=.")
     if fill_type is not None and fill_type not in FILL_TYPES:
         raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
-    if limit is not None and limit < 1:
-        raise LabError(f"limit={limit}: give a number of trades above 0, or nothing for all.")
+    if limit is not None and _whole(limit) < 1:
+        raise LabError(f"limit={shown(limit)}: give a number of trades above 0, or nothing for all.")
 
 
 def parse_account_id(value: Any, name: str = "account_id") -> int:
     """Return an account id as an int, or raise a `LabError`."""
-    try:
-        account_id = operator.index(value)
-    except TypeError:
-        account_id = -1
+    account_id = _whole(value)
     if not 0 <= account_id <= MAX_INT64:
-        raise LabError(f"{name}={value!r} is not a valid account id. Give a whole number, such as 10083.")
+        raise LabError(
+            f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083."
+        )
     return account_id
+
+
+def _whole(value: Any) -> int:
+    """Return a whole number, or -1 for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return -1
 
 
 def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
     """Read a time, as UTC where it has no zone."""
     if moment is None:
         return None
-    stamp = pd.to_datetime(moment, errors="coerce")
+    stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
-        raise LabError(f"{name}={moment!r} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
+        raise LabError(
+            f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'."
+        )
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 

@@ -31,7 +31,7 @@ from loopring_lab.addresses import (
     is_same_host,
     redirect_target,
 )
-from loopring_lab.bounded import MAX_ANSWER, parse_json
+from loopring_lab.bounded import MAX_ANSWER, parse_json, printable
 from loopring_lab.deadlines import Budget, CutAdapter, Exchange
 from loopring_lab.errors import (
     LabError,
@@ -47,7 +47,7 @@ from loopring_lab.redaction import Redactor, SecretBytes, SecretText, hide
 from loopring_lab.source import HEADER, Source
 
 MAX_BYTES = 1 << 30
-"""Bytes of all answers of an operation together, compressed and expanded."""
+"""Bytes of all answers of an operation together, as received and again as expanded."""
 MAX_CONNECTIONS, MAX_REDIRECTS, PIECE = 16, 5, 1 << 16
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
@@ -104,7 +104,7 @@ class Transport:
         del api_key
         self.base_url = check_base_url(base_url)
         self._allow_http = allow_http
-        self._key = self._checked(key)
+        self._use(key)
         self._rate = check_limit("rate", rate, "requests per second")
         self._timeout = check_number("timeout", timeout, "seconds", most=DAY)
         self._max_seconds = check_limit("max_seconds", max_seconds, "seconds")
@@ -153,9 +153,9 @@ class Transport:
         budget = Budget.active() or self.new_budget()
         return self._exchange(_Request("POST", path, auth, payload, MAX_ANSWER, budget)).unwrap()
 
-    def new_budget(self) -> Budget:
-        """Return what one operation may take."""
-        return Budget(self._max_seconds, self._max_bytes)
+    def new_budget(self, *, of_bytes: bool = True) -> Budget:
+        """Return what one operation may take; its bytes may be left to its parts."""
+        return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
 
     @property
     def source(self) -> Source | None:
@@ -167,29 +167,30 @@ class Transport:
         key = hide(api_key)
         del api_key
         other = copy.copy(self)
-        other._key = self._checked(key)
+        other._use(key)
         return other
 
     def close(self) -> None:
         self._session.close()
 
-    def _checked(self, key: SecretText | None) -> SecretText | None:
-        """Return an API key that can be sent to this address, or refuse it."""
-        return check_header("api_key", key) and self._confidential(key)
+    def _use(self, key: SecretText | None) -> None:
+        self._key = self._checked("api_key", key)
+        self._keyed, self._unkeyed = _Secrets(self._key), _Secrets(self._key, send=False)
 
-    def _confidential(self, secret: SecretText | None) -> SecretText | None:
-        if not self._allow_http and not is_confidential(self.base_url):
+    def _checked(self, name: str, secret: SecretText | None) -> SecretText | None:
+        """Return a secret that can be sent to this address, or refuse it."""
+        checked = check_header(name, secret)
+        if checked and not self._allow_http and not is_confidential(self.base_url):
             raise LabError(
                 f"{self.base_url}: over plain http, anyone on the way can read an API key or a signature. "
                 "Give an https address, or connect(..., allow_http=True) if the network is trusted."
             )
-        return secret
+        return checked
 
     def _secrets(self, signature: SecretText | None, keyed: bool) -> _Secrets:
         if signature is not None:
-            self._confidential(check_header("signature", signature))
-            return _Secrets(None, signature)
-        return _Secrets(self._key, send=keyed)
+            return _Secrets(None, self._checked("signature", signature))
+        return self._keyed if keyed else self._unkeyed
 
     def _exchange(self, request: _Request) -> _Outcome:
         """Exchange bytes once; an error is returned."""
@@ -233,9 +234,10 @@ class Transport:
         """Accept the answers of one source only, that of the first."""
         if outcome.error:
             return outcome
-        stated = request.auth.redactor(response.headers.get(HEADER, "").encode("latin-1")).decode("latin-1")
+        stated = response.headers.get(HEADER, "")
         if self._stated and self._stated[0][0] == stated:
             return outcome
+        stated = request.auth.redactor(stated.encode("latin-1")).decode("latin-1")
         try:
             found = Source.read(stated, HEADER) if stated else None
         except LabError as error:
@@ -453,13 +455,8 @@ def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     if not isinstance(info, dict):
         return None, None
     code, message = str(info.get("code")), info.get("message", info.get("msg"))
-    return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, _printable(message)
-
-
-def _printable(message: Any) -> str | None:
-    if not isinstance(message, str):
-        return None
-    return "".join(letter if letter.isprintable() else "?" for letter in message[:300])
+    reason = printable(message, 300) if isinstance(message, str) else None
+    return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, reason
 
 
 def _late(endpoint: str, timeout: float, *, maybe_received: bool) -> _Outcome:

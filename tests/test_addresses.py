@@ -20,6 +20,7 @@ from loopring_lab.addresses import check_base_url, is_confidential, is_same_host
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, TransportError
 from loopring_lab.redaction import Redactor, hide
+from loopring_lab.relayer import Settings
 from loopring_lab.transport import Transport, _retry_after_seconds
 
 KEY = "k3y-that-must/never+be=seen-0123456789"
@@ -95,7 +96,7 @@ def test_any_key_is_accepted_if_it_can_be_sent(key: str) -> None:
 @pytest.mark.parametrize("name", ["timeout", "rate", "max_seconds", "max_bytes"])
 def test_limits_are_numbers_above_0(name: str, value: Any) -> None:
     message, _ = refusal(lambda: lab.connect("https://host", **{name: value}))
-    assert message.startswith(f"{name}={value}"[:40])
+    assert message.startswith(f"{name}={value!r}"[:40])
     assert "above 0" in message
     assert ("or None for no limit" in message) == (name != "timeout")
 
@@ -373,3 +374,26 @@ def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(monkeypatch: pytes
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     message, _ = refusal(lambda: Transport("https://no.example", attempts=1, proxies=False).get("/account"))
     assert "https://no.example cannot be reached" in message
+
+
+@pytest.mark.parametrize("number", [10**5_000, -(10**5_000)], ids=["large", "small"])
+def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number: int) -> None:
+    client = Client(Transport("http://127.0.0.1:1"))
+    refused: list[Callable[[], object]] = [
+        lambda: Transport("http://127.0.0.1:1", timeout=number),
+        lambda: client.count(number),
+        lambda: client.trades(5, since=number),
+        lambda: lab.keys.deployments.FeeToken("a test", "ETH", 0, 18).smallest("max_fee", number),
+        lambda: lab.keys.request.parse_valid_until(number),  # type: ignore[arg-type]
+        lambda: protocol.fields.parse_uint("nonce", number, 32),
+        lambda: Settings(chain_id=number),
+    ]
+    for call in refused:
+        with pytest.raises(LabError, match="a number of too many digits"):
+            call()
+
+
+@pytest.mark.parametrize("limit", ["5", 1.5, 0, -1])
+def test_a_limit_is_a_whole_number_above_0(limit: Any) -> None:
+    with pytest.raises(LabError, match=r"^limit=.*: give a number of trades above 0"):
+        Client(Transport("http://127.0.0.1:1")).trades(5, limit=limit)

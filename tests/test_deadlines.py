@@ -29,6 +29,8 @@ from loopring_lab.errors import (
     TransportError,
 )
 from loopring_lab.paging import PAGE, History, PageReader, Window
+from loopring_lab.relayer import Relayer, World
+from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.transport import Transport
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
@@ -207,6 +209,22 @@ def test_all_answers_of_an_operation_count_together() -> None:
             list(client_of(server.base_url, max_bytes=100_000).pages([(5, "dex")]))
         assert len(server.requests) < 150  # of 200
         assert sum(page.batch.counts[0] for page in client_of(server.base_url).pages([(5, "dex")])) == 5_000
+
+
+def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
+    with Relayer(World(size=0.01)) as relayer:
+        accounts = relayer.accounts[:4]
+        histories = [(account, kind) for account in accounts for kind in FILL_TYPES]
+        free = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        sizes = {one: sum(len(page.body) for page in free.pages([one])) for one in histories}
+        most = max(*sizes.values(), sum(map(len, free.listings())))
+        assert sum(sizes.values()) > 1.5 * most
+        limited = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most)
+        report = lab.Archive(tmp_path / "archive").sync(limited, accounts=accounts)
+        assert report["rows"].sum() == sum(len(relayer.rows(account)) for account in accounts)
+        limited = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most - 1)
+        with pytest.raises(TransportError, match="larger than max_bytes"):
+            list(limited.pages([max(sizes, key=lambda one: sizes[one])]))
 
 
 def test_a_sync_is_one_operation(tmp_path: Path) -> None:

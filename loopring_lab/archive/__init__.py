@@ -159,7 +159,7 @@ class Archive:
         if full and start is not None:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
-        with client._transport.new_budget().activate():
+        with client._transport.new_budget(of_bytes=False).activate():
             Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.bounded import shown
 from loopring_lab.errors import AmountError, KeyUpdateError
 from loopring_lab.models import Exchange
 from loopring_lab.protocol.fields import parse_address, parse_uint
@@ -57,7 +58,7 @@ class FeeToken:
             claimed, known = getattr(claim, name), getattr(self, name)
             if claimed != known and None not in (claimed, known):
                 raise KeyUpdateError(
-                    f"Fee token {self.symbol}, id {self.id}: {name} is {claimed!r:.80} according to "
+                    f"Fee token {self.symbol}, id {self.id}: {name} is {shown(claimed)} according to "
                     f"{claim.voucher}, but {known!r} according to {self.voucher}. Nothing was signed: do not "
                     "sign until you know why they differ."
                 )
@@ -67,7 +68,7 @@ class FeeToken:
         units = _finite_decimal(amount)
         if units is None:
             raise AmountError(
-                f"{name}={amount!r}: expected units of {self.symbol}. Give text such as '0.0001'."
+                f"{name}={shown(amount)}: expected units of {self.symbol}. Give text such as '0.0001'."
             )
         smallest = units.scaleb(self.decimals, _EXACT)
         if smallest != smallest.to_integral_value(context=_EXACT):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import KeyUpdateError, ProtocolError
 from loopring_lab.keys.deployments import Deployment, FeeToken, Units
 from loopring_lab.models import UpdateFee
@@ -262,8 +263,8 @@ def parse_valid_until(valid_for: Lifetime) -> int:
     duration = _duration(valid_for)
     if not duration or duration < timedelta(0):
         raise KeyUpdateError(
-            f"valid_for={valid_for!r}: expected a duration above zero or a deadline. Give text such as '30d' "
-            f"(units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
+            f"valid_for={shown(valid_for)}: expected a duration above zero or a deadline. Give text such as "
+            f"'30d' (units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
         )
     return parse_uint("validUntil", int(time.time() + duration.total_seconds()), 32)
 

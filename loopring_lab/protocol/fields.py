@@ -10,6 +10,7 @@ from binascii import unhexlify
 from operator import index
 from typing import Any
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol.curve import SUBGROUP_ORDER, P
 from loopring_lab.redaction import Secret, SecretBytes
@@ -21,7 +22,7 @@ _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 def parse_uint(field: str, value: Any, bits: int) -> int:
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
-        problem = f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {_abbreviated(value)}"
+        problem = f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {shown(value)}"
         raise ProtocolError(field, problem, hint="Give an integer in that range, or its decimal text.")
     return number
 
@@ -52,7 +53,7 @@ def parse_address(field: str, value: str) -> str:
 def parse_coordinate(field: str, value: int | str) -> int:
     number = _hex_number(value)
     if number is None or not 0 <= number < P:
-        problem = f"expected a field element as an integer or up to 64 hex digits, got {_abbreviated(value)}"
+        problem = f"expected a field element as an integer or up to 64 hex digits, got {shown(value)}"
         raise ProtocolError(field, problem, hint="Send 0x and 64 hex digits.")
     return number
 
@@ -80,8 +81,3 @@ def _hex_number(value: int | str | None) -> int | None:
     if isinstance(value, str):
         return int(value, 16) if _HEX.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _abbreviated(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:76]}..."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import parse_json, printable, read_file, to_json, whole_or_text
+from loopring_lab.bounded import parse_json, printable, read_file, shown, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
 from loopring_lab.relayer.mainnet import pool_record
@@ -117,24 +117,24 @@ def _stated(folder: Path) -> tuple[str, bool]:
     saved = saved if isinstance(saved, dict) else {"name": saved}
     synthetic = saved.get("synthetic", False)
     if not isinstance(synthetic, bool):
-        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", _shortened(synthetic))
+        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", shown(synthetic, 60))
     return checked_name(f"{SOURCE_FILE}, member name", saved.get("name")), synthetic
 
 
 def checked_name(where: str, name: object) -> str:
     """Return the name of a source, which must be short enough to be sent with every response."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise _invalid(where, f"1 to {LONGEST_NAME} printable characters", _shortened(name))
+        raise _invalid(where, f"1 to {LONGEST_NAME} printable characters", shown(name, 60))
     return name
 
 
 def _records(where: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
-        raise _invalid(where, "a list of records", _shortened(value))
+        raise _invalid(where, "a list of records", shown(value, 60))
     for number, record in enumerate(value):
         for name, (expected, kind) in MEMBERS.items():
             if name in record and type(record[name]) is not kind:
-                raise _invalid(f"{where}, record {number}, {name}", expected, _shortened(record[name]))
+                raise _invalid(f"{where}, record {number}, {name}", expected, shown(record[name], 60))
     return value
 
 
@@ -160,28 +160,23 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
     response, name = _load(path), f"trades/{path.name}"
     rows = response.get("trades") if isinstance(response, dict) else None
     if not isinstance(rows, list):
-        raise _invalid(name, "totalNum and a list trades", _shortened(response))
+        raise _invalid(name, "totalNum and a list trades", shown(response, 60))
     if response.get("totalNum") != len(rows):
         expected = f"the number of rows, {len(rows)}"
-        raise _invalid(f"{name}, totalNum", expected, _shortened(response.get("totalNum")))
+        raise _invalid(f"{name}, totalNum", expected, shown(response.get("totalNum"), 60))
     for number in reversed(range(len(rows))):
         yield _row(f"{name}, row {number}", rows[number])
 
 
 def _row(where: str, cells: Any) -> tuple[int, Row]:
     if not isinstance(cells, list) or len(cells) < SHORTEST_ROW:
-        raise _invalid(where, "a list of 7 or more members", _shortened(cells))
+        raise _invalid(where, "a list of 7 or more members", shown(cells, 60))
     row = tuple(cell if type(cell) is str else RawJson(to_json(cell)) for cell in cells)
     if not re.fullmatch(r"[0-9]{1,15}", row[0]):
-        raise _invalid(f"{where}, member 0", "createdAt in ms", _shortened(cells[0]))
+        raise _invalid(f"{where}, member 0", "createdAt in ms", shown(cells[0], 60))
     return int(row[0]), row
 
 
 def _row_key(row: Row, account: int, fill_type: str) -> RowKey:
     market = row[MARKET].removeprefix(POOL_PREFIX) if fill_type == POOL else row[MARKET]
     return RowKey(account, market, fill_type, row[HASH] if len(row) > HASH else None)
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import secrets
 import socket
 import sqlite3
@@ -17,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.connections import HOST, ThreadedServer, listen
 from loopring_lab.relayer.faults import RequestCounts
-from loopring_lab.relayer.history import Pager, Source, to_json
+from loopring_lab.relayer.history import Pager, RawJson, Source
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
 from loopring_lab.relayer.settings import Settings
@@ -167,8 +167,10 @@ class Relayer:
             Rows as served and in the order they are served, with numbers always as strings.
         """
         pager = Pager(self._data.history, replace(self.settings, growth=0)) if everything else self._pager
-        parsed: list[list[Any]] = json.loads(to_json(pager.rows(account_id, fill_type), numbers=False))
-        return parsed
+        return [
+            [parse_json(cell, "row", number=str) if isinstance(cell, RawJson) else cell for cell in row]
+            for row in pager.rows(account_id, fill_type)
+        ]
 
     def signer(self, account_id: int) -> LocalAccount:
         """Return the L1 signer of an account's owner.

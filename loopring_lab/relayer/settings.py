@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 
 Order = Literal["newest", "oldest", "shuffled"]
@@ -212,7 +213,8 @@ class Settings:
         name = str(first["loc"][0])
         example = EXAMPLES.get(name, getattr(cls, name, ""))
         raise LabError(
-            f"Setting {name}: {first['msg']}, got {first['input']!r}. Write, for example, {name}={example}."
+            f"Setting {name}: {first['msg']}, got {shown(first['input'])}. "
+            f"Write, for example, {name}={example}."
         )
 
     @classmethod

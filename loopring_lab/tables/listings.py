@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import LIMIT, to_units
-from loopring_lab.bounded import MAX_INT64, parse_integer, printable, to_json
+from loopring_lab.bounded import MAX_INT64, parse_integer, printable, shown, to_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
 
@@ -198,7 +198,7 @@ class MarketLookup:
         base, quote = map(self.code, self._ids[found])
         missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
         reason = (
-            f"tokenId {missing[0]} of market {shown(raw)} is not in the tokens table" if missing else None
+            f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
         )
         return Pair(found, base, quote, pool, reason)
 
@@ -215,13 +215,8 @@ class MarketLookup:
                 return codes[0]
             if codes:
                 known = ", ".join(printable(self.markets[code], 40) for code in codes[:9])
-                return f"market {shown(raw)} could be any of {known}"
-        return f"market {shown(raw)} is not in the markets table"
-
-
-def shown(text: str) -> str:
-    """Show text in the reason of an anomaly, cut to 60 characters."""
-    return repr(text) if len(text) <= 60 else repr(text[:57]) + "…"
+                return f"market {shown(raw, 60)} could be any of {known}"
+        return f"market {shown(raw, 60)} is not in the markets table"
 
 
 def to_utc(milliseconds: pd.Series) -> pd.Series:

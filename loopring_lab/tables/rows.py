@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import WHOLE, fit, reduce_scale, scale
-from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json
+from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
-from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup, shown
-from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_digits, longest
+from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
@@ -29,8 +29,6 @@ _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _LEAST = Decimal(1).scaleb(-_TYPE.scale)
 _EXACT = Context(prec=2_000)
-_EXPONENT = 4  # characters, such as E-12; a longer one can crash pyarrow
-_LONGEST_PRICE = 30  # characters; with two digits of exponent, pyarrow makes a longer one wrong
 
 
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
@@ -123,7 +121,7 @@ class _Converter:
         """Keep the text of a member that its column cannot hold."""
         self.verbatim[row][name] = text = self.columns[name][row].as_py()
         if reason:
-            self.reasons[row].append(f"{name} {shown(text)} {reason}")
+            self.reasons[row].append(f"{name} {shown(text, 60)} {reason}")
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
@@ -211,11 +209,9 @@ class _Converter:
 
     def prices(self) -> pa.Array:
         column = self.columns["price"]
-        if longest(column) <= _LONGEST_PRICE and not _has_long_exponent(column):
-            try:
-                return column.cast(_TYPE)
-            except pa.ArrowInvalid:
-                pass
+        numbers = cast_decimals(column, _TYPE)
+        if numbers is not None:
+            return numbers
         each = [self.price(row, text) for row, text in enumerate(column.to_pylist())]
         return pa.array(each, _TYPE)
 
@@ -281,17 +277,6 @@ class _Converter:
         for row in np.flatnonzero(has_tail).tolist():
             tail = parse_json(self.columns["tail"][row].as_py(), self.batch.where(row))
             self.verbatim[row] |= {str(place): member for place, member in enumerate(tail, len(MEMBERS))}
-
-
-def _has_long_exponent(column: pa.Array) -> bool:
-    """Tell whether the exponent of a number may be longer than usual, without looking at each row."""
-    _, borders, text = column.buffers()
-    if text is None:
-        return False
-    ends = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
-    letters = np.flatnonzero((np.frombuffer(text, np.uint8)[: ends[-1]] | 0x20) == ord("e"))
-    letters = letters[letters >= ends[0]]
-    return bool((ends[np.searchsorted(ends, letters, "right")] - letters > _EXPONENT).any())
 
 
 def _note(reasons: list[str], members: dict[str, str]) -> str | None:

@@ -24,7 +24,10 @@ MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId"
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
 GROUP_BYTES, LEAST_BYTES = 8 << 20, 4 << 10
-MAX_LENGTH = 76
+# pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
+# its table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76
+# digits of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.
+_LONGEST_INTEGER, _LONGEST_DECIMAL, _EXPONENT = 76, 30, len("E-4")
 
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
@@ -149,17 +152,14 @@ def read_total(batch: Batch) -> int:
 
 def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
     """Cast text to whole numbers; None if a member is more than digits, or too large."""
-    try:
-        if longest(column) <= MAX_LENGTH and pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
-            return column.cast(to)
-    except pa.ArrowInvalid:
-        pass
-    return None
+    is_plain = pc.all(pc.ascii_is_decimal(column), min_count=0).as_py()
+    return _cast(column, to) if is_plain and _longest(column) <= _LONGEST_INTEGER else None
 
 
-def longest(column: pa.Array) -> int:
-    """Return the length of the longest text; pyarrow makes wrong decimals of hundreds of digits."""
-    return pc.max(pc.binary_length(column)).as_py() or 0
+def cast_decimals(column: pa.Array, to: pa.DataType) -> pa.Array | None:
+    """Cast text to decimals with 18 digits after the point; None if a member is not plain and short."""
+    is_plain = _longest(column) <= _LONGEST_DECIMAL and _has_small_exponents(column)
+    return _cast(column, to) if is_plain else None
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:
@@ -240,6 +240,31 @@ def _read_regular(
 def _is_regular(page: bytes, size: int) -> bool:
     """Tell whether Arrow may read a page: it takes one on a line, and crashes on a page that is null."""
     return page.startswith(b"{") and b"\n" not in page and len(page) <= size
+
+
+def _cast(column: pa.Array, to: pa.DataType) -> pa.Array | None:
+    try:
+        return column.cast(to)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _longest(column: pa.Array) -> int:
+    return pc.max(pc.binary_length(column)).as_py() or 0
+
+
+def _has_small_exponents(column: pa.Array) -> bool:
+    """Tell whether every exponent is a digit after a minus sign, without looking at each row."""
+    _, borders, text = column.buffers()
+    if text is None:
+        return True
+    ends = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
+    letters = np.frombuffer(text, np.uint8)[: ends[-1]]
+    places = np.flatnonzero((letters | 0x20) == ord("e"))
+    places = places[places >= ends[0]]
+    lengths = ends[np.searchsorted(ends, places, "right")] - places
+    is_negative = letters.take(places + 1, mode="clip") == ord("-")
+    return bool((lengths == _EXPONENT).all() and is_negative.all())
 
 
 def _split(batch: Batch) -> Iterator[Batch]:

@@ -131,3 +131,11 @@ def test_a_folder_without_trades_is_refused(tmp_path, folder):
         Recording(folder)
     with pytest.raises(UnexpectedAnswer, match=r"tokens\.json"):
         Recording(tmp_path / "nowhere")
+
+
+def test_a_recorded_number_of_any_length_is_given_as_its_text(folder):
+    digits = "7" * 5_000
+    text = saved(1, GOOD).replace('"5"', digits)
+    (folder / "trades" / "7-amm.json").write_text(text)
+    with Relayer(recording=folder) as relayer:
+        assert [row[3] for row in relayer.rows(7)] == [digits]
