@@ -54,8 +54,9 @@ class Client:
     ----------
     transport : Transport
         Sends the requests.
-    source : str, optional
-        Name of the source; by default what the relayer's first answer states, or else its address.
+    source : str or Source, optional
+        Name of the source, or all that is known of saved responses; by default what the relayer's first
+        answer states, or else its address.
     synthetic : bool
         Whether the data is synthetic, if the relayer does not state that it is.
     accounts : list of int, optional
@@ -71,13 +72,15 @@ class Client:
     def __init__(
         self,
         transport: Transport,
-        source: str | None = None,
+        source: str | Source | None = None,
         *,
         synthetic: bool = False,
         accounts: list[int] | None = None,
     ) -> None:
         self._transport = transport
-        self._name, self._synthetic = source, synthetic
+        self._saved = source if isinstance(source, Source) else None
+        self._name = source.name if isinstance(source, Source) else source
+        self._synthetic = self._saved.synthetic if self._saved else synthetic
         self.accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 

@@ -104,7 +104,8 @@ def connect(
     elif folder and (warning := _missing_fill_types(folder)):
         print(f"{relayer.source}: {warning}")  # noqa: T201
     transport = limited(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False)
-    return Client(transport, known.name, synthetic=known.synthetic, accounts=list(relayer.accounts))
+    named = known if folder else known.name
+    return Client(transport, named, synthetic=known.synthetic, accounts=list(relayer.accounts))
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:

@@ -28,6 +28,9 @@ KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 def run(log: str) -> None:
     """Do what stdin names until Ctrl-C; print the secrets that were shown, or nothing but `[]`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setrecursionlimit(
+        1000
+    )  # py_ecc raises it so far that showing a half-made pandas object overflows the stack
     logging.basicConfig(filename=log, level=logging.DEBUG, force=True)
     settings = Settings(update_seconds=0.05)
     with Relayer(World(size=0.002), settings, api_key=KEY) as relayer:
