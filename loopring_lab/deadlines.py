@@ -148,7 +148,11 @@ class Exchange(Generic[Result]):
 
     def work(self) -> Callable[[], None]:
         """Make the call; return what hands over its outcome."""
-        outcome = self._call()
+        call = self._call
+        del (
+            self._call
+        )  # a connection kept open refers to this exchange, and must not keep its own client alive
+        outcome = call()
         with _sockets:
             self._socket = None
         return functools.partial(self._outcome.put, outcome)

@@ -1,6 +1,7 @@
 """Whatever a server does, an exchange ends in time and in little memory, and Ctrl-C ends it at once."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -416,3 +418,17 @@ def test_a_forked_process_has_connections_and_threads_of_its_own() -> None:
     with scripted(lambda number, request: Answer(body=b'{"totalNum": 7, "trades": []}')) as server:
         subprocess.run([sys.executable, "-c", PROGRAM, server.base_url, "fork"], check=True, timeout=30)
         assert len(server.requests) == 3
+
+
+def test_a_client_that_is_gone_leaves_no_connection_open() -> None:
+    """Without waiting for the garbage collector, which a session of many clients may outrun."""
+    gc.disable()
+    try:
+        with scripted(lambda number, request: Answer(body=b'{"totalNum": 7}')) as server:
+            transport = Transport(server.base_url, rate=None)
+            assert transport.get("/user/trades")
+            gone = weakref.ref(transport)
+            del transport
+            assert gone() is None
+    finally:
+        gc.enable()

@@ -112,7 +112,9 @@ def _over(kind: str, is_late: bool, grown: int) -> str:
 
 def _line(stream: IO[bytes], seconds: float) -> bytes | None:
     """Wait for a line: empty at the end of the stream, None if none comes in time."""
-    return stream.readline() if select.select([stream], [], [], seconds)[0] else None
+    poll = select.poll()  # select.select refuses descriptors of 1024 and more
+    poll.register(stream, select.POLLIN)
+    return stream.readline() if poll.poll(1000 * seconds) else None
 
 
 def _memory(pid: int) -> int:
