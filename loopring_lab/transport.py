@@ -135,8 +135,9 @@ class Transport:
         del signature
         budget = Budget.active() or self.new_budget()
         request = _Request("GET", path, auth, {"params": params or {}}, largest, budget)
+        attempts = self._attempts  # `Retrying` refers to itself, and must not keep this transport alive
         retrying = tenacity.Retrying(
-            stop=lambda state: state.attempt_number >= self._attempts or request.is_out_of_time(state),
+            stop=lambda state: state.attempt_number >= attempts or request.is_out_of_time(state),
             sleep=budget.pause,
             wait=_retry_delay,
             retry=tenacity.retry_if_result(lambda outcome: outcome.transient),
