@@ -72,6 +72,7 @@ def shielded(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             return function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - raised again below
             raised = error.with_traceback(None)
+        del args, kwargs  # the frame of this function is shown
         raised.__context__ = None
         raise raised
 

@@ -13,6 +13,7 @@ from IPython.lib.pretty import pretty
 
 from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
+from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol import curve
 from loopring_lab.redaction import Secret, SecretBytes, SecretText, hide
 
@@ -183,3 +184,16 @@ def test_a_leak_would_be_found() -> None:
     assert repr(SIGNATURE) in verbose(lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError)
     assert leaks(f"{NUMBER:#066x}") != []
     assert leaks(f"{nonce_of(NUMBER, MESSAGE)}") != []
+
+
+def test_ctrl_c_while_a_wallet_signs_shows_no_signature() -> None:
+    class Interrupted:
+        def sign_message(self, message: object) -> None:
+            signature = SIGNATURE
+            raise KeyboardInterrupt(len(signature))
+
+        def sign_typed_data(self, full_message: object) -> None:
+            self.sign_message(full_message)
+
+    for sign, what in ((sign_text, "text"), (sign_typed_data, {})):
+        assert leaks(verbose(lambda sign=sign, what=what: sign(Interrupted(), what), KeyboardInterrupt)) == []

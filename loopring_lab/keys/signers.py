@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from loopring_lab.errors import KeyUpdateError, ProtocolError
 from loopring_lab.keys.request import UpdateRequest
 from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key, l2_key, recover_signer, x_api_sig
-from loopring_lab.redaction import SecretBytes, SecretText
+from loopring_lab.redaction import SecretBytes, SecretText, shielded
 
 if TYPE_CHECKING:
     from eth_account.datastructures import SignedMessage
@@ -45,6 +45,7 @@ def as_signer(value: object) -> Signer | None:
     return cast("Signer", value) if all(hasattr(value, name) for name in _INTERFACE) else None
 
 
+@shielded
 def sign_text(signer: Signer, text: str) -> SecretBytes:
     """Sign a text with personal_sign."""
     from eth_account.messages import encode_defunct
@@ -52,6 +53,7 @@ def sign_text(signer: Signer, text: str) -> SecretBytes:
     return SecretBytes(signer.sign_message(encode_defunct(text=text)).signature)
 
 
+@shielded
 def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
     return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
 
@@ -98,6 +100,7 @@ def _verified_header(
     raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {subject}")
 
 
+@shielded
 def _recover(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> tuple[SecretText, str]:
     """Return a signature as a header, and its signer; both empty if it is malformed."""
     try:
