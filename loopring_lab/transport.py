@@ -273,19 +273,19 @@ class RateLimiter:
         self,
         rate: float | None,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._gap = 1.035 / rate if rate else 0.0
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
         self._next, self._lock = 0.0, threading.Lock()
 
-    def wait(self, sleep: Callable[[float], None] | None = None) -> None:
+    def wait(self, sleep: Callable[[float], None]) -> None:
+        """Sleep until it is the caller's turn."""
         with self._lock:
             now = self._clock()
             turn = max(now, self._next)
             self._next = turn + self._gap
         if turn > now:
-            (sleep or self._sleep)(turn - now)
+            sleep(turn - now)
 
 
 def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | None:

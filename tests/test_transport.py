@@ -242,11 +242,11 @@ def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[floa
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    limiter = RateLimiter(5.0, clock=lambda: now[0], sleep=sleep)
+    limiter = RateLimiter(5.0, clock=lambda: now[0])
     turns = []
     for wait in waits:
         now[0] += wait if wait > 1.7 else 0.0
-        limiter.wait()
+        limiter.wait(sleep)
         turns.append(now[0])
     assert all(later - earlier > 1 for earlier, later in zip(turns, turns[5:], strict=False))
     busy = sum(wait for wait in waits if wait > 1.7)
@@ -254,7 +254,7 @@ def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[floa
 
 
 def test_no_rate_means_no_waiting() -> None:
-    RateLimiter(None, sleep=lambda seconds: pytest.fail("waited")).wait()
+    RateLimiter(None).wait(lambda seconds: pytest.fail("waited"))
 
 
 def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ from loopring_lab.archive.delta import (
 )
 from loopring_lab.archive.digests import COPIES, DIGESTS, HINT, LOG, UNREADABLE
 from loopring_lab.archive.maintenance import read_verbatim, split_by_listing
-from loopring_lab.archive.merge import KEY, set_column
+from loopring_lab.archive.merge import KEY, row_values, set_column
 from loopring_lab.archive.records import TYPED, ListingSnapshot, listings
 from loopring_lab.errors import DamagedArchive, LabError
 
@@ -288,11 +288,11 @@ def _add_missing(folder: DeltaFolder, account: int, rows: pa.Table) -> None:
     table = folder.table(TRADES)
     held = folder.read(TRADES, [*KEY, "verbatim", "version"], accounts=[account], table=table)
     versions: dict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
-    for row in _tuples(held, "verbatim", "version"):
+    for row in row_values(held, "verbatim", "version"):
         versions[row[:-2]][row[-2]] = row[-1]
     before = set(versions)
     added: list[tuple[int, int, bool]] = []
-    for place, row in enumerate(_tuples(rows, "verbatim", "version", "current")):
+    for place, row in enumerate(row_values(rows, "verbatim", "version", "current")):
         key, (text, version, current) = row[:-3], row[-3:]
         if text not in versions[key]:
             number = max(versions[key].values()) + 1 if key in before else version
@@ -304,7 +304,3 @@ def _add_missing(folder: DeltaFolder, account: int, rows: pa.Table) -> None:
         fresh = set_column(fresh, "version", pa.array(numbers, pa.int32()))
         fresh = set_column(fresh, "current", pa.array(flags, pa.bool_()))
         folder.append(TRADES, fresh, table, [f"account {account}"])
-
-
-def _tuples(rows: pa.Table, *further: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows[name].to_pylist() for name in (*KEY, *further)), strict=True)

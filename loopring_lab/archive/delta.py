@@ -19,6 +19,7 @@ import tenacity
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from loopring_lab.archive.digests import (
+    BLANK,
     HINT,
     LOG,
     UNREADABLE,
@@ -153,8 +154,25 @@ class DeltaFolder:
             return _members(copied, self.shown)
 
     def own_manifest(self) -> dict[str, Any]:
-        """Read the manifest itself; an error if it is damaged."""
-        return _read_manifest(self.path, self.shown)
+        """Read the manifest itself; nothing if the folder is empty or missing, an error if it is damaged."""
+        try:
+            text = (self.path / MANIFEST).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            _refuse_other_content(self.path, self.shown)
+            return {}
+        except OSError as error:
+            raise _write_error(self.shown, "opening it", error) or ArchiveError(
+                f"{self.shown}: {MANIFEST} cannot be read ({error.strerror}). Use another folder."
+            ) from None
+        found = _members(text, self.shown)
+        if not found and (self.path / TRADES / LOG).is_dir():
+            raise self.digests.damage(f"{MANIFEST} is damaged")
+        if not found and text.strip(BLANK):
+            raise NotAnArchive(
+                f"{self.shown}: {MANIFEST} does not belong to an archive. Nothing was changed. "
+                "Use another folder."
+            )
+        return found
 
     def _recover(self) -> None:
         """Undo commits that a crash cut short, and write a torn manifest as its copy has it."""
@@ -478,23 +496,6 @@ def _check_of(members: dict[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
 
 
-def _read_manifest(path: Path, shown: Path) -> dict[str, Any]:
-    """Read the mark of an archive; nothing if the folder is empty or missing."""
-    try:
-        text = (path / MANIFEST).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        _refuse_other_content(path, shown)
-        return {}
-    except OSError as error:
-        raise _write_error(shown, "opening it", error) or ArchiveError(
-            f"{shown}: {MANIFEST} cannot be read ({error.strerror}). Use another folder."
-        ) from None
-    found = _members(text, shown)
-    if not found:
-        _refuse_manifest(path, shown, text)
-    return found
-
-
 def _members(text: bytes, shown: Path) -> dict[str, Any]:
     """Read the members of a manifest; nothing if it is damaged or not an archive's."""
     try:
@@ -512,16 +513,6 @@ def _members(text: bytes, shown: Path) -> dict[str, Any]:
         )
     found: dict[str, Any] = members
     return found
-
-
-def _refuse_manifest(path: Path, shown: Path, text: bytes) -> None:
-    """Refuse a manifest that is damaged or another program's, unless it is empty and alone."""
-    if (path / TRADES / LOG).is_dir():
-        raise Digests(path, shown).damage(f"{MANIFEST} is damaged")
-    if text.strip(b"\0 \n"):
-        raise NotAnArchive(
-            f"{shown}: {MANIFEST} does not belong to an archive. Nothing was changed. Use another folder."
-        )
 
 
 def _refuse_fork() -> None:
@@ -543,7 +534,7 @@ def _refuse_other_content(path: Path, shown: Path) -> None:
     names = sorted(entry.name for entry in entries if not entry.name.startswith(f".{MANIFEST}."))
     if MANIFEST in names:
         return  # another process has begun the archive since
-    if "_delta_log" in names:
+    if LOG in names:
         hint = "Give the archive's own folder" if (path.parent / MANIFEST).exists() else "Use another folder"
         raise NotAnArchive(f"{shown}: a Delta table, but not an archive. Nothing was changed. {hint}.")
     if names:

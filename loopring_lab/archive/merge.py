@@ -77,11 +77,13 @@ def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table
     """
     known: dict[tuple[Any, ...], dict[str, _Version]] = defaultdict(dict)
     marks = zip(*(held[name].to_pylist() for name in VERSION), strict=True)
-    for place, (key, (text, number, current, imported)) in enumerate(zip(_keys(held), marks, strict=True)):
+    for place, (key, (text, number, current, imported)) in enumerate(
+        zip(row_values(held), marks, strict=True)
+    ):
         known[key][text] = _Version(number, place, True, current, imported is True)
     touched, added = set(), []
     columns = (rows["verbatim"], rows["retrieved_at"].cast(pa.int64()), rows["imported"])
-    read = list(zip(_keys(rows), *(column.to_pylist() for column in columns), strict=True))
+    read = list(zip(row_values(rows), *(column.to_pylist() for column in columns), strict=True))
     for place, (key, text, _, imported) in enumerate(read):
         versions = known[key]
         if text not in versions:
@@ -137,14 +139,15 @@ def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
 
 def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
     """Return the rows that `changes` names, with their new marks."""
-    places = {key: place for place, key in enumerate(_keys(rows, "version"))}
-    rows = rows.take(pa.array([places[key] for key in _keys(changes, "version")], pa.int64()))
+    places = {key: place for place, key in enumerate(row_values(rows, "version"))}
+    rows = rows.take(pa.array([places[key] for key in row_values(changes, "version")], pa.int64()))
     for name in CHANGING:
         rows = set_column(rows, name, changes[name])
     return rows
 
 
-def _keys(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:
+def row_values(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:
+    """Return the key of each row, and the values of further columns."""
     return list(zip(*(rows[name].to_pylist() for name in (*KEY, *further)), strict=True))
 
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import queue
-import select
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from attacks.cases import every_case
+from support.child_output import wait
 
 SECONDS, GROWTH = 5.0, 200 << 20
 """The budget of a case."""
@@ -112,9 +112,7 @@ def _over(kind: str, is_late: bool, grown: int) -> str:
 
 def _line(stream: IO[bytes], seconds: float) -> bytes | None:
     """Wait for a line: empty at the end of the stream, None if none comes in time."""
-    poll = select.poll()  # select.select refuses descriptors of 1024 and more
-    poll.register(stream, select.POLLIN)
-    return stream.readline() if poll.poll(1000 * seconds) else None
+    return stream.readline() if wait(stream, seconds) else None
 
 
 def _memory(pid: int) -> int:

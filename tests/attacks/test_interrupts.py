@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 from attacks.answers import regular, row
 from attacks.behaviours import bomb, head
 from attacks.stalls import STALLS
+from support.child_output import wait
 
 SECONDS = 1.0
 ROWS = 50
@@ -97,7 +97,7 @@ class Child(NamedTuple):
     process: subprocess.Popen[bytes]
 
     def line(self, seconds: float) -> str:
-        ready = select.select([self.process.stdout], [], [], seconds)[0]
+        ready = wait(self.process.stdout, seconds)
         return self.process.stdout.readline().decode().strip() if ready else "nothing"
 
 

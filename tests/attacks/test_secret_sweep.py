@@ -4,7 +4,6 @@ import base64
 import json
 import logging
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 from attacks.traces import forms, leaks, shown
+from support.child_output import wait
 from support.scripted_server import Answer, Request, scripted
 
 from loopring_lab import protocol
@@ -33,7 +33,7 @@ ACCOUNT = 10083
 
 
 def line(process: subprocess.Popen[bytes], seconds: float = 60) -> str:
-    assert select.select([process.stdout], [], [], seconds)[0], "the child says nothing"
+    assert wait(process.stdout, seconds), "the child says nothing"
     return process.stdout.readline().decode()
 
 
@@ -58,10 +58,7 @@ def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
                 name = ACTIONS[number % len(ACTIONS)]
                 child.stdin.write(f"{name}\n".encode())
                 assert line(child) == "begins\n", (tmp_path / "stderr").read_text()
-                if (
-                    number >= 0
-                    and not select.select([child.stdout], [], [], dice.uniform(0, lasting[name]))[0]
-                ):
+                if number >= 0 and not wait(child.stdout, dice.uniform(0, lasting[name])):
                     child.send_signal(signal.SIGINT)
                 outcome = line(child)
                 assert outcome, (child.wait(10), (tmp_path / "stderr").read_text())

@@ -6,7 +6,6 @@ A host process imports everything once and forks a sync for each life, so that a
 import json
 import os
 import random
-import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from support.child_output import wait
 from support.ledger import Ledger, count_rows
 from support.power_loss import Disk
 
@@ -205,11 +205,6 @@ def ask(process: subprocess.Popen[bytes]) -> str:
     process.stdin.write(b"go\n")
     process.stdin.flush()
     return say(process)
-
-
-def wait(stream: IO[bytes], seconds: float) -> bool:
-    """Wait for a line, and tell whether one came."""
-    return bool(select.select([stream], [], [], seconds)[0])
 
 
 def drain(stream: IO[bytes]) -> None:
