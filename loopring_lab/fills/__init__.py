@@ -27,9 +27,10 @@ from loopring_lab.engines.aggregate import (
     with_period,
 )
 from loopring_lab.errors import LabError
+from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.prices import all_in_cost, price_gap
 
-__all__ = ["all_in_cost", "breakdown", "orders", "price_gap", "size_profile", "vwap"]
+__all__ = ["all_in_cost", "breakdown", "compare_venues", "orders", "price_gap", "size_profile", "vwap"]
 
 
 def __dir__() -> list[str]:
