@@ -26,12 +26,14 @@ from loopring_lab.engines.aggregate import (
     with_period,
 )
 from loopring_lab.errors import LabError
+from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
 
 __all__ = [
     "all_in_cost",
     "breakdown",
+    "compare_venues",
     "markouts",
     "orders",
     "price_gap",
