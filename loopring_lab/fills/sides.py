@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, has_columns
+from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES
 
+PLACE = ("block_id", "index_in_block")
 COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
 ROLES = ("maker", "taker")
 MAKER, TAKER = range(2)
@@ -78,12 +80,11 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     """
     caller = "fills.with_roles"
     given = _pool_accounts(pools, caller)
-    optional = [name for name in ("role_source",) if has_columns(trades, [name])]
-    fills = convert.to_arrow(trades, caller, [*COLUMNS, *optional])
+    fills = convert.to_table(trades, caller, COLUMNS, ["role_source"])
     found = _Roles(fills, given)
     role = pc.coalesce(fills["role"].cast(pa.string()), _texts(found.role, ROLES))
     source = _texts(found.source, SOURCES)
-    if optional:
+    if "role_source" in fills.column_names:
         source = pc.if_else(fills["role"].is_valid(), pc.coalesce(fills["role_source"], source), source)
     return convert.with_columns(trades, {"role": role, "role_source": source})
 
@@ -120,9 +121,8 @@ def one_side(trades: Any) -> Any:
     (True, True)
     """
     caller = "fills.one_side"
-    place = [name for name in ("block_id", "index_in_block") if has_columns(trades, [name])]
-    fills = convert.to_arrow(trades, caller, [*COLUMNS, "created_at", "order_hash", *place])
-    order = _order(trades, fills, place)
+    fills = convert.to_table(trades, caller, [*COLUMNS, "created_at", "order_hash"], PLACE)
+    order = _order(trades, fills)
     preference = np.array([2, 0, 1])[_Roles(fills, {}).role]  # the maker last, of unknown role before it
     ids, count = ranks(fills["trade_id"], "trade_id")
     best = np.lexsort((order, ranks(fills["side"], "side")[0], preference, ids))
@@ -219,22 +219,18 @@ def _pool_accounts(pools: Any, caller: str) -> Pools:
     return found
 
 
-def _order(trades: Any, fills: pa.Table, place: list[str]) -> np.ndarray:
-    """Number rows by time, place and identity; rows that share all of these by their whole content."""
-    if "block_id" in place:  # 0: not in a block yet
-        block = fills["block_id"]
-        block = pc.if_else(pc.equal(block, 0), pa.scalar(None, block.type), block)
-        fills = fills.set_column(fills.column_names.index("block_id"), "block_id", block)
-    names = ["created_at", *place, "trade_id", "side", "order_hash"]
-    keys = [ranks(fills[name], name)[0] for name in names]
-    tied = np.flatnonzero(pd.DataFrame(dict(zip(names, keys, strict=True))).duplicated(keep=False))
-    content = np.zeros(len(fills), np.int64)
-    if len(tied):
-        rows = convert.as_pandas(convert.take(trades, tied)).astype(str).fillna("")
+def _order(trades: Any, fills: pa.Table) -> np.ndarray:
+    """Number rows in their total order; rows that share all of its columns by their whole content."""
+    names = [name for name in ("moment", *TIE_BREAKERS) if name in fills.column_names]
+    tied = pd.DataFrame({name: _codes(fills[name]) for name in names}).duplicated(keep=False)
+    places, content = np.flatnonzero(tied), np.zeros(len(fills), np.int64)
+    if len(places):
+        rows = convert.as_pandas(convert.take(trades, places)).astype(str).fillna("")
         texts = [rows[name] for name in rows]
-        content[tied] = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
+        content[places] = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
+    first = np.argsort(content, kind="stable")
     numbers = np.empty(len(fills), np.int64)
-    numbers[np.lexsort((content, *reversed(keys)))] = np.arange(len(fills))
+    numbers[first[in_order(fills.take(pa.array(first)))]] = np.arange(len(fills))
     return numbers
 
 
