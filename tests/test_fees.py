@@ -450,6 +450,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Use since and until"),
     "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
     "a line with no name": (lambda f: lab.fees.schedule_check(f, [{5: "x", "bps": 1}]), r"no column 5. It has"),
+    "a moment as a number": (lambda f: lab.fees.schedule_check(f, [{"until": 1648752226000, "bps": 1}]), r"until=1648752226000 is a number"),
     "a wrong moment": (lambda f: lab.fees.schedule_check(f, [{"since": "soon", "bps": 1}]), r"since='soon' is not a time"),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, orders_of_categories
 from loopring_lab.engines.aggregate import GroupBy, Period, equal, result_frame, shares, with_period
 from loopring_lab.errors import LabError
 
@@ -75,7 +75,7 @@ def tiers(
     tier, certainty = _choose_tier(table["low"].to_numpy(), table["high"].to_numpy())
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
-    groups = GroupBy(table, [*outer, "tier_bps", "certainty"])
+    groups = GroupBy(table, [*outer, "tier_bps", "certainty"], orders_of_categories(trades, names))
     fills = groups.sum("fills")
     counts = {
         "fills": fills,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, orders_of_categories
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
     SUM,
@@ -72,7 +72,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     names = group_keys(by, "fills.breakdown")
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
-    groups = GroupBy(table, [*outer, "fill_type"])
+    groups = GroupBy(table, [*outer, "fill_type"], orders_of_categories(trades, [*names, "fill_type"]))
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
@@ -113,7 +113,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = group_keys(by, "fills.vwap")
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    keys = [*with_period(names, every), "base", "quote"]
+    groups = GroupBy(table, keys, orders_of_categories(trades, names))
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
@@ -214,7 +215,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
+    names = group_keys(by, caller, "outer")
+    outer, orders = list(dict.fromkeys([*names, "quote"])), orders_of_categories(trades, names)
     needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps"]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
@@ -226,8 +228,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     }
     for name, column in added.items():
         table = table.append_column(name, column)
-    parts = GroupBy(table, [*outer, "quantile"])
-    groups = GroupBy(table, [*parts.keys, "fill_type"])
+    parts = GroupBy(table, [*outer, "quantile"], orders)
+    groups = GroupBy(table, [*parts.keys, "fill_type"], orders)
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
