@@ -56,8 +56,8 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
         return None
     if isinstance(moment, (Number, np.number)):
         raise LabError(
-            f"{name}={shown(moment)} is a number, and does not say whether of seconds or milliseconds. Give "
-            "a time like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
+            f"{name}={shown(moment)} is not a time: a number may count seconds or milliseconds. Give one "
+            "like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
         )
     stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):

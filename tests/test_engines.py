@@ -118,7 +118,7 @@ ROWS: dict[str, tuple[Ask, ByHand]] = {
         lambda f: oracle.with_tiers(fills(f), UNITS),
     ),
     "in_token": (lambda f: lab.fees.in_token(f, "USDT"), lambda f: oracle.in_token(fills(f), "USDT")),
-    "price_gap": (lab.fills.price_gap, lambda f: oracle.price_gaps(fills(f), 60_000)),
+    "price_gap": (lab.fills.price_gap, lambda f: oracle.price_gaps(fills(f), 3_600_000)),
     "price_gap of any age": (
         lambda f: lab.fills.price_gap(f, tolerance=None),
         lambda f: oracle.price_gaps(fills(f), None),
@@ -136,7 +136,7 @@ SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
     ),
     "price_gap by label": (
         lambda f: lab.fills.price_gap(f, by=["label"]),
-        lambda f: oracle.price_gaps_summed(fills(f), 60_000, ["label"]),
+        lambda f: oracle.price_gaps_summed(fills(f), 3_600_000, ["label"]),
     ),
     "all_in_cost by label and side": (
         lambda f: lab.fills.all_in_cost(f, "last", by=["label", "side"]),

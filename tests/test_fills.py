@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "no parts": (lambda f: lab.fills.size_profile(f, 0), r"quantiles=0 is not valid. Give a whole number from 1 to 1000"),
     "half a part": (lambda f: lab.fills.size_profile(f, 2.5), r"quantiles=2.5 is not valid. Give a whole number"),
     "true parts": (lambda f: lab.fills.size_profile(f, True), r"quantiles=True is not valid. Give a whole number"),
-    "time backwards": (lambda f: lab.fills.price_gap(f, "-1s"), r"tolerance='-1s' is not a length of time. Give one"),
+    "time backwards": (lambda f: lab.fills.price_gap(f, "-1s"), r"tolerance='-1s' is not a length of time. Give a number"),
     "no time": (lambda f: lab.fills.price_gap(f, "soon"), r"tolerance='soon' is not a length of time"),
     "a bare number": (lambda f: lab.fills.all_in_cost(f, tolerance=60), r"tolerance=60 is not a length of time"),
     "not a time": (lambda f: lab.fills.all_in_cost(f, tolerance=pd.NaT), r"tolerance=NaT is not a length of time"),

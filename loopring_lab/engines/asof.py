@@ -1,49 +1,244 @@
-"""As-of joins: the nearest row before, or after, a moment."""
+"""As-of lookups: the last known price before a moment, or the first after it, never a fill's own."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import to_integers
+from loopring_lab.engines import convert
 from loopring_lab.errors import LabError
 
 NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds."""
+TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
+"""What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
 
 
-def as_of(
-    rows: pd.DataFrame,
-    known: pd.DataFrame,
-    *,
-    direction: Literal["backward", "forward"] = "backward",
-    same_time: bool = True,
-    tolerance: int | None = None,
-) -> np.ndarray:
-    """Find the nearest row of `known` by ``time`` where all other columns are equal; -1 where there is none.
+class PriceHistory:
+    """The known prices of a frame by market, or other keys, in the order of `in_order`.
 
-    Of several at that time the last one counts. Nulls match nothing.
+    `times` (ms) and `prices` (exact, above zero) are in that order; lookups return positions in them.
     """
-    keys = [name for name in rows.columns if name != "time"]
-    left, right = (_sorted(frame, keys) for frame in (rows, known))
-    positions = np.full(len(rows), -1, np.int64)
-    if left.empty or right.empty:  # merge_asof of pandas 3.1 fails on empty columns of strings
-        return positions
-    matches = pd.merge_asof(
-        left,
-        right.drop_duplicates([*keys, "time"], keep="last"),
-        on="time",
-        by=keys,
-        suffixes=("", "_known"),
-        direction=direction,
-        allow_exact_matches=same_time,
-        tolerance=tolerance,
-    ).dropna()
-    positions[matches["position"]] = matches["position_known"]
-    return positions
+
+    def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
+        table = convert.to_table(frame, caller, ["created_at", *keys, "price"], TIE_BREAKERS)
+        self.is_trades = "trade_id" in table.column_names
+        for name in ("moment", *keys):
+            table = table.filter(table[name].is_valid())
+        table = table.filter(pc.greater(table["price"], pa.scalar(0, table["price"].type)))
+        self._labels = {name: as_text(table[name]).unique() for name in keys}
+        times = table["moment"].to_numpy()
+        self._moments = np.unique(times)
+        spots = self._spots(self.codes(table), times)
+        order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
+        table = table.take(pa.array(order))
+        self.times, self._at = times[order], spots[order]
+        self.prices: pa.Array = table["price"].combine_chunks()
+        self.orders = as_text(table["order_hash"]) if "order_hash" in table.column_names else None
+        self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None
+        self._identity = self._identities(table)
+        self._fills = np.unique(self._identity[self._identity >= 0])
+        self._by_fill = np.argsort(self._identity, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def lookup(self, rows: pa.Table) -> Lookup:
+        """Prepare lookups for rows that have the keys as columns.
+
+        With ``moment`` and ``trade_id``, or ``order_hash``, their own fills and orders are skipped.
+        """
+        return Lookup(self, rows)
+
+    def take(self, positions: np.ndarray) -> pa.Array:
+        """Return the prices at positions; null where a position is -1."""
+        return self.prices.take(pa.array(positions, mask=positions < 0))
+
+    def integers(self, positions: np.ndarray) -> np.ndarray:
+        """Return the prices at positions as unscaled integers; None where a position is -1."""
+        return to_integers(self.take(positions))
+
+    def times_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the times of positions in ms; `NAT` where a position is -1."""
+        times: np.ndarray = np.append(self.times, NAT)[positions]
+        return times
+
+    def codes(self, rows: pa.Table) -> np.ndarray:
+        """Number the keys of rows; -1 where this history has no price for them."""
+        codes = np.zeros(len(rows), np.int64)
+        for name, labels in self._labels.items():
+            places = _places(as_text(rows[name]), labels)
+            codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
+        return codes
+
+    def code_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the number of the key of each position; -1 outside."""
+        outside = (positions < 0) | (positions >= len(self))
+        return np.where(outside, -1, np.append(self._at, 0)[np.where(outside, -1, positions)] // self._width)
+
+    def first_later(self, codes: np.ndarray, moments: np.ndarray, *, at_moment: bool) -> np.ndarray:
+        """Return the first position of a key after each moment, or already `at_moment`."""
+        passed = np.searchsorted(self._moments, moments, "left" if at_moment else "right")
+        return np.searchsorted(self._at, codes * self._width + passed, "right")
+
+    def own_rows(self, groups: np.ndarray, orders: pa.Array | None, rows: pa.Table) -> np.ndarray:
+        """Return the pairs of group and position, as ``group * (len + 1) + position``, that are its own.
+
+        A position belongs to a group if it is a row of its order, or either side of one of its fills.
+        """
+        fills = self._identities(rows)
+        pairs = [_pairs(groups, np.searchsorted(self._fills, fills), len(self), self._known(fills))]
+        own = []
+        if self.orders is not None and orders is not None:
+            mine = _places(self.orders, orders)
+            places = np.flatnonzero(mine >= 0)
+            own.append(mine[places] * (len(self) + 1) + places)
+            fills = self._identity[places]
+            pairs.append(_pairs(mine[places], np.searchsorted(self._fills, fills), len(self), fills >= 0))
+        group, fill = np.divmod(np.unique(np.concatenate(pairs)), len(self) + 1)
+        identity = self._identity[self._by_fill]
+        start, stop = (np.searchsorted(identity, self._fills[fill], side) for side in ("left", "right"))
+        counts = stop - start
+        steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = self._by_fill[np.repeat(start, counts) + steps]
+        own.append(np.repeat(group, counts) * (len(self) + 1) + places)
+        return np.unique(np.concatenate(own))
+
+    @property
+    def _width(self) -> int:
+        return len(self._moments) + 1
+
+    def _spots(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+        """Number pairs of key and moment in order; -1 where there is no price at that moment."""
+        places = np.searchsorted(self._moments, moments)
+        there = (codes >= 0) & (np.append(self._moments, NAT)[places] == moments) & (places < self._width - 1)
+        return np.where(there, codes * self._width + places + 1, -1)
+
+    def _identities(self, rows: pa.Table) -> np.ndarray:
+        """Number the fills that rows are a side of, by market, moment and trade id; -1 if unknown."""
+        if self._trades is None or not {"trade_id", "moment"} <= {*rows.column_names}:
+            return np.full(len(rows), -1, np.int64)
+        spots = self._spots(self.codes(rows), moments_of(rows))
+        trades = _places(as_text(rows["trade_id"]), self._trades)
+        return np.where((spots < 0) | (trades < 0), -1, spots * len(self._trades) + trades)
+
+    def _known(self, fills: np.ndarray) -> np.ndarray:
+        known: np.ndarray = np.append(self._fills, -1)[np.searchsorted(self._fills, fills)] == fills
+        return known & (fills >= 0)
+
+
+class Lookup:
+    """Lookups in a `PriceHistory` for the same rows at several moments."""
+
+    def __init__(self, history: PriceHistory, rows: pa.Table) -> None:
+        self.history, self.codes = history, history.codes(rows)
+        self._groups, orders = np.arange(len(rows)), None
+        if "order_hash" in rows.column_names:
+            column = as_text(rows["order_hash"])
+            orders = column.unique().drop_null()
+            places = _places(column, orders)
+            self._groups = np.where(places < 0, len(orders) + self._groups, places)
+        own = history.own_rows(self._groups, orders, rows)
+        breaks = np.flatnonzero(np.diff(own) != 1)
+        self._own = own
+        self._first = own[np.append(0, breaks + 1)] if len(own) else own
+        self._last = own[np.append(breaks, len(own) - 1)] if len(own) else own
+
+    def before(
+        self,
+        moments: np.ndarray,
+        *,
+        strictly: bool = False,
+        within: int | None = None,
+        newer_than: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Find the last price at, or `strictly` before, each moment; -1 where there is none.
+
+        Prices more than `within` ms old do not count, nor those that are not `newer_than` other moments.
+        """
+        places = self.history.first_later(self.codes, moments, at_moment=strictly) - 1
+        places = self._skip(places, self._first, -1)
+        times = self.history.times_at(places)
+        good = self._good(places, moments)
+        if within is not None:
+            good &= moments - times <= within
+        if newer_than is not None:
+            good &= (times > newer_than) & (newer_than != NAT)
+        return np.where(good, places, -1)
+
+    def after(self, moments: np.ndarray, *, within: int | None = None) -> np.ndarray:
+        """Find the first price after each moment, at most `within` ms later; -1 where there is none."""
+        places = self.history.first_later(self.codes, moments, at_moment=False)
+        places = self._skip(places, self._last, 1)
+        good = self._good(places, moments)
+        places = np.where(good, places, -1)
+        if within is not None:
+            good &= self.history.times_at(places) - moments <= within
+        return np.where(good, places, -1)
+
+    def _good(self, places: np.ndarray, moments: np.ndarray) -> np.ndarray:
+        good: np.ndarray = (self.codes >= 0) & (moments != NAT) & (self.history.code_at(places) == self.codes)
+        return good
+
+    def _skip(self, places: np.ndarray, ends: np.ndarray, step: int) -> np.ndarray:
+        """Move places that are a row's own past the end of the run of its own rows."""
+        pairs = self._groups * (len(self.history) + 1) + places
+        at = np.searchsorted(self._own, pairs)
+        runs = np.searchsorted(self._first, pairs, "right") - 1
+        hit = np.append(self._own, -1)[at] == pairs
+        return np.where(hit, places + np.append(ends, 0)[runs] - pairs + step, places)
+
+
+def in_order(table: pa.Table) -> np.ndarray:
+    """Return the positions of rows in their total order: ``moment``, then `TIE_BREAKERS`, unknown last."""
+    columns = {n: table[n] for n in ("moment", *TIE_BREAKERS) if n in table.column_names}
+    columns = {n: column for n, column in columns.items() if not pa.types.is_null(column.type)}
+    block = columns.get("block_id")
+    if block is not None and pa.types.is_integer(block.type):
+        unknown = pc.equal(block, pa.scalar(0, block.type))
+        columns["block_id"] = pc.if_else(unknown, pa.scalar(None, block.type), block)
+    if not columns:
+        return np.arange(len(table))
+    keys = [(name, "ascending") for name in columns]
+    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
+
+
+def moments_of(rows: pa.Table) -> np.ndarray:
+    """Return the column ``moment`` as integers, unknown times as `NAT`."""
+    return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
+
+
+def as_text(column: Any) -> pa.Array:
+    """Return ids or names as strings; pandas holds integers with gaps as floats."""
+    column = column.cast(pa.int64(), safe=False) if pa.types.is_floating(column.type) else column
+    column = column.cast(pa.string())
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return when the order of each row was first and last filled; `NAT` if a time of it is unknown.
+
+    A row of an unknown order stands for itself.
+    """
+    first, last = moments_of(rows).copy(), moments_of(rows).copy()
+    if "order_hash" in rows.column_names:
+        orders = as_text(rows["order_hash"]).dictionary_encode()
+        known = np.asarray(orders.is_valid())
+        codes = orders.indices.fill_null(0).to_numpy(zero_copy_only=False)[known]
+        count = len(orders.dictionary)
+        starts, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, NAT)
+        np.minimum.at(starts, codes, first[known])
+        np.maximum.at(ends, codes, first[known])
+        first[known], last[known] = starts[codes], np.where(starts == NAT, NAT, ends)[codes]
+    return first, last
 
 
 def milliseconds(times: pd.Series) -> np.ndarray:
@@ -52,21 +247,44 @@ def milliseconds(times: pd.Series) -> np.ndarray:
     return np.asarray(utc.to_numpy("datetime64[ms]"), "datetime64[ms]").astype(np.int64)
 
 
-def parse_tolerance(tolerance: Any, caller: str) -> int | None:
-    """Parse a tolerance such as ``"60s"`` as milliseconds, or raise a `LabError`."""
-    if tolerance is None:
-        return None
-    if isinstance(tolerance, str):  # pandas reads days and weeks in capitals only
-        tolerance = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), tolerance)
-    is_length = isinstance(tolerance, (str, timedelta, np.timedelta64))
-    length: Any = pd.to_timedelta(tolerance, errors="coerce") if is_length else None
-    if not isinstance(length, pd.Timedelta) or length < pd.Timedelta(0):
+def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
+    """Parse a length of time such as ``"60s"`` as milliseconds, or raise a `LabError`."""
+    text = length
+    if isinstance(length, str):  # pandas reads days and weeks in capitals only, and numbers as nanoseconds
+        text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
+        text = None if re.fullmatch(r"\s*[+-]?\d+\s*", length) else text
+    is_length = isinstance(text, (str, timedelta, np.timedelta64))
+    parsed: Any = pd.to_timedelta(text, errors="coerce") if is_length else None
+    if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
+        none = ", or None" if name == "tolerance" else ""
         raise LabError(
-            f"{caller}: tolerance={tolerance!r} is not a length of time. Give one such as '60s', or None."
+            f"{caller}: {name}={length!r} is not a length of time. Give a number with a unit, such as "
+            f"'60s'{none}."
         )
-    return int(length // pd.Timedelta(1, "ms"))
+    return int(parsed // pd.Timedelta(1, "ms"))
 
 
-def _sorted(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    known = frame.assign(position=np.arange(len(frame)))[frame["time"] != NAT].dropna()
-    return known.astype(dict.fromkeys(keys, "str")).sort_values("time", kind="stable")
+def parse_tolerance(tolerance: Any, caller: str) -> int | None:
+    """Parse a tolerance as milliseconds; None for any length."""
+    return None if tolerance is None else parse_length(tolerance, caller)
+
+
+def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table) -> np.ndarray:
+    """Put the rows of one key and moment, which are neighbours in `order`, in their total order."""
+    same = np.diff(spots[order]) == 0
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
+    rows = order[tied]
+    places = in_order(table.take(pa.array(rows)))
+    order[tied] = rows[places[np.argsort(spots[rows][places], kind="stable")]]
+    return order
+
+
+def _places(values: pa.Array, among: pa.Array) -> np.ndarray:
+    """Return the place of each value among others; -1 where it is null or not there."""
+    places = pc.index_in(values, value_set=among).fill_null(-1)
+    return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _pairs(groups: np.ndarray, fills: np.ndarray, count: int, known: np.ndarray) -> np.ndarray:
+    pairs: np.ndarray = groups[known] * (count + 1) + fills[known]
+    return pairs

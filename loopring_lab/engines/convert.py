@@ -77,13 +77,19 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
 
 def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of a frame that is in memory into pandas."""
-    require_in_memory(frame, caller)
-    names = list(dict.fromkeys(columns))
-    table = normalize(open_frame(frame, names, caller).lazy().collect("pyarrow").to_native())
+    table, names = to_table(frame, caller, columns), list(dict.fromkeys(columns))
     if "moment" in table.column_names:
         table = table.append_column("created_at", table["moment"].cast(adapters.TIMESTAMP))
     rows: pd.DataFrame = table.select(names).to_pandas(types_mapper=_exact_dtype)
     return rows
+
+
+def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
+    """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
+    require_in_memory(frame, caller)
+    there = frame.columns if isinstance(frame, pd.DataFrame) else nw.from_native(frame).collect_schema()
+    names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
 
 def require_in_memory(frame: Any, caller: str) -> None:

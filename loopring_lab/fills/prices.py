@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import as_array, from_integers, is_positive, to_integers
+from loopring_lab.amounts.scaling import is_positive, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import result_frame
-from loopring_lab.engines.asof import NAT, as_of, milliseconds, parse_tolerance
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import equal, result_frame
+from loopring_lab.engines.asof import (
+    NAT,
+    Lookup,
+    PriceHistory,
+    as_text,
+    moments_of,
+    order_span,
+    parse_tolerance,
+)
 from loopring_lab.errors import LabError
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
+IDENTITY = ("trade_id", "order_hash")
 
 
 def price_gap(
-    trades: Any, tolerance: str | pd.Timedelta | None = "60s", by: str | Sequence[str] | None = None
+    trades: Any,
+    tolerance: str | pd.Timedelta | None = "1h",
+    by: str | Sequence[str] | None = None,
+    *,
+    prices: Any = None,
 ) -> Any:
     """Compare each fill's price with the nearest earlier fill of the other type in its market and side.
 
@@ -61,25 +75,24 @@ def price_gap(
     names = None if by is None else group_keys(by, caller)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
-    fills = convert.to_pandas(trades, caller, [*shown, *(names or [])])
-    fills = fills[fills["fill_type"].isin(FILL_TYPES)].reset_index(drop=True)
-    times, prices = milliseconds(fills["created_at"]), to_integers(as_array(fills["price"]))
-    rows = fills[["market", "side"]].assign(time=np.where(is_positive(prices), times, NAT))
-    other = np.full(len(fills), -1, np.int64)
-    for fill_type in FILL_TYPES:
-        own = (fills["fill_type"] == fill_type).to_numpy()
-        others = np.flatnonzero(~own)
-        other[own] = np.append(others, -1)[as_of(rows[own], rows[~own], tolerance=limit)]
-    gap = _gap_bps(prices, _take(prices, other))
-    rates = {"gap_bps": gap, "worse_bps": gap * _cost_sign(fills["side"]) + 0.0}
+    fills = convert.to_table(trades, caller, [*shown, *(names or [])], IDENTITY)
+    fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
+    history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
+    other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
+    rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
+    other = history.lookup(rows).before(moments_of(fills), within=limit)
+    other[~is_positive(to_integers(fills["price"]))] = -1
+    gap = relative_bps(fills, history.integers(other))
+    rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
         return _medians(trades, fills, keys, "unmatched", rates)
+    times = history.times_at(other)
     columns = {
-        "other_price": from_integers(_take(prices, other), DECIMAL_256),
-        "other_at": pa.array(_take(times, other).tolist(), TIMESTAMP),
+        "other_price": history.take(other),
+        "other_at": pa.array(times, TIMESTAMP, mask=times == NAT),
     }
-    return _rows(trades, fills[shown], columns, rates)
+    return _rows(trades, fills, shown, columns, rates)
 
 
 def all_in_cost(
@@ -87,6 +100,8 @@ def all_in_cost(
     reference: Any = "next",
     tolerance: str | pd.Timedelta | None = "1h",
     by: str | Sequence[str] | None = None,
+    *,
+    prices: Any = None,
 ) -> Any:
     """Compute the all-in cost of fills: the fee plus the difference from a reference price.
 
@@ -136,75 +151,57 @@ def all_in_cost(
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
+    if not isinstance(reference, str) and prices is not None:
+        raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    fills = convert.to_pandas(trades, caller, [*shown, "fee_bps", "order_hash", *(names or [])])
-    prices = to_integers(as_array(fills["price"]))
-    references = _reference_prices(fills, prices, reference, limit, caller)
-    cost = _gap_bps(prices, references) * _cost_sign(fills["side"]) + 0.0
-    fee = fills["fee_bps"].to_numpy(np.float64)
+    needed = [*shown, "fee_bps", "order_hash", *(names or [])]
+    fills = convert.to_table(trades, caller, needed)
+    source = reference if not isinstance(reference, str) else trades if prices is None else prices
+    history = PriceHistory(source, caller)
+    positions = _reference_positions(history.lookup(fills), fills, reference, limit)
+    cost = relative_bps(fills, history.integers(positions)) * cost_sign(fills) + 0.0
+    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
         return _medians(trades, fills, names, "unpriced", rates)
-    return _rows(trades, fills[shown], {"reference_price": from_integers(references, DECIMAL_256)}, rates)
+    return _rows(trades, fills, shown, {"reference_price": history.take(positions)}, rates)
 
 
-def _reference_prices(
-    fills: pd.DataFrame, prices: np.ndarray, reference: Any, limit: int | None, caller: str
-) -> np.ndarray:
-    """Return the reference price of each fill as an unscaled integer; None where there is none."""
-    rows = fills[["market"]].assign(time=milliseconds(fills["created_at"]))
+def _reference_positions(lookup: Lookup, fills: pa.Table, reference: Any, limit: int | None) -> np.ndarray:
+    first, last = order_span(fills)
     if not isinstance(reference, str):
-        frame = convert.to_pandas(reference, caller, ["created_at", "market", "price"])
-        known_prices = to_integers(as_array(frame["price"]))
-        known = frame[["market"]].assign(time=milliseconds(frame["created_at"]))
-        known["time"] = known["time"].where(is_positive(known_prices), NAT)
-        return _take(known_prices, as_of(rows, known, tolerance=limit))
-    known = rows.assign(time=rows["time"].where(is_positive(prices), NAT))
+        return lookup.before(moments_of(fills), within=limit)
     if reference == "next":
-        rows["time"] = _over_order(fills["order_hash"], rows["time"], "max")
-        return _take(prices, as_of(rows, known, direction="forward", same_time=False, tolerance=limit))
-    rows["time"] = _over_order(fills["order_hash"], rows["time"], "min")
-    return _take(prices, as_of(rows, known, same_time=False, tolerance=limit))
+        return lookup.after(last, within=limit)
+    return lookup.before(first, strictly=True, within=limit)
 
 
-def _over_order(orders: pd.Series, times: pd.Series, how: Literal["min", "max"]) -> pd.Series:
-    """Return the first or last time of each fill's order; the fill's own where its order is unknown."""
-    known = times.where(times != NAT)
-    edges = known.groupby(orders.to_numpy(object)).transform(how, skipna=False)
-    return edges.where(orders.notna(), known).fillna(NAT).astype(np.int64)
+def relative_bps(fills: pa.Table, references: np.ndarray) -> np.ndarray:
+    """Return how much higher prices are than references in basis points, correctly rounded, or NaN."""
+    pairs = zip(to_integers(fills["price"]), references, strict=True)
+    return np.array(
+        [np.nan if b is None or a is None or a <= 0 else (a - b) * BPS / b for a, b in pairs], np.float64
+    )
 
 
-def _take(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Take values at positions; None where the position is -1."""
-    taken = np.full(len(positions), None, object)
-    taken[positions >= 0] = values[positions[positions >= 0]]
-    return taken
-
-
-def _gap_bps(prices: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return how much higher prices are in basis points, correctly rounded; NaN where one is unknown."""
-    pairs = zip(prices, others, strict=True)
-    return np.array([np.nan if a is None or not b else (a - b) * BPS / b for a, b in pairs], np.float64)
-
-
-def _cost_sign(side: pd.Series) -> np.ndarray:
+def cost_sign(fills: pa.Table) -> np.ndarray:
     """Return 1 where a higher price costs the account more, -1 where it earns more."""
-    return np.select([side == "BUY", side == "SELL"], [1.0, -1.0], np.nan)
+    return np.select([equal(fills["side"], "BUY"), equal(fills["side"], "SELL")], [1.0, -1.0], np.nan)
 
 
 def _rows(
-    trades: Any, fills: pd.DataFrame, columns: dict[str, pa.Array], rates: dict[str, np.ndarray]
+    trades: Any, fills: pa.Table, shown: list[str], columns: dict[str, Any], rates: dict[str, np.ndarray]
 ) -> Any:
-    table = convert.normalize(pa.Table.from_pandas(fills, preserve_index=False))
+    fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
     floats = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-    return result_frame(trades, {name: table[name] for name in table.column_names} | columns | floats)
+    return result_frame(trades, {name: fills[name] for name in shown} | columns | floats)
 
 
 def _medians(
-    trades: Any, fills: pd.DataFrame, keys: list[str], missing: str, rates: dict[str, np.ndarray]
+    trades: Any, fills: pa.Table, keys: list[str], missing: str, rates: dict[str, np.ndarray]
 ) -> Any:
     """Count the fills of each group, and those without the first rate, and take the rates' medians."""
-    frame = fills[keys].astype(object).assign(**rates)
+    frame = fills.select(keys).to_pandas().astype(object).assign(**rates)
     groups = frame.groupby(keys or np.zeros(len(frame)), dropna=False, sort=True)
     sizes = groups.size()
     counts = pd.DataFrame({"fills": sizes, missing: sizes - groups[next(iter(rates))].count()})

@@ -222,7 +222,7 @@ def above(fills: list[Fill], bps: int) -> Rows:
         told = {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000} if known else {}
         rows.append(
             {name: getattr(fill, name) for name in shown}
-            | {"schedule_bps": float(bps), "allowed": None, "excess": None}
+            | {"line": 0, "schedule_bps": float(bps), "allowed": None, "excess": None}
             | told
             | {"verdict": "above" if known else "unknown"}
         )
@@ -361,10 +361,11 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
     for fill in typed:
         others = [
             other
-            for other in typed
-            if other.fill_type != fill.fill_type and (other.market, other.side) == (fill.market, fill.side)
+            for other in not_its_own(fill, fills)
+            if other.fill_type and other.fill_type != fill.fill_type
+            if fill.side and (other.market, other.side) == (fill.market, fill.side)
         ]
-        other = _last(others, fill, tolerance) if fill.market and fill.side and _usable(fill) else None
+        other = last_known(others, fill.created_at, tolerance) if _usable(fill) else None
         higher = _relative(fill, other)
         rows.append(
             {name: getattr(fill, name) for name in shown}
@@ -377,19 +378,15 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
 def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Rows:
     """Compare each fill with every trade in its market before its order began, or after it ended."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    ends: dict[str, list[Any]] = {}
-    for fill in fills:
-        ends.setdefault(fill.order_hash, []).append(fill.created_at)
-    sign = -1 if reference == "next" else 1
-    turned = [Fill(price=f.price, market=f.market, created_at=_times(sign, f.created_at)) for f in fills]
     rows = []
     for fill in fills:
-        mine = [_times(sign, moment) for moment in ends[fill.order_hash]] if fill.order_hash else None
-        moment = (None if None in mine else min(mine)) if mine else _times(sign, fill.created_at)
-        before = None if moment is None else Fill(created_at=moment - 1)
-        others = [other for other in turned if fill.market and other.market == fill.market]
-        far = None if tolerance is None else tolerance - 1
-        other = _last(others, before, far) if before else None
+        others = [other for other in not_its_own(fill, fills) if other.market == fill.market]
+        times = [one.created_at for one in order_of(fill, fills)]
+        first, last = (None, None) if None in times else (min(times), max(times))
+        if reference == "next":
+            other = first_known(others, last, tolerance)
+        else:
+            other = last_known([one for one in others if one.created_at != first], first, tolerance)
         worse = _against(fill, _relative(fill, other))
         both = None if None in (worse, fill.fee_bps) else worse + fill.fee_bps
         rows.append(
@@ -398,6 +395,48 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Rows:
             | {"fee_bps": fill.fee_bps, "all_in_bps": both}
         )
     return rows
+
+
+def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
+    """Return the fills of the same order; the fill itself where its order is unknown."""
+    return [one for one in fills if one.order_hash == fill.order_hash] if fill.order_hash else [fill]
+
+
+def not_its_own(fill: Fill, known: list[Fill]) -> list[Fill]:
+    """Leave out both sides of the fills of a fill's order, those of no market too."""
+
+    def both_sides(one: Fill) -> tuple[Any, ...] | None:
+        ids = (one.market, one.created_at, one.trade_id)
+        return None if None in ids else ids
+
+    orders = order_of(fill, known)
+    own = {both_sides(one) for one in [fill, *orders]} - {None}
+    return [
+        one
+        for one in known
+        if one.market and both_sides(one) not in own
+        if one is not fill and not any(one is other for other in orders)
+    ]
+
+
+def last_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
+    """Return the last usable price at or before a moment."""
+    near = [one for one in known if moment is not None and _usable(one) and one.created_at <= moment]
+    near = [one for one in near if tolerance is None or moment - one.created_at <= tolerance]
+    return max(near, key=total_order, default=None)
+
+
+def first_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
+    """Return the first usable price after a moment."""
+    near = [one for one in known if moment is not None and _usable(one) and one.created_at > moment]
+    near = [one for one in near if tolerance is None or one.created_at - moment <= tolerance]
+    return min(near, key=total_order, default=None)
+
+
+def total_order(fill: Fill) -> list[tuple[bool, Any]]:
+    """Return what rows are ordered by; unknown values last."""
+    ids = (fill.created_at, fill.block_id or None, fill.index_in_block, fill.trade_id, fill.side)
+    return [(value is None, value) for value in (*ids, fill.order_hash, fill.price)]
 
 
 def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:
@@ -426,26 +465,13 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _last(others: list[Fill], fill: Fill, tolerance: int | None) -> Fill | None:
-    near = [one for one in others if _usable(one) and one.created_at <= fill.created_at]
-    if tolerance is not None:
-        near = [one for one in near if fill.created_at - one.created_at <= tolerance]
-    return max(near, key=_moment_then_place(near), default=None)
-
-
 def _usable(fill: Fill) -> bool:
     return fill.created_at is not None and fill.price is not None and fill.price > 0
 
 
 def _relative(fill: Fill, other: Fill | None) -> float | None:
-    return (
-        None if other is None or fill.price is None else ratio(fill.price - other.price, other.price, 10_000)
-    )
+    return ratio(fill.price - other.price, other.price, 10_000) if other and (fill.price or 0) > 0 else None
 
 
 def _against(fill: Fill, higher: float | None) -> float | None:
     return None if higher is None or fill.side is None else {"BUY": higher, "SELL": -higher}[fill.side] + 0.0
-
-
-def _times(sign: int, moment: int | None) -> int | None:
-    return None if moment is None else sign * moment
