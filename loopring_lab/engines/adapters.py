@@ -196,13 +196,13 @@ def _as_text(values: Any) -> Any:
 
 def _with_textual_keys(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace intervals and periods, which Arrow does not group by, by their text."""
-    added = {}
+    added: dict[Any, Any] = {}
     for name, type_ in frame.dtypes.items():
         if isinstance(type_, TEXTUAL):
             added[name] = frame[name].astype(str).where(frame[name].notna())
         elif isinstance(type_, pd.CategoricalDtype) and isinstance(type_.categories.dtype, TEXTUAL):
             added[name] = frame[name].cat.rename_categories(_as_text(type_.categories))
-    return frame.assign(**added)
+    return frame.assign(**added) if added else frame
 
 
 def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
