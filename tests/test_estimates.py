@@ -3,8 +3,11 @@
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from support.wire_rows import page, read, row
 
+from loopring_lab.engines import convert
 from loopring_lab.fills import intervals
 
 
@@ -104,3 +107,26 @@ def test_few_fills_few_orders_and_unknown_weights_give_no_interval() -> None:
     empty = estimated({name: column[:0] for name, column in fills.items()})
     assert empty["orders"] == [0, 0]
     assert empty["weighted_bps"] == [None, None]
+
+
+def test_weights_are_values_in_the_quote_token_with_most_fills() -> None:
+    """ETH at 2000 USDT, later 3000; LRC at 1/1000 ETH; a market that nothing connects has no value."""
+    rows = [
+        row(market="ETH-USDT", price="2000.0", createdAt="1000000", size=str(10**18)),
+        row(market="ETH-USDT", price="3000.0", createdAt="9000000", size=str(10**18)),
+        row(market="ETH-USDT", price="3000.0", createdAt="9000000", size=str(2 * 10**18)),
+        row(market="LRC-ETH", price="0.001", createdAt="1500000", size=str(5 * 10**21)),
+        row(market="LRC-ETH", price="0.001", createdAt="8500000", size=str(5 * 10**21)),
+    ]
+    fills = convert.to_pandas(
+        read([page(rows)]), "test", ["created_at", "base", "quote", "price", "notional"]
+    )
+    table = convert.normalize(
+        pa.Table.from_pandas(fills.assign(moment=fills["created_at"].astype("int64")), preserve_index=False)
+    )
+    found = intervals.values_in_one_token(table, table)  # read in order of time
+    assert found.tolist() == pytest.approx([2000, 10_000, 15_000, 3000, 6000])
+    lrc = table.slice(1, 2)
+    assert intervals.values_in_one_token(lrc, table).tolist() == pytest.approx([5, 5])
+    apart = intervals.values_in_one_token(table, lrc)
+    assert np.isnan(apart).tolist() == [False, True, True, False, False]

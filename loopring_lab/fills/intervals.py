@@ -8,15 +8,14 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import as_array
-from loopring_lab.engines.asof import NAT, milliseconds
 from loopring_lab.errors import LabError
 
 FEWEST = 20
@@ -55,11 +54,13 @@ def estimate(
     return columns
 
 
-def order_keys(fills: pd.DataFrame) -> np.ndarray:
+def order_keys(fills: pa.Table) -> np.ndarray:
     """Return a number for the order of each fill; a fill of an unknown order stands for itself."""
-    hashes = fills["order_hash"].astype(object)
-    names = hashes.where(hashes.notna(), "trade " + fills["trade_id"].astype(str))
-    return np.asarray(pd.util.hash_array(names.to_numpy(object)), np.uint64)
+    itself = pc.binary_join_element_wise(
+        "trade", fills["trade_id"].cast(pa.string()), " ", null_handling="replace"
+    )
+    names = pc.coalesce(fills["order_hash"].cast(pa.string()), itself)
+    return np.asarray(pd.util.hash_array(names.to_numpy().astype(object)), np.uint64)
 
 
 def check_sampling(level: Any, seed: Any, caller: str) -> None:
@@ -107,25 +108,25 @@ def interval(draws: np.ndarray, level: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def values_in_one_token(fills: pd.DataFrame, prices: pd.DataFrame) -> np.ndarray:
+def values_in_one_token(fills: pa.Table, *prices: pa.Table) -> np.ndarray:
     """Return the value of each fill in the quote token with most fills, as a weight; NaN where unknown.
 
-    Tokens are converted along the markets with most prices, at the price nearest in time.
+    Tokens are converted along the markets with most `prices`, at the price nearest in time.
     """
     values = floats(fills["notional"])
-    quotes = fills["quote"].astype(object)
+    quotes = fills["quote"].to_pandas().astype(object)
     counts = quotes.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-    times = milliseconds(fills["created_at"])
+    times = fills["moment"].to_numpy()
     rates = _rates(counts.index[0], times, prices) if len(counts) > 1 else {}
     for token in counts.index[1:]:
         rows = (quotes == token).to_numpy()
         values[rows] *= rates[token][rows] if token in rates else np.nan
-    return np.where(quotes.isna() | (times == NAT), np.nan, values)
+    return np.where(quotes.isna() | np.isnan(times), np.nan, values)
 
 
-def floats(amounts: pd.Series) -> np.ndarray:
+def floats(amounts: pa.ChunkedArray) -> np.ndarray:
     """Return exact amounts as float64, unknown ones as NaN; for weights only."""
-    return np.array(as_array(amounts).cast(pa.float64()).to_numpy(zero_copy_only=False))
+    return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def _estimate_one(
@@ -178,13 +179,13 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def _rates(hub: str, times: np.ndarray, prices: pd.DataFrame) -> dict[str, np.ndarray]:
+def _rates(hub: str, times: np.ndarray, prices: Sequence[pa.Table]) -> dict[str, np.ndarray]:
     """Return the value in `hub` of each token that markets connect with it, at each time."""
-    known = prices[["base", "quote"]].assign(
-        time=milliseconds(prices["created_at"]), price=floats(prices["price"])
-    )
-    known = known[(known["time"] != NAT) & (known["price"] > 0)].sort_values(["time", "price"])
-    histories: Any = dict(iter(known.groupby(["base", "quote"], observed=True)))
+    columns = [part.select(["moment", "base", "quote", "price"]) for part in prices]
+    known = pa.concat_tables(columns, promote_options="permissive").drop_null()
+    known = known.set_column(3, "price", known["price"].cast(pa.float64())).to_pandas()
+    known = known[known["price"] > 0].sort_values(["moment", "price"])
+    histories: Any = dict(iter(known.groupby(["base", "quote"])))
     rates = {hub: np.ones(len(times))}
     while edges := [pair for pair in histories if (pair[0] in rates) != (pair[1] in rates)]:
         base, quote = min(edges, key=lambda pair: (-len(histories[pair]), pair))
@@ -197,7 +198,8 @@ def _rates(hub: str, times: np.ndarray, prices: pd.DataFrame) -> dict[str, np.nd
 
 
 def _nearest(history: pd.DataFrame, times: np.ndarray) -> np.ndarray:
-    known, prices = history["time"].to_numpy(), history["price"].to_numpy()
-    after = np.clip(np.searchsorted(known, times, "right"), 1, len(known) - 1) if len(known) > 1 else 0
+    known, prices = history["moment"].to_numpy(), history["price"].to_numpy()
+    after = np.clip(np.searchsorted(known, times), 0, len(known) - 1)
     before = np.maximum(after - 1, 0)
-    return np.asarray(prices[np.where(times - known[before] <= known[after] - times, before, after)])
+    nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)
+    return np.asarray(prices[np.where(nearer, before, after)])
