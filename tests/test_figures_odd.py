@@ -103,7 +103,7 @@ def history(number: int, length: int) -> pd.DataFrame:
     for place in range(length):
         moment = 1657638459610 + dice.randrange(10 ** dice.choice([4, 9]))
         market = dice.choice(["LRC-ETH", "ETH-USDT", "WBTC-ETH"][: 1 + number % 3])
-        members = {"id": str(place), "createdAt": str(moment), "market": market, "side": dice.choice(["BUY", "SELL"]), "size": str(dice.randrange(10**20)),
+        members = {"id": str(place), "orderHash": f"0x{place:064x}", "createdAt": str(moment), "market": market, "side": dice.choice(["BUY", "SELL"]), "size": str(dice.randrange(10**20)),
                    "feeAmount": str(dice.randrange(10**15))}  # fmt: skip
         members |= dice.choice(ODD) if dice.random() < 1 / 3 else {}
         parts[dice.choice(["amm", "dex", "dex", None])].append(row(**members))
@@ -151,7 +151,7 @@ def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
 def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataFrame) -> None:
     pool = trades[trades["fill_type"] == "amm"]
     if draw is figures.price_gaps:
-        with pytest.raises(LabError, match=r"^price_gaps: no fill has one of the other type within 60s"):
+        with pytest.raises(LabError, match=r"^price_gaps: no fill has one of the other type within 1h"):
             draw(pool)
         return
     figure = draw(pool, **({"tolerance": None} if draw in IN_MEMORY else {}))
