@@ -32,15 +32,22 @@ FIRST_ID = 4_100_000
 LATENT_SCALE = 10**15
 UNBLOCKED = 6
 MINIMUM_DOLLARS = 8
-LARGEST_POOL_SHARE = 25
+LARGEST_POOL_SHARE = 200
 BOOK_SHARES = 16
 
 # 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
 SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
 
-FEES_BPS = {"dex": (30, 25, 20, 10, 8, 4), "amm": (10, 10, 8, 8, 4, 0)}
-STABLE_FEES_BPS = (4, 4, 4, 0, 0, 0)
-"""The taker fee of each tier, per venue, and if both tokens are stable coins."""
+FEES_BPS = {"dex": (30, 25, 24, 20, 10, 8, 4), "amm": (10, 10, 10, 10, 10, 8, 8)}
+STABLE_FEE_BPS = 4
+"""The taker fee of each tier, per venue, and of every tier if both tokens are stable coins."""
+
+SPREAD_PERCENT = {"pool": 520, "neither": 260, "book": 25}
+"""How wide makers quote, by the venue that is the cheaper one for users."""
+DELAY_BITS = 14
+"""An arbitrageur is at most 2**14 ms ahead of the order before which it acts."""
+PATROLLED, PATIENCE_BPS = 2, 10
+"""At each event so many other pools are checked, and brought back if they are so far outside their band."""
 
 CUMULATIVE_ACTIVITY = tuple(
     accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
@@ -48,16 +55,27 @@ CUMULATIVE_ACTIVITY = tuple(
 
 
 class Taker(NamedTuple):
-    """An account that takes liquidity: its fills in a year, usual order, and tier from each day on."""
+    """An account that takes liquidity: its fills in a year, usual order, and tier from each day on.
+
+    Of 16 orders, `swaps` go to the pool and `limits` to the book, whatever the other venue quotes; the rest
+    go to the better one.
+    """
 
     id: int
     fills: int
     dollars: int
     tiers: tuple[tuple[int, int], ...] = ((0, 0),)
     markets: tuple[str, ...] = ()
+    swaps: int = 14
+    limits: int = 0
 
-    def tier(self, time_ms: int) -> int:
-        return [tier for day, tier in self.tiers if time_ms >= START + day * DAY][-1]
+
+class Arbitrageur(NamedTuple):
+    """An account that brings pools back to the outside price; with a larger weight it is more often first."""
+
+    id: int
+    weight: int
+    tiers: tuple[tuple[int, int], ...]
 
 
 class Maker(NamedTuple):
@@ -69,7 +87,7 @@ class Maker(NamedTuple):
 
 
 _TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
-ARBITRAGEUR = Taker(**_TRADERS["arbitrageur"])
+ARBITRAGEURS = tuple(Arbitrageur(**record) for record in _TRADERS["arbitrageurs"])
 TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
 MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])  # one of them is otherwise a taker
 
@@ -107,7 +125,7 @@ class _Order(NamedTuple):
     tier: int
 
     def fee_bps(self, venue: str) -> int:
-        return (STABLE_FEES_BPS if self.market.is_stable else FEES_BPS[venue])[self.tier]
+        return STABLE_FEE_BPS if self.market.is_stable else FEES_BPS[venue][self.tier]
 
     def sold_and_bought(self) -> tuple[Token, Token]:
         base, quote = self.market.base, self.market.quote
@@ -118,19 +136,18 @@ class _Order(NamedTuple):
 
 
 class Simulation:
-    def __init__(self, seed: int, thousandths: int) -> None:
+    def __init__(self, seed: int, thousandths: int, cheaper: str) -> None:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
-        self.latent = LatentPrices(self._bits, START, DAYS * 24)
+        self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
         self._books = {
-            name: Book(market, _makers(name), self._bits)
+            name: Book(market, _makers(name), self._bits, SPREAD_PERCENT[cheaper])
             for name, market in MARKETS.items()
             if market.has_book
         }
-        self._fills_left = {
-            taker.id: max(2, taker.fills * thousandths // 1000) for taker in (ARBITRAGEUR, *TAKERS)
-        }
+        self._fills_left = {taker.id: max(2, taker.fills * thousandths // 1000) for taker in TAKERS}
+        self._arbitrageurs = [each for each in ARBITRAGEURS for _ in range(each.weight)]
         self._storage: dict[tuple[int, int], int] = {}
         self._fills: list[Fill] = []
         self._now, self._id, self._block, self._index, self._orders = START, FIRST_ID, 0, 0, 0
@@ -144,14 +161,11 @@ class Simulation:
             for at in _trading_times(self._bits, self._fills_left[taker.id])
         )
         choices = [_market_weights(taker) for taker in TAKERS]
-        rounds = cycle(MARKETS[name] for name in self._pools)
-        pace = self._fills_left[ARBITRAGEUR.id]
         owed = [0] * len(TAKERS)
-        for number, (at, which) in enumerate(events, 1):
-            while pace - self._fills_left[ARBITRAGEUR.id] < pace * number // len(events):
-                market = next(rounds)
-                if not self._arbitrage(market, at):
-                    self._order(ARBITRAGEUR, market, self._random_time(at))
+        patrol = cycle(MARKETS[name] for name in self._pools if name in self._books)
+        for at, which in events:
+            for market in islice(patrol, PATROLLED):
+                self._arbitrage(market, at, PATIENCE_BPS)
             if owed[which]:
                 owed[which] -= 1
                 continue
@@ -162,24 +176,21 @@ class Simulation:
         last = [fill._replace(block_id=0, index_in_block=0) for fill in self._fills[-UNBLOCKED:]]
         return (*self._fills[:-UNBLOCKED], *last)
 
-    def _random_time(self, until: int) -> int:
-        return self._now + _random_below(self._bits, max(1, until - self._now))
-
-    def _arbitrage(self, market: Market, until: int) -> bool:
-        """Bring a pool back to the edge of its band before `until`; return False if it is inside the band."""
+    def _arbitrage(self, market: Market, until: int, beyond: int = 0) -> None:
+        """Bring a pool that is outside its band back to the edge, shortly before a moment."""
         pool = self._pools.get(market.name)
-        if pool is None or not self._fills_left[ARBITRAGEUR.id]:
-            return False
-        at = self._random_time(until)
-        prices = self._prices(market, at)
-        found = pool.arbitrage(prices[0] * 10**market.quote.decimals, prices[1] * 10**market.base.decimals)
-        least = MINIMUM_DOLLARS * USD * 10**market.base.decimals
+        if pool is None:
+            return
+        prices = self._prices(market, until)
+        units = 10**market.base.decimals
+        found = pool.arbitrage(prices[0] * 10**market.quote.decimals, prices[1] * units, beyond)
+        least = MINIMUM_DOLLARS * USD * units
         if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
-            return False
-        order = _Order(market, *found, ARBITRAGEUR.id, ARBITRAGEUR.tier(at))
-        self._advance_to(at)
+            return
+        first = self._arbitrageurs[_random_below(self._bits, len(self._arbitrageurs))]
+        order = _Order(market, *found, first.id, _tier(first.tiers, until))
+        self._advance_to(until - self._bits(DELAY_BITS))
         self._fill_at_pool(order, pool, order.pool_quote(pool))
-        return True
 
     def _prices(self, market: Market, at: int) -> tuple[int, int]:
         return self.latent.dollars(market.base, at), self.latent.dollars(market.quote, at)
@@ -188,18 +199,22 @@ class Simulation:
         self._now = max(at, self._now + 1)
 
     def _order(self, taker: Taker, market: Market, at: int) -> int:
-        """Send a taker's order to the better venue, and return the number of fills."""
+        """Send a taker's order to a venue, and return the number of fills."""
         self._advance_to(at)
         prices = self._prices(market, self._now)
         pool, book = self._pools.get(market.name), self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
-        order = _Order(market, bool(self._bits(1)), size, taker.id, taker.tier(self._now))
-        matches = book.match(self._now, order.buys, size, taker.id, prices) if book else []
-        matches = matches[: self._fills_left[taker.id]]
+        order = _Order(market, bool(self._bits(1)), size, taker.id, _tier(taker.tiers, self._now))
+        habit, matches = self._bits(4), []
+        if book is not None and (pool is None or habit >= taker.swaps):
+            matches = book.match(self._now, order.buys, size, taker.id, prices)
+            matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
-            quote = order.pool_quote(pool)
-            if not self._prefers_book(order, quote, matches):
+            quote, by_habit = order.pool_quote(pool), habit < taker.swaps + taker.limits
+            if not _goes_to_book(order, matches, None if by_habit else quote):
+                self._fills_left[taker.id] -= 1
                 return self._fill_at_pool(order, pool, quote)
+        self._fills_left[taker.id] -= len(matches)
         return self._fill_at_book(order, matches)
 
     def _order_size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
@@ -209,19 +224,6 @@ class Simulation:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
         size = max(size, market.base.minimum)
         return truncate_digits(size, 6 if self._bits(1) else 2)
-
-    def _prefers_book(self, order: _Order, pool_quote: int, matches: list[Match]) -> bool:
-        """Return whether the book's all-in price is better; one order in sixteen goes the other way."""
-        size = sum(match.size for match in matches)
-        if size * 100 < order.size * 99:
-            return False
-        quote = sum(match.quote for match in matches)
-        kept_on_book, kept_at_pool = BPS - order.fee_bps("dex"), BPS - order.fee_bps("amm")
-        if order.buys:
-            better = quote * order.size * kept_at_pool < pool_quote * size * kept_on_book
-        else:
-            better = quote * kept_on_book * order.size > pool_quote * kept_at_pool * size
-        return better is not (self._bits(4) == 0)
 
     def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)
@@ -260,7 +262,6 @@ class Simulation:
         made: tuple[str, int],
     ) -> None:
         self._id += 1 + self._bits(3)
-        self._fills_left[order.taker] -= 1
         block, index = self._next_position()
         bps = order.fee_bps(venue)
         base, quoted = self._prices(order.market, self._now)
@@ -292,6 +293,24 @@ class Simulation:
         self._index = self._index + 1 + self._bits(2) if block == self._block else self._bits(4)
         self._block = block
         return block, self._index
+
+
+def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -> bool:
+    """Return whether the book can fill an order, and does so at a better all-in price than the pool's."""
+    size = sum(match.size for match in matches)
+    if size * 100 < order.size * 99:
+        return False
+    if pool_quote is None:
+        return True
+    quote = sum(match.quote for match in matches)
+    kept_on_book, kept_at_pool = BPS - order.fee_bps("dex"), BPS - order.fee_bps("amm")
+    if order.buys:
+        return quote * order.size * kept_at_pool < pool_quote * size * kept_on_book
+    return quote * kept_on_book * order.size > pool_quote * kept_at_pool * size
+
+
+def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:
+    return [tier for day, tier in tiers if time_ms >= START + day * DAY][-1]
 
 
 def _random_below(bits: RandomBits, end: int) -> int:

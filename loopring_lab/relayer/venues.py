@@ -20,7 +20,6 @@ HOUR = 3_600_000
 DEPTHS = (1, 1, 2, 3, 5, 8, 14, 30)
 LEVEL_STEP = 15
 TENTHS = 10 * BPS
-BAND_BPS = 26
 QUOTE_LIFE_MS = 240_000
 
 
@@ -41,14 +40,15 @@ def _round_up_digits(amount: int) -> int:
 class LatentPrices:
     """The underlying prices: one random walk per token, so that markets are consistent with one another."""
 
-    def __init__(self, bits: RandomBits, start: int, hours: int) -> None:
-        self._start = start
-        self._paths = {token.symbol: _walk(token, bits, hours + 2) for token in TOKENS.values()}
+    def __init__(self, bits: RandomBits, start: int, days: int) -> None:
+        """Draw the prices from an hour before the start to a day after the end."""
+        self.start = start - HOUR
+        self.paths = {token.symbol: _walk(token, bits, 24 * days + 26) for token in TOKENS.values()}
 
     def dollars(self, token: Token, time_ms: int) -> int:
         """Return a token's price at a time, linear between whole hours."""
-        hour, rest = divmod(time_ms - self._start, HOUR)
-        path = self._paths[token.symbol]
+        hour, rest = divmod(time_ms - self.start, HOUR)
+        path = self.paths[token.symbol]
         return path[hour] + (path[hour + 1] - path[hour]) * rest // HOUR
 
 
@@ -92,14 +92,20 @@ class Pool:
         else:
             self.base, self.quote = self.base + size, self.quote - quote
 
-    def arbitrage(self, numerator: int, denominator: int) -> tuple[bool, int] | None:
-        """Return the trade that brings the pool back to the edge of the band where arbitrage does not pay."""
-        for buys, edge in ((True, BPS - BAND_BPS), (False, BPS + BAND_BPS)):
-            target = isqrt(self.base * self.quote * denominator * BPS // (numerator * edge))
-            size = self.base - target if buys else target - self.base
-            if size > 0:
-                return buys, truncate_digits(size)
-        return None
+    def arbitrage(self, numerator: int, denominator: int, beyond: int) -> tuple[bool, int] | None:
+        """Return the trade that brings the pool's price back within its fee of the outside price.
+
+        None if it is there already, or outside by no more than `beyond` basis points.
+        """
+        mine, outside = self.quote * denominator * BPS, self.base * numerator
+        if mine < outside * (BPS - POOL_FEE_BPS - beyond):
+            buys, edge = True, BPS - POOL_FEE_BPS
+        elif mine > outside * (BPS + POOL_FEE_BPS + beyond):
+            buys, edge = False, BPS + POOL_FEE_BPS
+        else:
+            return None
+        target = isqrt(self.base * mine // (numerator * edge))
+        return buys, truncate_digits(abs(self.base - target))
 
 
 @dataclass(slots=True)
@@ -123,8 +129,11 @@ class Match(NamedTuple):
 class Book:
     """The order book of one market, quoted by makers around the latent price."""
 
-    def __init__(self, market: Market, makers: tuple[int, ...], bits: RandomBits) -> None:
+    def __init__(
+        self, market: Market, makers: tuple[int, ...], bits: RandomBits, spread_percent: int
+    ) -> None:
         self._market, self._makers, self._bits = market, makers, bits
+        self._half_spread = market.half_spread * spread_percent // 100
         self._dust = market.base.dust
         self._units = 10**market.quote.decimals, 10 ** (market.base.decimals + market.price_decimals)
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
@@ -151,7 +160,7 @@ class Book:
     def _quote(self, buys: bool, prices: tuple[int, int]) -> list[Level]:
         market, dice = self._market, self._bits(128)
         ticks_scale, units = 10**market.price_decimals, 10**market.base.decimals
-        offset = market.half_spread * (4 + (dice & 7)) // 8
+        offset = self._half_spread * (4 + (dice & 7)) // 8
         levels = []
         for depth in DEPTHS:
             dice >>= 8

@@ -12,7 +12,14 @@ from typing import Any
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
-from loopring_lab.relayer.simulation import ARBITRAGEUR, MAKERS, TAKERS, Fill, Simulation
+from loopring_lab.relayer.simulation import (
+    ARBITRAGEURS,
+    MAKERS,
+    SPREAD_PERCENT,
+    TAKERS,
+    Fill,
+    Simulation,
+)
 from loopring_lab.relayer.venues import LatentPrices
 
 SMALLEST, LARGEST = 0.001, 50.0
@@ -28,11 +35,14 @@ class World:
     size : float
         Scale of the number of trades, from 0.001 to 50, in steps of 0.001; 1 gives 25 accounts with 40 to
         20,000 trades.
+    cheaper : {'pool', 'book', 'neither'}
+        The cheaper venue for users: all in, for fills of the same market, side and size, weighted by value.
+        Arbitrageurs are not users: the pool is always worth their while.
 
     Raises
     ------
     LabError
-        If seed or size is out of range.
+        If seed or size is out of range, or `cheaper` is none of the three.
 
     Examples
     --------
@@ -41,7 +51,7 @@ class World:
     ('synthetic world, seed 1', 25)
     """
 
-    def __init__(self, seed: int = 1, size: float = 1.0) -> None:
+    def __init__(self, seed: int = 1, size: float = 1.0, cheaper: str = "pool") -> None:
         if seed < 0:
             raise LabError(
                 f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
@@ -50,12 +60,17 @@ class World:
             raise LabError(
                 f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
             )
-        self.seed, self.size = seed, size
-        self._key = (seed, int(size * 1000 + 0.5))
+        if cheaper not in SPREAD_PERCENT:
+            raise LabError(
+                f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one of them."
+            )
+        self.seed, self.size, self.cheaper = seed, size, cheaper
+        self._key = (seed, int(size * 1000 + 0.5), cheaper)
         self.synthetic = True
 
     def __repr__(self) -> str:
-        return f"World(seed={self.seed}, size={self.size})"
+        cheaper = "" if self.cheaper == "pool" else f", cheaper={self.cheaper!r}"
+        return f"World(seed={self.seed}, size={self.size}{cheaper})"
 
     @property
     def label(self) -> str:
@@ -65,20 +80,26 @@ class World:
     @property
     def name(self) -> str:
         """The label, with every parameter that differs from its default."""
-        seed, thousandths = self._key
+        seed, thousandths, cheaper = self._key
         size = "" if thousandths == 1000 else f", size {thousandths / 1000:g}"
-        return f"synthetic world, seed {seed}{size}"
+        cheap = "" if cheaper == "pool" else f", cheaper {cheaper}"
+        return f"synthetic world, seed {seed}{size}{cheap}"
 
     @property
     def accounts(self) -> list[int]:
         """User accounts that trade, takers first; the accounts of pools are in `pools`."""
-        takers = [taker.id for taker in (ARBITRAGEUR, *TAKERS)]
+        takers = [taker.id for taker in TAKERS] + self.arbitrageurs
         return takers + [maker.id for maker in MAKERS if maker.id not in takers]
 
     @property
     def pools(self) -> dict[str, int]:
         """Market to account id of its pool, for every pool that trades."""
         return {name: market.pool for name, market in MARKETS.items() if market.has_pool and market.pool}
+
+    @property
+    def arbitrageurs(self) -> list[int]:
+        """The takers that only bring pools back to the outside price; the other takers are users."""
+        return [each.id for each in ARBITRAGEURS]
 
     @property
     def fills(self) -> tuple[Fill, ...]:
@@ -159,13 +180,13 @@ class World:
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: tuple[int, int]) -> tuple[tuple[Fill, ...], LatentPrices]:
+def _simulate(key: tuple[int, int, str]) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
     return simulation.run(), simulation.latent
 
 
 @lru_cache(maxsize=4)
-def _history(key: tuple[int, int]) -> History:
+def _history(key: tuple[int, int, str]) -> History:
     fills, _ = _simulate(key)
     return History(_keys(fills), partial(_row, fills))
 

@@ -16,10 +16,10 @@ import loopring_lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.history import price_text
-from loopring_lab.relayer.mainnet import MARKETS, TOKENS
+from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
 
-FULL_DIGEST = "4de8973cdf9225557870bc9533c1fe473da7a323965225e651758f353df55384"
-SMALL_DIGEST = "671cbc2ebe510eff788183fab44493b8aa729206f5837d491e1612bff0449599"
+FULL_DIGEST = "7f397063ba49d08150414310d1e7d4dca5aa02d84c642584a17c4ea27463994d"
+SMALL_DIGEST = "e5695c6278a5ae8f146407e1ce74bae9078e6c2ff212a2823444cedd84f834cc"
 
 # Imports the world without the package's other modules, as a bare interpreter can.
 BARE = """
@@ -82,9 +82,10 @@ def test_another_seed_gives_another_world():
 def test_accounts_have_40_to_20000_trades(year):
     sizes = {account: len(year.history.row_numbers(account)) for account in year.accounts}
     assert len(sizes) == 25
-    assert (min(sizes.values()), max(sizes.values())) == (40, 20_000)
+    assert min(sizes.values()) == 40
+    assert max(sizes.values()) <= 20_000
     assert 2_200 <= sizes[10083] <= 2_600
-    assert 50_000 <= sum(sizes.values()) <= 70_000
+    assert 55_000 <= len(year.fills) <= 60_000
     ranked = sorted(sizes.values())
     assert all(later <= 3 * earlier for earlier, later in itertools.pairwise(ranked))
     assert not set(year.pools.values()) & set(sizes)
@@ -161,10 +162,11 @@ def test_storage_ids_of_takers_rise_with_time(rows):
 
 
 def test_orders_split_into_several_fills(year):
-    parts = Counter(fill.taker_hash for fill in year.fills)
+    parts = Counter(fill.taker_hash for fill in year.fills if fill.venue == "dex")
     split = [count for count in parts.values() if count > 1]
-    assert len(split) > 0.1 * len(parts)
-    assert {fill.venue for fill in year.fills if parts[fill.taker_hash] > 1} == {"dex"}
+    assert len(split) > 0.3 * len(parts)
+    swaps = [fill.taker_hash for fill in year.fills if fill.venue == "amm"]
+    assert len({*swaps, *parts}) == len(swaps) + len(parts)
 
 
 def test_an_amount_is_cut_to_six_significant_digits():
@@ -220,21 +222,124 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
             base, quote = base + fill.size, quote - fill.quote
 
 
-def test_the_second_tier_pays_25_basis_points_on_the_book_and_4_between_stable_coins():
+def test_the_second_tier_pays_25_basis_points_on_the_book_and_every_tier_4_between_stable_coins(year):
     assert simulation.FEES_BPS["dex"][1] == 25
-    assert simulation.STABLE_FEES_BPS[1] == 4
+    stable = {fill.fee_bps for fill in year.fills if MARKETS[fill.market].is_stable}
+    assert stable == {4}
 
 
 def test_fees_are_whole_tiers_and_move_with_time(year):
-    seen = {fill.fee_bps for fill in year.fills}
-    assert seen == {0, 4, 8, 10, 20, 25, 30}
+    seen = {venue: {fill.fee_bps for fill in year.fills if fill.venue == venue} for venue in ("amm", "dex")}
+    assert seen == {"amm": {8, 10}, "dex": {4, 8, 10, 20, 24, 25, 30}}
     by_account = defaultdict(list)
     for fill in year.fills:
         if fill.venue == "dex" and not MARKETS[fill.market].is_stable:
             by_account[fill.taker].append(fill.fee_bps)
     moved = [account for account, tiers in by_account.items() if len(set(tiers)) > 1]
     assert len(moved) >= 5
-    assert all(fill.fee_bps <= 4 for fill in year.fills if MARKETS[fill.market].is_stable)
+
+
+def users(world):
+    """The fills of takers that do not arbitrage."""
+    return [fill for fill in world.fills if fill.taker not in world.arbitrageurs]
+
+
+def dollars(world, fill):
+    quote = MARKETS[fill.market].quote
+    price = world.latent_dollars(quote.symbol, fill.time_ms) / 10**12
+    return fill.quote / 10**quote.decimals * price
+
+
+def cost_bps(fill):
+    """How much worse than the latent price a taker's fill was."""
+    market = MARKETS[fill.market]
+    paid = fill.quote * 10 ** (market.base.decimals + 15)
+    ratio = paid / (fill.size * fill.latent * 10**market.quote.decimals)
+    return (ratio - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
+
+
+@pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), (3, 0.2)])
+def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
+    world = World(seed=seed, size=size)
+    fills = world.fills
+    pool = [fill for fill in fills if fill.venue == "amm"]
+    assert 0.85 <= len(pool) / len(fills) <= 0.91
+    assert 0.9 <= sum(fill.fee_bps == 10 for fill in pool) / len(pool) < 1
+    busiest = Counter(fill.taker for fill in fills).most_common(5)
+    assert 0.52 <= sum(count for _, count in busiest) / len(fills) <= 0.63
+    values = sorted(dollars(world, fill) for fill in fills)
+    assert 700 <= values[len(values) // 2] <= 1_200
+    assert values[len(values) * 999 // 1000] > 15_000
+
+
+@pytest.mark.parametrize("size", [1, 0.02])
+def test_before_every_fill_of_a_user_the_pool_is_within_its_fee_of_the_outside_price(size):
+    world = World(seed=1, size=size)
+    held = {}
+    for fill in world.fills:
+        if fill.venue != "amm":
+            continue
+        market = MARKETS[fill.market]
+        start = [
+            market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+            for token in (market.base, market.quote)
+        ]
+        base, quote = held.get(fill.market, start)
+        if fill.taker not in world.arbitrageurs:
+            pool = Fraction(quote * 10**market.base.decimals, base * 10**market.quote.decimals)
+            gap = abs(float(pool * 10**15 / fill.latent) - 1) * 10_000
+            assert gap < POOL_FEE_BPS + (1 if market.pool_dollars > 10**6 else 3)
+        sign = 1 if fill.side == "BUY" else -1
+        held[fill.market] = base - sign * fill.size, quote + sign * fill.quote
+
+
+def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_the_pool_its_fee(year):
+    corrections = [fill for fill in year.fills if fill.taker in year.arbitrageurs]
+    assert {fill.venue for fill in corrections} == {"amm"}
+    assert max(map(cost_bps, corrections)) < 1
+    months = {fill.time_ms // (30 * 86_400_000) for fill in corrections}
+    assert len(months) >= 12
+    assert {fill.taker for fill in corrections} == set(year.arbitrageurs)
+    swaps = [fill for fill in users(year) if fill.venue == "amm"]
+    values = [dollars(year, fill) for fill in swaps]
+    paid = sum(value * cost_bps(fill) for value, fill in zip(values, swaps, strict=True)) / sum(values)
+    assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
+
+
+def difference_bps(world):
+    """Pool minus book, all in, for users: in markets with both, by side and size, weighted by value."""
+    by_market = defaultdict(list)
+    for fill in users(world):
+        if MARKETS[fill.market].has_pool and MARKETS[fill.market].has_book:
+            by_market[fill.market].append((dollars(world, fill), fill))
+    cells = defaultdict(lambda: {"amm": [0, 0], "dex": [0, 0]})
+    for market, rows in by_market.items():
+        rows.sort()
+        for rank, (value, fill) in enumerate(rows):
+            sums = cells[market, fill.side, rank * 5 // len(rows)][fill.venue]
+            sums[0] += value
+            sums[1] += value * (cost_bps(fill) + fill.fee_bps)
+    total = weight = 0
+    for cell in cells.values():
+        (pool, pool_cost), (book, book_cost) = cell["amm"], cell["dex"]
+        if pool and book:
+            total += (pool + book) * (pool_cost / pool - book_cost / book)
+            weight += pool + book
+    return total / weight
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize(
+    ("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)]
+)
+def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
+    assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
+
+
+def test_worlds_of_another_setting_are_other_sources():
+    names = {World(seed=1, cheaper=cheaper).name for cheaper in ("pool", "neither", "book")}
+    assert names == {f"synthetic world, seed 1{more}" for more in ("", ", cheaper neither", ", cheaper book")}
+    assert repr(World(cheaper="book")) == "World(seed=1, size=1.0, cheaper='book')"
 
 
 def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
@@ -247,7 +352,8 @@ def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
                 gaps.append(gap * 10_000)
         gaps.sort()
         assert gaps[len(gaps) // 50] > 0, "stale quotes apart, a maker does not sell below the latent price"
-        assert market.half_spread / 20 <= gaps[len(gaps) // 2] <= market.half_spread / 10 + 8
+        usual = market.half_spread * simulation.SPREAD_PERCENT["pool"] / 1000
+        assert usual / 2 <= gaps[len(gaps) // 2] <= usual + 8
 
 
 def test_latent_prices_agree_across_markets(year):
@@ -339,7 +445,8 @@ def test_recorded_prices_are_printed_the_same(recordings):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"seed": -1}, {"size": 0}, {"size": 51}, {"size": -1}, {"size": float("nan")}]
+    "wrong",
+    [{"seed": -1}, {"size": 0}, {"size": 51}, {"size": -1}, {"size": float("nan")}, {"cheaper": "amm"}],
 )
 def test_wrong_worlds_are_refused(wrong):
     with pytest.raises(LabError, match=f"World {next(iter(wrong))}: expected .*Give "):
