@@ -17,15 +17,23 @@ from matplotlib.ticker import FuncFormatter
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import size_axis, style
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.intervals import FEWEST
+from loopring_lab.fills.markouts import HORIZONS
 
 STEPS = (1, 2, 2.5, 5, 10)
 FEWEST_BINS, MOST_BINS = 10, 40
 FENCE = 3
 """Interquartile ranges beyond which values are not drawn."""
+MOST_LINES, FEWEST_LINES = 11, 5
+VERDICTS = {
+    "pool": FILL_TYPES["amm"],
+    "book": FILL_TYPES["dex"],
+    "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
+}
 MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
 """Parts by size, and how many fills with a cost each of them should have."""
 ESTIMATE = ("weighted", "low", "high")
@@ -184,6 +192,161 @@ def cost_curve(
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
     return cast("Figure", axes.figure)
+
+
+def venue_differences(
+    trades: Any,
+    *,
+    prices: Any = None,
+    by: str | Sequence[str] = "market",
+    horizon: Any = "1min",
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw how much more the AMM pool cost than the order book, like with like.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`, usually of several accounts.
+    prices, horizon : optional
+        Prices from outside the exchange, and how long after the end of an order they are looked up, as for
+        `fills.compare_venues`.
+    by : str or sequence of str
+        One line for each value of these columns, up to the eleven with the most fills.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``difference_bps`` of `fills.compare_venues` with its 95 % interval, the number of matched fills and
+        the ``verdict``: all fills together on top, then each group. A hollow mark is undecided.
+
+    Raises
+    ------
+    LabError
+        No taker fills of the two venues can be compared, or an argument is not valid.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083)
+    >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "venue_differences"
+    names = group_keys(by, caller)
+    overall, table = (
+        as_pandas(fills.compare_venues(trades, prices, keys, horizon)) for keys in (None, names)
+    )
+    known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
+    if known.empty:
+        raise LabError(
+            f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
+            "trades of several accounts, with lab.fills.with_roles where roles are not known."
+        )
+    labels = [style.group_label(tuple(row)) for row in known[names].itertuples(index=False)]
+    rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
+    rows = rows.reset_index(drop=True)
+    note = (
+        f"{INTERVAL}; hollow: undecided\n{rows['reference'].iloc[0]}, {horizon} after the end of each order"
+    )
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    with drawing(
+        trades, ax, f"AMM pool minus order book, like with like, by {', '.join(names)}", note
+    ) as axes:
+        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        for place, row in rows.iterrows():
+            group = VERDICTS[row["verdict"]]
+            axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
+            face = "white" if row["verdict"] == "undecided" else group.colour
+            mark = {"marker": group.marker, "markersize": 7, "markeredgecolor": group.colour}
+            axes.plot(row["difference_bps"], place, markerfacecolor=face, **mark)
+        axes.axhline(0.5, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.set_yticks(range(len(rows)), list(rows["name"]))
+        axes.set_ylim(max(len(rows), FEWEST_LINES) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
+        style.plain_numbers(axes.xaxis)
+        texts = {"fills": [f"{count:,}" for count in rows["fills"]], "cheaper": list(rows["verdict"])}
+        style.text_columns(axes, pd.DataFrame(texts))
+    return cast("Figure", axes.figure)
+
+
+def markouts(
+    trades: Any,
+    *,
+    prices: Any = None,
+    horizons: Sequence[Any] = HORIZONS,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw what takers' fills realized of their effective cost, at several horizons.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`, with roles, such as from `fills.with_roles`.
+    prices, horizons : optional
+        Prices and times after the fill, as for `fills.markouts`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The value-weighted mean of ``realized_bps`` of `fills.markouts` for each fill type and horizon, with
+        its 95 % interval and the number of fills, and that of ``effective_bps`` as a faint line; between the
+        two lies the price impact. A hollow mark rests on fewer than 20 fills or orders, and has no interval.
+
+    Raises
+    ------
+    LabError
+        No taker's fill has a price before and after it, or an argument is not valid.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083)
+    >>> lab.figures.markouts(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
+    table = table.assign(priced=table["fills"] - table["unpriced"])
+    table = style.label_unknown_types(table[table["priced"] > 0])
+    if table.empty:
+        raise LabError(
+            "markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
+        )
+    names = [str(horizon) for horizon in horizons]
+    table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
+    note = (
+        f"{INTERVAL}; faint: effective cost; counted above each point\n{table['reference'].iloc[0]} as prices"
+    )
+    if table["low_realized_bps"].isna().any():
+        note += f"; {HOLLOW}"
+    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.set_xlim(-0.6, len(names) - 0.4)
+        groups = _by_fill_type(table)
+        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
+            faint = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
+            axes.plot(rows["place"] + shift, rows["weighted_effective_bps"], **group.line | faint)
+            _draw_estimates(axes, rows["place"] + shift, rows, "realized_bps", group)
+        _write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel("time after the fill")
+        axes.set_ylabel("cost without the fee (basis points)")
+        style.plain_numbers(axes.yaxis)
+    return cast("Figure", axes.figure)
+
+
+def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:
+    groups = [(FILL_TYPES[name], table[table["fill_type"] == name]) for name in FILL_TYPES]
+    return [(group, rows) for group, rows in groups if len(rows)]
+
+
+def _shifts(groups: Sequence[Any]) -> list[float]:
+    """Return how far points of each group stand beside their place, so that intervals do not overlap."""
+    return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
 
 
 def _costs_by_size(
