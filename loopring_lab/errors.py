@@ -178,7 +178,8 @@ class KeyUpdateError(LabError):
     """A key update cannot be made, was refused, or failed."""
 
 
-def did_you_mean(name: Any, known: Iterable[str], otherwise: str) -> str:
-    """Suggest the known name closest to a wrong one; say `otherwise` where none is close."""
-    near = difflib.get_close_matches(str(name), known, 1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
+def did_you_mean(name: Any, known: Iterable[Any], otherwise: str) -> str:
+    """Suggest the known name closest to a wrong one in any case; say `otherwise` where none is close."""
+    folded = {str(one).casefold(): one for one in known}
+    near = difflib.get_close_matches(str(name).casefold(), folded, 1)
+    return f"Did you mean {folded[near[0]]!r}?" if near else otherwise

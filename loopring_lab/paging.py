@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -188,7 +188,7 @@ def count_shared(histories: Iterable[History]) -> int:
     """Count the fills that are listed under more than one fill type."""
     by_type: dict[str, set[int]] = defaultdict(set)
     for history in histories:
-        by_type[history.fill_type] |= history.scheduler.identities
+        by_type[history.fill_type] |= history.scheduler.identities - history.scheduler.no_trades
     return sum(map(len, by_type.values())) - len(set().union(*by_type.values()))
 
 
@@ -379,6 +379,7 @@ class PageScheduler:
     def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
         self._name, self._held, self._gone = name, held, gone
         self.identities: set[int] = set()
+        self.no_trades: set[int] = set()
         self._contents: set[int] = set()
         self._fresh: set[int] = set()
         self.total = 0
@@ -404,6 +405,7 @@ class PageScheduler:
         self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
         self.identities.update(page.keys.identities)
+        self.no_trades.update(compress(page.keys.identities, page.batch.columns["no_trade"].is_valid()))
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
         if self.total > MAX_ROWS or self._pages > LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10):
@@ -510,7 +512,7 @@ class PageScheduler:
             expected=f"{self.total} rows, as the relayer counts",
             got=len(self.identities),
             hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
-            "try again when it is quieter, or read its newest rows with limit=.",
+            "try again when it is quieter, or read its newest rows with client.trades(..., limit=...).",
         )
 
 
@@ -520,7 +522,7 @@ def now_ms() -> int:
 
 
 def _moments(wave: Wave) -> list[int]:
-    return list(chain.from_iterable(page.moments for page in wave))
+    return [moment for page in wave for moment in page.moments if moment]  # 0 is unknown
 
 
 def _newest_first(wave: Wave) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import QUICK, collected, from_arrow, on, result_rows
+from support.engines import FAST, QUICK, collected, from_arrow, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
@@ -316,7 +316,8 @@ def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history: pd.D
     assert set(left_out["market"]) == {"LRC-ETH"}
     rated = lab.fees.schedule_check(history, lines, others=10_000)
     assert_frame_equal(rated, left_out)
-    assert_frame_equal(lab.fees.schedule_check(history, lines, others=0), lab.fees.schedule_check(history, 0))
+    everywhere = [lab.fees.schedule_check(history, lines, others=0), lab.fees.schedule_check(history, 0)]
+    assert_frame_equal(*(found.drop(columns="line") for found in everywhere))
 
 
 def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFrame) -> None:
@@ -326,6 +327,152 @@ def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFram
     assert result_rows(found[["verdict", "fee", "allowed", "excess"]]) == [
         {"verdict": "unknown", "fee": None, "allowed": None, "excess": None}
     ]
+
+
+NAMED: dict[str, tuple[dict[str, Any], str]] = {
+    "a venue in capitals": ({"fill_type": "AMM"}, "Did you mean 'amm'?"),
+    "a market in small letters": ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
+    "a market with its pool's prefix": ({"market": "AMM-LRC-ETH"}, "Did you mean 'LRC-ETH'?"),
+    "an account as text": ({"account_id": "10083"}, "Did you mean 10083?"),
+    "one of a list": ({"market": ["LRC-ETH", "ETH-USDTT"]}, "Did you mean 'ETH-USDT'?"),
+    "a role misspelt": ({"role": "tkaer"}, "Did you mean 'taker'?"),
+    "nothing like it": ({"order_hash": "?"}, "Values there: '0x"),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+@pytest.mark.parametrize("engine", FAST)
+def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
+    history: pd.DataFrame, case: str, engine: str
+) -> None:
+    match, hint = NAMED[case]
+    frame = on(engine, history.head(500))
+    for others in (100, "refuse"):
+        with pytest.raises(LabError, match="line 1 of the schedule: .* occurs nowhere") as refused:
+            lab.fees.schedule_check(frame, [{"bps": 1, "side": "BUY"}, {**match, "bps": 0}], others)
+        assert hint in str(refused.value)
+
+
+def test_a_value_that_may_be_absent_is_allowed_by_name(history: pd.DataFrame) -> None:
+    lines = [{"market": "NEW-USDT", "bps": 0}, {"bps": 30}]
+    with pytest.raises(LabError, match=r"'NEW-USDT' occurs nowhere .* Use absent='ignore' if it need not"):
+        lab.fees.schedule_check(history, lines)
+    assert lab.fees.schedule_check(history, lines, absent="ignore").empty
+    pools = history[history["fill_type"] == "amm"]
+    assert lab.fees.schedule_check(pools, [{"fill_type": "dex", "bps": 0}, {"bps": 30}]).empty
+    with pytest.raises(LabError, match="Did you mean 'dex'"):
+        lab.fees.schedule_check(pools, [{"fill_type": "dexx", "bps": 0}, {"bps": 30}], absent="ignore")
+    assert lab.fees.schedule_check(history.iloc[:0], lines).empty
+
+
+@pytest.mark.parametrize(
+    "several", [list, tuple, set, frozenset, np.array, pd.Series], ids=lambda kind: kind.__name__
+)
+def test_a_line_takes_any_of_several_values(history: pd.DataFrame, several: Any) -> None:
+    markets = ["LRC-ETH", "ETH-USDT"]
+    one_by_one = [{"market": market, "bps": 3} for market in markets]
+    found = lab.fees.schedule_check(history, [{"market": several(markets), "bps": 3}], others=None)
+    apart = lab.fees.schedule_check(history, one_by_one, others=None)
+    assert set(found["market"]) == set(markets)
+    assert_frame_equal(found.drop(columns="line"), apart.drop(columns="line"))
+
+
+def test_unknown_roles_are_never_accused_nor_acquitted(block: pd.DataFrame, settled: Settled) -> None:
+    """Each fill of the block is the taker's or the maker's, and the block does not say which."""
+    nobody = block.assign(role=pd.array([None] * len(block), "str"))
+    paid = {pair for pair, fact in settled.items() if int(fact["fee"])}
+    found = lab.fees.schedule_check(nobody, [{"role": "taker", "bps": 30}, {"bps": 0}])
+    assert set(found["verdict"]) == {"unknown"}
+    assert set(zip(found["trade_id"], found["side"], strict=True)) == paid
+    assert found[["line", "schedule_bps", "allowed", "excess"]].isna().all(axis=None)
+    acquitted = lab.fees.schedule_check(nobody, [{"role": "maker", "bps": 0}, {"role": "taker", "bps": 1}])
+    assert set(acquitted["verdict"]) == {"unknown"}
+    by_all = lab.fees.schedule_check(
+        nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}]
+    )
+    above = {pair for pair, fact in settled.items() if fact["fee_bips"] > 2}
+    certain = by_all[by_all["verdict"] == "above"]
+    assert set(zip(certain["trade_id"], certain["side"], strict=True)) == above
+    assert set(certain["schedule_bps"]) == {2.0}
+
+
+def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | None:
+    """Judge a fill by every line that might be its own; None stands for within the schedule."""
+    verdicts = set()
+    for line in lines:
+        parts = [(getattr(fill, name), name, value) for name, value in line.items() if name != "bps"]
+        if any(cell is not None and not fits(cell, name, value) for cell, name, value in parts):
+            continue
+        gross = oracle.received(fill)
+        if None in (fill.fee, fill.size, gross):
+            verdicts.add("unknown")
+        else:
+            most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+            verdicts.add("above" if fill.fee > most * line["bps"] // 10_000 else None)
+        if all(cell is not None for cell, _, _ in parts):
+            return verdicts.pop() if len(verdicts) == 1 else "unknown"
+    return "unknown"  # it may match no line
+
+
+def fits(cell: Any, name: str, value: Any) -> bool:
+    return cell >= value if name == "created_at" else cell in value
+
+
+@settings(max_examples=40)
+@given(histories(20), st.data())
+def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
+    frame = frame_of(history)
+    fills = oracle.fills_of(frame)
+    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
+               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
+    names = st.lists(
+        st.sampled_from([name for name, values in columns.items() if values] or [None]),
+        max_size=2,
+        unique=True,
+    )
+    lines = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        line: dict[str, Any] = {"bps": data.draw(st.sampled_from([0, 10, 20]))}
+        for name in filter(None, data.draw(names)):
+            some = data.draw(st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2))
+            line[name] = some[0] if name == "created_at" else some
+        lines.append(line)
+    lines.append({"bps": 15})
+    asked = [
+        {("since" if name == "created_at" else name): (
+            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
+        for line in lines
+    ]  # fmt: skip
+    found = lab.fees.schedule_check(frame, asked)
+    judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
+    assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {
+        number: verdict for number, verdict in judged.items() if verdict
+    }
+    counted = result_rows(lab.fees.schedule_lines(frame, asked))
+    assert sum(line["fills"] for line in counted) == len(frame)
+    for verdict in ("above", "unknown"):
+        assert sum(line[verdict] for line in counted) == list(judged.values()).count(verdict)
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, engine: str) -> None:
+    frame = history.head(300).assign(role=history["role"].where(history.index % 5 > 0).head(300))
+    lines = [
+        {"role": "taker", "fill_type": "amm", "bps": 1},
+        {"market": "LRC-ETH", "bps": 2},
+        {"fill_type": "amm", "bps": 4},
+    ]
+    taken, pool = frame["role"] == "taker", frame["fill_type"] == "amm"
+    lrc, unsure = frame["market"] == "LRC-ETH", frame["role"].isna() & pool
+    first = taken & pool
+    counts = [first, lrc & ~first & ~unsure, pool & ~lrc & ~first & ~unsure, ~lrc & ~pool, unsure]
+    found = result_rows(lab.fees.schedule_lines(on(engine, frame), lines, others=None))
+    assert [line["fills"] for line in found] == [int(mask.sum()) for mask in counts]
+    assert [line["line"] for line in found] == [0, 1, 2, 3, None]
+    assert [line["bps"] for line in found] == [1, 2, 4, None, None]
+    if engine == "pandas":
+        (note,) = lab.fees.schedule_check(frame, lines, others=None).attrs["notes"]
+        assert f"line 1 (market LRC-ETH): {counts[1].sum()};" in note
 
 
 # Whatever the trades
@@ -367,6 +514,7 @@ EVERYWHERE: dict[str, Callable[[Any], Any]] = {
     "over_time": lambda f: lab.fees.over_time(f, "1w", by="fill_type"),
     "tiers": lambda f: lab.fees.tiers(f, every="1d", by="market"),
     "schedule_check": lambda f: lab.fees.schedule_check(f, 20),
+    "schedule_lines": lambda f: lab.fees.schedule_lines(f, [{"fill_type": "amm", "bps": 10}, {"bps": 20}]),
 }
 IN_MEMORY: dict[str, Callable[[Any], Any]] = {
     "with_tiers": lab.fees.with_tiers,
@@ -450,6 +598,12 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Use since and until"),
     "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
     "a line with no name": (lambda f: lab.fees.schedule_check(f, [{5: "x", "bps": 1}]), r"no column 5. It has"),
+    "a number for a time": (lambda f: lab.fees.schedule_check(f, [{"since": 1640995200, "bps": 1}]), r"is not a time"),
+    "a line that ends before it begins": (
+        lambda f: lab.fees.schedule_check(f, [{"since": "2022-05", "until": "2022-04", "bps": 1}]), r"ends before it begins"),
+    "a line that matches nothing": (lambda f: lab.fees.schedule_check(f, [{"market": [], "bps": 1}]), r"matches nothing"),
+    "a line for unknown values": (lambda f: lab.fees.schedule_check(f, [{"role": None, "bps": 1}]), r"role=None matches nothing"),
+    "a wrong absent": (lambda f: lab.fees.schedule_check(f, 1, absent="maybe"), r"absent='maybe' is not valid. Use"),
     "a wrong moment": (lambda f: lab.fees.schedule_check(f, [{"since": "soon", "bps": 1}]), r"since='soon' is not a time"),
 }  # fmt: skip
 

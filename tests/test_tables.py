@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,7 @@ def reasons(frame: pd.DataFrame) -> list[str]:
 def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
     frame = read(page(rows)).set_index("trade_id")
     assert len(frame) == len(rows)
+    listed = set()
     for members in rows:
         got = frame.loc[int(members[1])]
         base, quote = NAMES[members[5].removeprefix("AMM-")]
@@ -50,7 +52,12 @@ def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
         assert got["price"] == Decimal(members[4])
         exact = EXACT.multiply(got["size"], got["price"])
         assert got["notional"] == exact.quantize(Decimal("1e-18"), ROUND_DOWN, EXACT)
-    assert not reasons(frame.reset_index())
+        most = got["size"]
+        if members[2] == "SELL":
+            most = EXACT.multiply(most, got["price"] + Decimal("1e-8"))
+        if not most or got["fee"] > most:
+            listed.add(int(members[1]))
+    assert set(tables.anomalies(frame.reset_index())["trade_id"]) == listed
 
 
 @settings(max_examples=50)
@@ -268,7 +275,7 @@ def test_no_trades_still_make_a_typed_frame() -> None:
     ],
 )
 def test_an_odd_row_is_kept_and_listed_with_its_reason(members: dict[str, Any], reason: str) -> None:
-    frame = read(page([row(**members), row(id="1", createdAt="1")]))
+    frame = read(page([row(**members), row(id="1", createdAt="1500000000000")]))
     assert len(frame) == 2
     assert reasons(frame) == [reason]
     kept = json.loads(tables.anomalies(frame)["extra"].iloc[0])
@@ -293,10 +300,10 @@ def test_a_market_whose_token_is_not_listed_is_odd() -> None:
 
 
 def test_one_identity_with_two_contents_keeps_both_and_says_so() -> None:
-    frame = read([page([row(), row(id="1")]), page([row(size="1")]), page([row()])])
+    frame = read([page([row(), row(id="1")]), page([row(feeAmount="1")]), page([row()])])
     assert len(frame) == 3
     assert reasons(frame) == ["repeated identity with other content"] * 2
-    assert sorted(tables.anomalies(frame)["size"]) == [Decimal("1E-18"), Decimal("453.794")]
+    assert sorted(tables.anomalies(frame)["fee"]) == [Decimal("1E-18"), Decimal("0.00161868")]
 
 
 def test_both_sides_of_a_fill_are_two_rows() -> None:
@@ -305,10 +312,96 @@ def test_both_sides_of_a_fill_are_two_rows() -> None:
     assert not reasons(frame)
 
 
-def test_frames_put_together_list_a_fill_that_differs_between_them_but_not_a_copy() -> None:
+def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> None:
     one, other = read(page([row()])), read(page([row(feeAmount="0")]))
-    assert reasons(pd.concat([one, one], ignore_index=True)) == []
-    assert len(reasons(pd.concat([one, other], ignore_index=True))) == 2
+    overlapping = pd.concat([one, read(page([row(), row(id="1")])), one])
+    assert reasons(overlapping) == ["read twice: identical to another row"] * 2
+    assert reasons(overlapping.drop_duplicates(["trade_id"])) == []
+    assert reasons(pd.concat([one, other])) == ["repeated identity with other content"] * 2
+    unknown = read(page([row(id=None, feeAmount=fee) for fee in "01"]))
+    assert reasons(pd.concat([unknown, unknown])) == ["id is missing"] * 4
+
+
+BEFORE, AFTER = "created_at is before 2015: sent in seconds?", "created_at is after 2099: sent in microseconds?"
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"price": "0.0", "feeAmount": "1"}, "price is 0, so the notional is unknown"),
+        ({"price": "-1"}, "price is negative"),
+        ({"size": "0", "feeAmount": "0"}, "size is 0"),
+        ({"createdAt": "1657638459"}, BEFORE),
+        ({"createdAt": "1420070399999"}, BEFORE),
+        ({"createdAt": "1420070400000"}, None),
+        ({"createdAt": "4102444799999"}, None),
+        ({"createdAt": "4102444800000"}, AFTER),
+        ({"createdAt": "165763845961000"}, AFTER),
+        ({"feeAmount": "161864781860000000"}, None),
+        ({"feeAmount": "161864781860001000"}, None),  # the price may have been cut by almost 1e-8
+        ({"feeAmount": "161869319800000001"}, "fee is more than the amount received"),
+        ({"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000000"}, None),
+        ({"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000001"}, "fee is more than the amount received"),
+        ({"feeAmount": "-1"}, "feeAmount '-1' is negative"),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(
+    members: dict[str, Any], reason: str | None
+) -> None:
+    frame = read(page([row(id="1"), row(**members)]))
+    expected = [] if reason is None else [reason]
+    assert reasons(frame) == reasons(frame[::-1]) == expected
+    assert reasons(frame[frame["trade_id"] != 1]) == expected
+    assert reasons(pd.concat([frame, read(page([row(id="2")]))])) == expected
+    assert reasons(frame.assign(extra=None)) == [text.replace("feeAmount '-1'", "fee") for text in expected]
+
+
+def test_a_price_of_zero_or_below_leaves_the_notional_unknown() -> None:
+    """The relayer truncates prices to 8 decimals, so one below 1e-8 arrives as 0.0."""
+    frame = read(page([row(price=price, feeAmount="1") for price in ("0.0", "0", "-1")]))
+    assert [float(price) for price in frame["price"]] == [-1, 0]
+    assert frame["notional"].isna().all()
+    assert frame["fee_bps"].isna().all()
+    buys = read(page([row(price="0.0", side="BUY", tokenId="0", feeAmount="453794000000000000")]))
+    assert buys["fee_bps"].tolist() == [10]
+
+
+def test_anomalies_of_other_frames_are_refused_by_name() -> None:
+    frame = read(page([row()]))
+    with pytest.raises(LabError, match="expected a trades DataFrame of pandas, got Table"):
+        tables.anomalies(frame.pipe(pa.Table.from_pandas))
+    with pytest.raises(LabError, match="the frame has no column 'side'. Pass whole rows"):
+        tables.anomalies(frame.drop(columns="side"))
+
+
+NO_TRADES: list[tuple[Any, str]] = [
+    ({}, "expected a list of members, got dict {}"),
+    ("x", 'expected a list of members, got str "x"'),
+    (None, "expected a list of members, got nothing (null)"),
+    (7, "expected a list of members, got number 7"),
+    ([], "expected 7 or more members, got 0: list []"),
+    (["1", 2.50], 'expected 7 or more members, got 2: list ["1",2.5]'),
+    ([{"a": [1]}] * 6, "expected 7 or more members, got 6: list"),
+    ([str(number) for number in range(19)], "expected a token trade of 7 or more members, got an NFT trade of 19"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fill_type", [None, "dex"])
+def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | None) -> None:
+    pages = [page([odd for odd, _ in NO_TRADES]), page([row(id="1"), row(id="2")])]
+    frame = read(pages, fill_type=fill_type)
+    listed = tables.anomalies(frame)
+    assert (len(frame), len(listed)) == (2 + len(NO_TRADES), len(NO_TRADES))
+    for odd, reason in NO_TRADES:
+        [found] = [text for text in listed["reason"] if reason in text]
+        assert found.startswith("the row is not a trade: ")
+        [extra] = listed.loc[listed["reason"] == found, "extra"]
+        assert json.loads(json.loads(extra)["row"]) == odd
+    members = [name for name in COLUMNS if name not in ("fill_type", "extra")]
+    assert listed[members].isna().all(axis=None)
+    assert tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist() == listed[
+        "reason"
+    ].tolist()
 
 
 def test_a_pool_s_fill_among_order_book_fills_is_odd() -> None:
@@ -329,6 +422,7 @@ def test_a_pool_s_fill_among_order_book_fills_is_odd() -> None:
         (b"[]", "pages[0]", 'an object with "totalNum" and "trades"', "list []"),
         (b'{"totalNum": 1, "trades": null}', "pages[0].trades", "a list of rows", "nothing (null)"),
         (b'{"totalNum": 1, "trades": [["1", "2"]]}', "pages[0].trades[0]", "7 or more members", "2: list"),
+        (b'{"totalNum": 2, "trades": [null, {}]}', "pages[0].trades[0]", "a list of members", "nothing (null)"),
         (b'{"totalNum": 1, "trades": ["\xff"]}', "pages[0]", "JSON", "bytes that are not UTF-8"),
     ],
 )  # fmt: skip

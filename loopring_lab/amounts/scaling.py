@@ -21,6 +21,7 @@ UNIT = 10**18
 """One unit in the integers of trades columns, which have 18 decimals."""
 WORDS = np.dtype([("0", "<u8"), ("1", "<u8"), ("2", "<u8"), ("3", "<i8")])  # of a 256-bit integer
 WORD_MASK = (1 << 64) - 1
+LEAVE_OUT = "correct the value, or leave it out"
 
 TokenName = str | Callable[[int], str]
 _EXACT = Context(prec=120)
@@ -33,7 +34,8 @@ def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: Token
     def to_units(part: pa.Array, places: int) -> pa.Array:
         return reduce_scale(with_scale(part, pa.decimal256(76, places)), to)
 
-    return convert_by_decimals(numbers, decimals, to_units, token, f"does not fit {range_of(to)}")
+    wider = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
+    return convert_by_decimals(numbers, decimals, to_units, token, f"does not fit {range_of(to)}", wider)
 
 
 def fit(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> np.ndarray:
@@ -53,6 +55,7 @@ def convert_by_decimals(
     convert: Callable[[pa.Array, int], pa.Array],
     token: TokenName,
     problem: str,
+    advice: str = LEAVE_OUT,
 ) -> pa.Array:
     """Apply `convert` to the values of each number of decimals; null where decimals are negative."""
     parts = []
@@ -65,7 +68,7 @@ def convert_by_decimals(
             position, value = first_failure(part, lambda chunk, places=places: convert(chunk, places))  # type: ignore[misc]
             raise AmountError(
                 f"{token_at(token, position)}, value {position}: {value:f} with {places} decimals "
-                f"{problem}. Amounts are never rounded: pass a wider dtype, or leave the value out."
+                f"{problem}. Amounts are never rounded: {advice}."
             ) from None
     if not parts:
         return convert(pa.nulls(len(array), array.type), 0)
@@ -119,7 +122,7 @@ def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
     unscaled = np.where(missing, 0, objects)
     if len(unscaled) and max(unscaled.max(), -unscaled.min()) >= 10**to.precision:
         raise AmountError(
-            f"an amount does not fit {range_of(to)}. Use a wider dtype, or leave the amount out."
+            f"an amount does not fit {range_of(to)}. Leave the amount out."
         )
     words = np.empty((len(unscaled), 4), "<u8")
     for place in range(4):

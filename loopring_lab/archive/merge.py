@@ -17,6 +17,7 @@ from loopring_lab import tables
 from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, to_rows
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.tables import wire
 from loopring_lab.tables.identity import IDENTITY
 
 KEY = ("account_id", *IDENTITY, "asked")
@@ -47,6 +48,7 @@ def merge_pages(
     parts, errors = [], dict[HistoryKey, LabError]()
     for key, pages in batch.items():
         try:
+            wire.refuse_without_trades(page.batch for page in pages)
             parts.append(to_rows(key, pages, listing, imported))
         except (UnexpectedAnswer, AmountError) as error:
             errors[key] = error
@@ -130,11 +132,11 @@ def _changed_rows(held: pa.Table, settled: Iterable[Sequence[_Pair]]) -> pa.Tabl
 
 
 def _refuse_shared_fills(known: Mapping[tuple[Any, ...], Any]) -> None:
-    if any(key[1] is not None for key in known):
-        tables.refuse_shared_fills(
-            len(known) - len({key[:-1] for key in known}),
-            "Its trades are not added: read them with client.trades(..., fill_type=...).",
-        )
+    fills = [key[: len(KEY)] for key in known if key[1] is not None]
+    tables.refuse_shared_fills(
+        len(fills) - len({key[:-1] for key in fills}),
+        "Its trades are not added: read them with client.trades(..., fill_type=...).",
+    )
 
 
 def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
@@ -147,8 +149,11 @@ def _apply_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
 
 
 def row_values(rows: pa.Table, *further: str) -> list[tuple[Any, ...]]:
-    """Return the key of each row, and the values of further columns."""
-    return list(zip(*(rows[name].to_pylist() for name in (*KEY, *further)), strict=True))
+    """Return the key of each row, and the values of further columns; without any identity, the text is it."""
+    columns = [rows[name].to_pylist() for name in KEY]
+    anonymous = pc.and_(*(pc.is_null(rows[name]) for name in ("trade_id", "order_hash")))
+    texts = pc.if_else(pc.and_(anonymous, pc.is_null(rows["side"])), rows["verbatim"], None).to_pylist()
+    return list(zip(*columns, texts, *(rows[name].to_pylist() for name in further), strict=True))
 
 
 def _same_ids(rows: pa.Table) -> Any:

@@ -139,9 +139,15 @@ def row_texts(body: bytes) -> list[str]:
 def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
     """Hash the identities of the rows held of a history."""
     account_id, fill_type = key
-    held = folder.read(TRADES, [*IDENTITY, "asked"], pc.field("version") == 1, [account_id])
+    held = folder.read(TRADES, [*IDENTITY, "asked", "extra"], pc.field("version") == 1, [account_id])
     mine = held.filter(pc.field("asked") == fill_type)  # files that a merge wrote refuse filters of text
-    return set(hash_identities(*mine.select(IDENTITY).columns))
+    return set(hash_identities(*mine.select(IDENTITY).columns, _no_trades(mine)))
+
+
+def _no_trades(rows: pa.Table) -> pa.Array:
+    """Return the text of rows that are no trade, and null for the others."""
+    notes = pc.if_else(pc.is_null(rows["trade_id"]), rows["extra"], None).to_pylist()
+    return pa.array([json.loads(note).get("row") if note else None for note in notes], pa.string())
 
 
 def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:

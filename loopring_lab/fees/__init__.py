@@ -11,11 +11,11 @@ from typing import Any
 
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
-from loopring_lab.fees.schedule import schedule_check
+from loopring_lab.fees.schedule import schedule_check, schedule_lines
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
 
-__all__ = ["in_token", "over_time", "schedule_check", "summary", "tiers", "with_tiers"]
+__all__ = ["in_token", "over_time", "schedule_check", "schedule_lines", "summary", "tiers", "with_tiers"]
 
 
 def __dir__() -> list[str]:

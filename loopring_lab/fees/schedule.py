@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,46 +15,63 @@ from loopring_lab.amounts.scaling import from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 
 CALLER = "fees.schedule_check"
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 VALIDITY = ("since", "until")
+VOCABULARY = {"fill_type": {"amm", "dex"}, "side": {"BUY", "SELL"}, "role": {"maker", "taker"}}
+"""All values that these columns can have, whether or not they occur in a frame."""
 EPOCH = pd.Timestamp(0, tz="UTC")
+COUNTED = ("fills", "above", "unknown")
+SEVERAL = "several lines might apply"
 
 
-def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
+def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
     """Find the fills that were charged more than a fee schedule allows.
 
-    Only certain cases are listed: prices are truncated to 8 decimals, so an amount received in quote units is
-    known only between bounds, and a fee counts as too high if it exceeds what the larger bound allows.
+    Only certain cases are called ``above``: prices are truncated to 8 decimals, so an amount received in
+    quote units is known only between bounds, and a fee counts as too high if it exceeds what the larger bound
+    allows. A fill whose role, type, market or time is unknown is judged by every line that might apply: their
+    verdict stands where all agree, and is ``unknown`` where they do not. `fills.with_roles` finds many roles.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     schedule : number, list of mappings, or pandas.DataFrame
-        Basis points for every fill; or lines with ``bps``, the columns of `trades` to match, and optionally
-        ``since`` (inclusive) and ``until`` (exclusive), in UTC unless they have a time zone, such as
-        ``[{"market": "LRC-ETH", "fill_type": "amm", "bps": 20}, {"bps": 30}]``. The first line that matches
-        a fill applies.
+        Basis points for every fill; or lines with ``bps``, the columns of `trades` to match, each with a
+        value or a list of values of which any may match, and optionally ``since`` (inclusive) and ``until``
+        (exclusive), in UTC unless they have a time zone, such as
+        ``[{"market": ["LRC-ETH", "ETH-USDT"], "fill_type": "amm", "bps": 20}, {"bps": 30}]``. The first line
+        that matches a fill applies.
     others : number, None or 'refuse'
         Basis points for fills that no line matches; None ignores them; by default an unmatched fill raises
         an error.
+    absent : 'refuse' or 'ignore'
+        What to do with a value of the schedule that does not occur in `trades`, such as a market in which an
+        account never traded. By default it raises an error, because a misspelt value would match nothing and
+        the audit would come back clean. The possible values of ``fill_type``, ``side`` and ``role`` are
+        known: those may always be absent, and any other always raises.
 
     Returns
     -------
     frame of the same kind, one row per fill
         ``created_at``, ``trade_id``, ``account_id``, ``market``, ``side``, ``fill_type``, ``order_hash``,
-        ``fee_token``, ``fee``, ``schedule_bps`` (float64), ``allowed``, the highest fee the schedule allows
-        (truncated to 18 decimals), ``excess``, the fee above that, and ``verdict``: ``above``, or ``unknown``
-        where an amount is unknown, so that the fill cannot be checked.
+        ``fee_token``, ``fee``; ``line``, the number of the line that applies, from 0 (null where several
+        might; `others` counts as the last line); ``schedule_bps`` (float64), ``allowed``, the highest fee the
+        schedule allows (truncated to 18 decimals), and ``excess``, the fee above that, by the highest rate
+        that might apply; ``verdict``: ``above``, or ``unknown`` where the lines that might apply disagree
+        (``schedule_bps`` is null) or an amount is unknown (``allowed`` is null). Fills that are within the
+        schedule are not listed; `schedule_lines` counts them. In pandas, ``attrs["notes"]`` says how many
+        fills each line decided.
 
     Raises
     ------
     LabError, AmountError
-        As for `summary`, or the schedule is not valid, or no line matches a fill.
+        As for `summary`, or the schedule is not valid, a value of it does not occur, or no line matches a
+        fill.
 
     Examples
     --------
@@ -62,29 +79,217 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse") -> Any:
     >>> len(lab.fees.schedule_check(trades, 30))
     0
     """
-    lines = _lines(schedule)
-    if others is None:
-        lines.append(_Line(None))
-    elif others != "refuse":
-        lines.append(_Line(_rate(others, "others")))
-    matched = [name for line in lines for name in line.match]
-    columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *matched]))
-    batches = convert.batches(trades, columns, CALLER)
-    return result_frame(trades, pa.concat_tables([_check_batch(batch, lines) for batch in batches]))
+    audit = _Audit(trades, schedule, others, absent)
+    result = result_frame(trades, audit.listed)
+    if isinstance(result, pd.DataFrame) and len(audit.lines) > 1:
+        result.attrs["notes"] = [*result.attrs.get("notes", []), audit.note()]
+    return result
+
+
+def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
+    """Count the fills that each line of a fee schedule decides: a line that decides none may be a mistake.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    schedule, others, absent
+        As for `schedule_check`.
+
+    Returns
+    -------
+    frame of the same kind, one row per line
+        In the order of the schedule: ``line``, its number from 0; ``applies_to``, what it matches;
+        ``bps`` (float64, null if ignored); ``fills`` that it decides, and of those ``above`` and ``unknown``,
+        the verdicts of `schedule_check`. `others` comes last of the lines; then, with a null ``line``, the
+        fills to which several lines might apply.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `schedule_check`.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> lines = [{"fill_type": "amm", "bps": 10}, {"bps": 30}]
+    >>> lab.fees.schedule_lines(trades, lines)[["line", "applies_to", "bps"]]
+       line                 applies_to   bps
+    0     0              fill_type amm  10.0
+    1     1                 every fill  30.0
+    2  <NA>  several lines might apply   NaN
+    """
+    audit = _Audit(trades, schedule, others, absent)
+    return result_frame(trades, audit.counted())
 
 
 class _Line(NamedTuple):
     """A line of a schedule: the rate, or None to ignore fills; values to match; validity in milliseconds."""
 
     rate: Fraction | None
-    match: Mapping[str, Any] = MappingProxyType({})
+    match: Mapping[str, frozenset[Any]] = MappingProxyType({})
     since: int | None = None
     until: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{name} {' or '.join(sorted(map(str, values)))}" for name, values in self.match.items()]
+        for name in VALIDITY:
+            moment = getattr(self, name)
+            parts += [] if moment is None else [f"{name} {pd.Timestamp(moment, unit='ms', tz='UTC')}"]
+        return ", ".join(parts) or "every fill"
+
+    def matches(self, batch: _Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return masks of the fills that the line matches, and of those that it might match."""
+        certain = np.ones(len(batch.table), bool)
+        possible = certain.copy()
+        known, moment = batch.times()
+        since, until = self.since, self.until
+        parts = [batch.equal(name, values) for name, values in self.match.items()]
+        parts += [] if since is None else [(known & (moment >= since), ~known)]
+        parts += [] if until is None else [(known & (moment < until), ~known)]
+        for equal, unknown in parts:
+            certain &= equal
+            possible &= equal | unknown
+        return certain, possible
+
+
+class _Batch:
+    """A batch of fills, the columns that lines match encoded once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.codes: dict[str, tuple[np.ndarray, list[Any]]] = {}
+
+    def encoded(self, name: str) -> tuple[np.ndarray, list[Any]]:
+        """Return the values, and the number of each fill's value; the one after the last is for unknown."""
+        if name not in self.codes:
+            coded = self.table[name].combine_chunks().dictionary_encode()
+            values = coded.dictionary.to_pylist()
+            self.codes[name] = coded.indices.fill_null(len(values)).to_numpy(), values
+        return self.codes[name]
+
+    def equal(self, name: str, wanted: frozenset[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return masks of the fills that have one of these values, and of those whose value is unknown."""
+        codes, values = self.encoded(name)
+        return np.array([*(value in wanted for value in values), False])[codes], codes == len(values)
+
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        moment = self.table["moment"]
+        return moment.is_valid().to_numpy(), moment.fill_null(0).to_numpy()
+
+
+class _Candidates:
+    """The lines that might apply to each fill of a batch: how many, the last, the ranks of their rates."""
+
+    def __init__(self, batch: _Batch, lines: list[_Line], rates: list[Fraction]) -> None:
+        count = len(batch.table)
+        self.open = np.ones(count, bool)  # no line matches for certain
+        self.count, self.line = np.zeros(count, np.int64), np.full(count, -1)
+        self.ignored = np.zeros(count, bool)
+        self.lowest, self.highest = np.full(count, len(rates)), np.full(count, -1)
+        for number, line in enumerate(lines):
+            certain, possible = line.matches(batch)
+            here = self.open & possible
+            self.open &= ~certain
+            self.count += here
+            self.line[here] = number
+            if line.rate is None:
+                self.ignored |= here
+            else:
+                rank = rates.index(line.rate)
+                self.lowest[here] = np.minimum(self.lowest[here], rank)
+                self.highest[here] = np.maximum(self.highest[here], rank)
+        self.unmatched = self.count == 0
+        self.line[(self.count > 1) | self.open] = len(lines)
+
+
+class _Audit:
+    """Every fill judged by a schedule, one batch after the other."""
+
+    def __init__(self, trades: Any, schedule: Any, others: Any, absent: str) -> None:
+        if absent not in ("refuse", "ignore"):
+            raise LabError(f"{CALLER}: absent={absent!r} is not valid. Use 'refuse' or 'ignore'.")
+        self.lines = [*_lines(schedule), *_rest(others)]
+        self.rates = sorted({line.rate or Fraction(0) for line in self.lines})
+        self.counts = {name: np.zeros(len(self.lines) + 1, np.int64) for name in COUNTED}
+        self.seen: dict[str, set[Any]] = {name: set() for line in self.lines for name in line.match}
+        self.unmatched: list[pa.Table] = []
+        columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *self.seen]))
+        parts = [self.judge(_Batch(table)) for table in convert.batches(trades, columns, CALLER)]
+        unmatched = pa.concat_tables(self.unmatched)
+        if len(unmatched) or self.counts["fills"].any():
+            self.refuse_absent_values(absent)
+        if len(unmatched):
+            raise _no_line(unmatched)
+        self.listed = pa.concat_tables(parts)
+
+    def judge(self, batch: _Batch) -> pa.Table:
+        """List the fills of a batch that were charged too much, and those that cannot be checked."""
+        for name, values in self.seen.items():
+            values.update(batch.encoded(name)[1])
+        amounts, lines = FeeAmounts(batch.table), _Candidates(batch, self.lines, self.rates)
+        self.unmatched.append(batch.table.select(["market", "fill_type"]).filter(pa.array(lines.unmatched)))
+        most, least = (self.allowed(amounts, ranks) for ranks in (lines.highest, lines.lowest))
+        too_high, high = (np.greater(amounts.fee, bound).astype(bool) for bound in (most, least))
+        rated, settled = lines.highest >= 0, ~lines.open & amounts.known
+        above = rated & settled & ~lines.ignored & too_high
+        unknown = rated & ~above & ~(settled & ~high)
+        for name, mask in {"fills": ~lines.unmatched, "above": above, "unknown": unknown}.items():
+            self.counts[name] += np.bincount(lines.line[mask], minlength=len(self.lines) + 1)
+        agreed = above | ((lines.lowest == lines.highest) & ~lines.ignored & ~lines.open)
+        listed = np.flatnonzero(above | unknown)
+        rows, line, agreed = batch.table.take(pa.array(listed)), lines.line[listed], agreed[listed]
+        columns = {"created_at": rows["moment"].cast(TIMESTAMP)}
+        columns |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
+        columns["line"] = pa.array(line, mask=line == len(self.lines))
+        rates = np.array([*map(float, self.rates), 0.0])[lines.highest[listed]]
+        columns["schedule_bps"] = pa.array(rates, mask=~agreed)
+        shown = amounts.known.copy()
+        shown[listed] &= agreed
+        for name, values in {"allowed": most, "excess": amounts.fee - most}.items():
+            columns[name] = from_integers(np.where(shown, values, None)[listed], DECIMAL_256)
+        columns["verdict"] = pa.array(np.where(above[listed], "above", "unknown"), pa.string())
+        return pa.table(columns)
+
+    def allowed(self, amounts: FeeAmounts, ranks: np.ndarray) -> np.ndarray:
+        """Return the highest fee that rates of these ranks allow on the most that may have been received."""
+        pairs = [rate.as_integer_ratio() for rate in [*self.rates, Fraction(0)]]
+        numerator, denominator = np.array(pairs, object)[ranks].T
+        return np.asarray(amounts.most * numerator // (denominator * ALL_BPS))
+
+    def refuse_absent_values(self, absent: str) -> None:
+        for number, line in enumerate(self.lines):
+            for name, values in line.match.items():
+                fixed = VOCABULARY.get(name, set())
+                known = self.seen[name] | fixed
+                wrong = sorted(values - known, key=str)
+                if wrong and (fixed or absent == "refuse"):
+                    raise _absent(f"line {number} of the schedule", name, wrong[0], known, bool(fixed))
+
+    def counted(self) -> pa.Table:
+        numbers = np.arange(len(self.lines) + 1)
+        rates = [None if line.rate is None else float(line.rate) for line in self.lines]
+        return pa.table(
+            {
+                "line": pa.array(numbers, mask=numbers == len(self.lines)),
+                "applies_to": [*map(str, self.lines), SEVERAL],
+                "bps": pa.array([*rates, None], pa.float64()),
+            }
+            | self.counts
+        )
+
+    def note(self) -> str:
+        """Say how many fills each line decided."""
+        fills = self.counts["fills"]
+        parts = [f"line {number} ({line}): {fills[number]:,}" for number, line in enumerate(self.lines)]
+        return f"Fills decided by {'; '.join([*parts, f'{SEVERAL}: {fills[-1]:,}'])}."
 
 
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
-        schedule = [{k: v for k, v in line.items() if not pd.isna(v)} for line in schedule.to_dict("records")]
+        schedule = [
+            {k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")
+        ]
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
@@ -97,15 +302,41 @@ def _line(line: Any, where: str) -> _Line:
         raise LabError(f"{CALLER}: {where}, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}.")
     if "created_at" in line:
         raise LabError(f"{CALLER}: {where} matches created_at. Use since and until instead.")
-    match = {name: value for name, value in line.items() if name not in ("bps", *VALIDITY)}
+    match = {n: _values(v, f"{where}: {n}") for n, v in line.items() if n not in ("bps", *VALIDITY)}
     since, until = (_milliseconds(line.get(name), f"{where}: {name}") for name in VALIDITY)
+    if since is not None and until is not None and until <= since:
+        raise LabError(f"{CALLER}: {where} ends before it begins. Give since= a time before until=.")
     return _Line(_rate(line["bps"], where), match, since, until)
+
+
+def _rest(others: Any) -> Iterator[_Line]:
+    """Make the line for fills that no other line matches, if there is to be one."""
+    if others is None:
+        yield _Line(None)
+    elif not isinstance(others, str) or others != "refuse":
+        yield _Line(_rate(others, "others"))
+
+
+def _values(value: Any, where: str) -> frozenset[Any]:
+    """Return the values that a line matches in one column."""
+    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if not values or not all(pd.api.types.is_hashable(one) and not _is_missing(one) for one in values):
+        raise LabError(
+            f"{CALLER}: {where}={value!r} matches nothing. Give a value or a list of values, or leave the "
+            "column out to match all."
+        )
+    return frozenset(values)
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def _milliseconds(value: Any, where: str) -> int | None:
     if value is None:
         return None
-    time = pd.to_datetime(value, utc=True, errors="coerce")
+    is_number = isinstance(value, (int, float, np.number))
+    time = None if is_number else pd.to_datetime(value, utc=True, errors="coerce")
     if not isinstance(time, pd.Timestamp):
         raise LabError(f"{CALLER}: {where}={value!r} is not a time. Give one such as '2022-03-31'.")
     return int((time.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
@@ -123,44 +354,17 @@ def _rate(value: Any, where: str) -> Fraction:
     return rate
 
 
-def _check_batch(batch: pa.Table, lines: list[_Line]) -> pa.Table:
-    """List the fills of a batch that were charged too much, and those that cannot be checked."""
-    amounts, numbers = FeeAmounts(batch), _matching_lines(batch, lines)
-    ignored = np.array([line.rate is None for line in lines], bool)[numbers]
-    fractions = [(line.rate or Fraction(0)).as_integer_ratio() for line in lines]
-    numerator, denominator = np.array(fractions, object).reshape(-1, 2)[numbers].T
-    allowed = amounts.most * numerator // (denominator * ALL_BPS)
-    above = np.greater(amounts.fee, allowed).astype(bool)
-    listed = np.flatnonzero(~ignored & (above | ~amounts.known))
-    rows = batch.take(pa.array(listed))
-    columns = {"created_at": rows["moment"].cast(TIMESTAMP)}
-    columns |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
-    columns["schedule_bps"] = pa.array((numerator / denominator)[listed].astype(np.float64))
-    for name, values in {"allowed": allowed, "excess": amounts.fee - allowed}.items():
-        columns[name] = from_integers(np.where(amounts.known, values, None)[listed], DECIMAL_256)
-    columns["verdict"] = pa.array(np.where(amounts.known, "above", "unknown")[listed], pa.string())
-    return pa.table(columns)
+def _no_line(fills: pa.Table) -> LabError:
+    market, fill_type = (fills[name][0].as_py() for name in ("market", "fill_type"))
+    return LabError(
+        f"{CALLER}: {len(fills)} fills match no line of the schedule, the first in {market} ({fill_type}). "
+        "Add a line, or use others=25 (basis points), or others=None to ignore them."
+    )
 
 
-def _matching_lines(batch: pa.Table, lines: list[_Line]) -> np.ndarray:
-    """Return the number of the first line that matches each fill."""
-    numbers = np.full(len(batch), -1, np.int64)
-    moment = batch["moment"].to_numpy()
-    for number, line in enumerate(lines):
-        matches = numbers < 0
-        for name, value in line.match.items():
-            matches &= np.array([cell == value for cell in batch[name].to_pylist()], bool)
-        if line.since is not None:
-            matches &= moment >= line.since
-        if line.until is not None:
-            matches &= moment < line.until
-        numbers[matches] = number
-    unmatched = np.flatnonzero(numbers < 0)
-    if len(unmatched):
-        fill = batch.slice(int(unmatched[0]), 1).to_pylist()[0]
-        raise LabError(
-            f"{CALLER}: {len(unmatched)} fills match no line of the schedule, the first in {fill['market']} "
-            f"({fill['fill_type']}). Add a line, or use others=25 (basis points), or others=None to ignore "
-            "them."
-        )
-    return numbers
+def _absent(where: str, name: str, value: Any, known: set[Any], is_fixed: bool) -> LabError:
+    names = ", ".join(sorted(map(repr, known))[:8]) or "no known value"
+    hint = did_you_mean(value, known, f"Values there: {names}.")
+    if not is_fixed:
+        hint += " Use absent='ignore' if it need not occur."
+    return LabError(f"{CALLER}: {where}: {name}={value!r} occurs nowhere in trades. {hint}")

@@ -44,7 +44,7 @@ def estimate(
 
     Unknown rates and weights are NaN; `orders` are from `order_keys`.
     """
-    columns = {"orders": pa.array(np.bincount(_sums(orders, groups)[1], minlength=count))}
+    columns = {"orders": pa.array(np.bincount(add_up(orders, groups)[1], minlength=count))}
     for name, values in rates.items():
         known = ~np.isnan(values)
         some = values[known], weights[known], orders[known], groups[known]
@@ -73,13 +73,23 @@ def check_sampling(level: Any, seed: Any, caller: str) -> None:
         raise LabError(f"{caller}: seed={seed!r} is not a whole number from 0. Give one such as 0.")
 
 
-def clusters(
-    orders: np.ndarray, slots: np.ndarray, *columns: np.ndarray
+def add_up(
+    units: np.ndarray, slots: np.ndarray, *columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Add up columns over the fills of each unit that is resampled, apart for each slot, sorted by slot."""
-    distinct = np.unique(orders)
-    units = orders % np.uint64(UNITS_AT_MOST) if len(distinct) > UNITS_AT_MOST else orders
-    return _sums(units, slots, *columns)
+    """Add up columns over the fills of each unit, apart for each slot; sorted by slot and unit."""
+    place = np.lexsort((*columns, units, slots))
+    units, slots = units[place], slots[place]
+    first = np.ones(len(units), bool)
+    first[1:] = (units[1:] != units[:-1]) | (slots[1:] != slots[:-1])
+    starts = np.flatnonzero(first)
+    sums = [np.add.reduceat(column[place], starts) if len(starts) else column for column in columns]
+    return units[starts], slots[starts], np.array(sums).reshape(len(columns), len(starts))
+
+
+def to_resample(orders: np.ndarray) -> np.ndarray:
+    """Return the unit of each fill that is resampled: its order, or a few of many orders together."""
+    many = len(np.unique(orders)) > UNITS_AT_MOST
+    return orders % np.uint64(UNITS_AT_MOST) if many else orders
 
 
 def resampled(units: np.ndarray, slots: np.ndarray, sums: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -146,9 +156,8 @@ def _estimate_one(
     for group, start, stop in zip(present, starts, stops, strict=True):
         one = slice(start, stop)
         found[0, group], found[2, group] = values[one].mean(), np.median(values[one])
-        units, slots, sums = clusters(
-            orders[one], np.zeros(stop - start, np.int64), weights[one], weights[one] * values[one]
-        )
+        slots = np.zeros(stop - start, np.int64)
+        units, slots, sums = add_up(to_resample(orders[one]), slots, weights[one], weights[one] * values[one])
         total, product = sums.sum(axis=1)
         if not total > 0:
             continue
@@ -158,18 +167,6 @@ def _estimate_one(
             with np.errstate(invalid="ignore"):
                 found[3:, group] = interval(products / totals, level)
     return found
-
-
-def _sums(
-    units: np.ndarray, slots: np.ndarray, *columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    place = np.lexsort((*columns, units, slots))
-    units, slots = units[place], slots[place]
-    first = np.ones(len(units), bool)
-    first[1:] = (units[1:] != units[:-1]) | (slots[1:] != slots[:-1])
-    starts = np.flatnonzero(first)
-    sums = [np.add.reduceat(column[place], starts) if len(starts) else column for column in columns]
-    return units[starts], slots[starts], np.array(sums).reshape(len(columns), len(starts))
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:

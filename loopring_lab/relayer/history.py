@@ -34,6 +34,7 @@ class RawJson(str):
 
 
 Row = tuple[str, ...]
+"""The members of a row; of a saved row that is no trade, only its JSON."""
 Filter = tuple[int, str | None, str | None]
 
 
@@ -105,7 +106,7 @@ class History:
             if order_hash is not None:
                 self._orders[order_hash].append((number, key))
         self.accounts = sorted({account for account, _, _ in self._numbers}.union(accounts))
-        self.market_names = {market for _, market, _ in self._numbers if market is not None}
+        self.market_names = {market for _, market, _ in self._numbers if market}
 
     def row_numbers(
         self, account: int, market: str | None = None, fill_type: str | None = None
@@ -221,6 +222,8 @@ def price_text(scaled: int) -> str:
 
 def format_row(row: Row, length: int | None, prefix: bool) -> Row:
     """Bring a row to the layout of the settings."""
+    if len(row) == 1:
+        return row
     if not prefix and row[MARKET].startswith(POOL_PREFIX):
         row = (*row[:MARKET], row[MARKET].removeprefix(POOL_PREFIX), *row[MARKET + 1 :])
     if length is None:
@@ -237,8 +240,10 @@ def format_row(row: Row, length: int | None, prefix: bool) -> Row:
 def to_json(rows: Sequence[Row], numbers: bool) -> str:
     """Encode rows as JSON; `numbers` writes numeric members without quotes."""
     if numbers or RawJson in set(map(type, chain.from_iterable(rows))):
-        lines = (",".join(_cell(cell, numbers) for cell in row) for row in rows)
-        return "[" + ",".join(f"[{line}]" for line in lines) + "]"
+        lines = (
+            row[0] if len(row) == 1 else f"[{','.join(_cell(cell, numbers) for cell in row)}]" for row in rows
+        )
+        return f"[{','.join(lines)}]"
     return ENCODER.encode(rows)
 
 

@@ -156,7 +156,10 @@ def listed_pools(tokens: list[dict[str, Any]], markets: list[dict[str, Any]]) ->
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Give rows with their times, oldest first; rows of one time are recorded newest first."""
+    """Give rows with their times, oldest first; rows of one time are recorded newest first.
+
+    A row that does not say its time stands after the one before it.
+    """
     response, name = _load(path), f"trades/{path.name}"
     rows = response.get("trades") if isinstance(response, dict) else None
     if not isinstance(rows, list):
@@ -164,19 +167,21 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
     if response.get("totalNum") != len(rows):
         expected = f"the number of rows, {len(rows)}"
         raise _invalid(f"{name}, totalNum", expected, shown(response.get("totalNum"), 60))
-    for number in reversed(range(len(rows))):
-        yield _row(f"{name}, row {number}", rows[number])
+    moment = 0
+    for cells in reversed(rows):
+        row = _row(cells)
+        moment = int(row[0]) if re.fullmatch(r"[0-9]{1,15}", row[0]) else moment
+        yield moment, row
 
 
-def _row(where: str, cells: Any) -> tuple[int, Row]:
+def _row(cells: Any) -> Row:
     if not isinstance(cells, list) or len(cells) < SHORTEST_ROW:
-        raise _invalid(where, "a list of 7 or more members", shown(cells, 60))
-    row = tuple(cell if type(cell) is str else RawJson(to_json(cell)) for cell in cells)
-    if not re.fullmatch(r"[0-9]{1,15}", row[0]):
-        raise _invalid(f"{where}, member 0", "createdAt in ms", shown(cells[0], 60))
-    return int(row[0]), row
+        return (RawJson(to_json(cells)),)
+    return tuple(cell if type(cell) is str else RawJson(to_json(cell)) for cell in cells)
 
 
 def _row_key(row: Row, account: int, fill_type: str) -> RowKey:
+    if len(row) == 1:
+        return RowKey(account, "", fill_type, None)
     market = row[MARKET].removeprefix(POOL_PREFIX) if fill_type == POOL else row[MARKET]
     return RowKey(account, market, fill_type, row[HASH] if len(row) > HASH else None)

@@ -167,10 +167,11 @@ class Relayer:
             Rows as served and in the order they are served, with numbers always as strings.
         """
         pager = Pager(self._data.history, replace(self.settings, growth=0)) if everything else self._pager
-        return [
+        cells = (
             [parse_json(cell, "row", number=str) if isinstance(cell, RawJson) else cell for cell in row]
             for row in pager.rows(account_id, fill_type)
-        ]
+        )
+        return [row[0] if len(row) == 1 else row for row in cells]
 
     def signer(self, account_id: int) -> LocalAccount:
         """Return the L1 signer of an account's owner.

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import as_series
-from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
-from loopring_lab.tables.identity import IDENTITY, SIDES
+from loopring_lab.tables.identity import SIDES
+from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 
 __all__ = ["anomalies", "markets", "tokens", "trades"]
@@ -108,50 +108,19 @@ def trades(
     lookup = MarketLookup(tokens, markets)
     groups = list(wire.group(every)) or [[]]
     starts = itertools.accumulate(map(len, groups), initial=0)
+    without: list[tuple[int, wire.Batch]] = []
 
     def read(group: list[wire.Page], start: int) -> pa.Table:
         numbers = range(start, start + len(group))
         batch = wire.read(group, [f"pages[{number}]" for number in numbers], ten_members=ten_members)
+        if not batch.columns["no_trade"].null_count:
+            without.append((start, batch))
         return rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
 
-    return join_typed(_in_parallel(read, groups, starts), lookup, account_id)
-
-
-def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
-    """List the irregular rows of a trades frame with the reasons.
-
-    A row is irregular if its market or token is unknown, ``tokenId`` is not the token sold, a member is
-    missing, unreadable or beyond what its column holds (it is null there, never rounded), there are more
-    members than are known, it is of another account than the one asked for, or another row of the same
-    identity (id, side, order hash) differs.
-
-    Parameters
-    ----------
-    trades : pandas.DataFrame
-        From `trades`, or a part of it, or several concatenated.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The irregular rows under their index, with ``reason`` as the first column; empty if there are none.
-
-    Examples
-    --------
-    >>> anomalies(trades('{"trades": []}', tokens("[]"), markets("[]"))).empty
-    True
-    """
-    numbered = trades.reset_index(drop=True)
-    repeated = numbered[numbered.duplicated(IDENTITY, keep=False)]
-    versions = repeated[~repeated.astype(str).duplicated()]
-    differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
-    reasons = []
-    for text, differs in zip(trades["extra"], numbered.index.isin(differing), strict=True):
-        notes = [] if pd.isna(text) else [parse_json(text, "extra")["anomaly"]]
-        if differs:
-            notes.append("repeated identity with other content")
-        reasons.append("; ".join(notes))
-    found = trades.assign(reason=pd.array(reasons, dtype=TEXT))
-    return found.loc[found["reason"] != "", ["reason", *trades.columns]]
+    parts = _in_parallel(read, groups, starts)
+    if len(without) == len(groups):
+        wire.refuse_without_trades(batch for _, batch in sorted(without, key=lambda pair: pair[0]))
+    return join_typed(parts, lookup, account_id)
 
 
 def join_batches(
@@ -162,6 +131,7 @@ def join_batches(
     fee_token: str,
 ) -> pd.DataFrame:
     """Make the frame of `trades` from parsed pages, given by fill type."""
+    wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
     groups = [
         (rows.FILL_TYPES.index(fill_type), pages[start : start + GROUP_PAGES])

@@ -32,7 +32,7 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
     columns = wire.concat(batches).columns
     ids = _integers(columns["id"])
     keys = (
-        hash_identities(ids, pc.ascii_upper(columns["side"]), columns["orderHash"]),
+        hash_identities(ids, pc.ascii_upper(columns["side"]), columns["orderHash"], columns["no_trade"]),
         _hash_rows(columns.columns),
         _integers(columns["createdAt"]).fill_null(0).to_pylist(),
     )
@@ -40,10 +40,15 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
     return [RowKeys(*(key[start:stop] for key in keys)) for start, stop in itertools.pairwise(borders)]
 
 
-def hash_identities(trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array) -> list[int]:
-    """Hash the identities of rows; hashes can be compared within this process only."""
+def hash_identities(
+    trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array, no_trades: pa.Array
+) -> list[int]:
+    """Hash the identities of rows, which for rows that are no trade are their text.
+
+    Hashes can be compared within this process only.
+    """
     known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
-    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes])
+    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes, no_trades])
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:

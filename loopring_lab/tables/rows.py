@@ -17,7 +17,7 @@ from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_
 from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
-from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits, fault_of
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
@@ -69,8 +69,9 @@ class _Converter:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
     def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
+        is_trade = self.columns["no_trade"].is_null()
         for name in CORE:
-            self.flag(self.columns[name].is_null(), f"{name} is missing")
+            self.flag(pc.and_(is_trade, self.columns[name].is_null()), f"{name} is missing")
         market, base, quote, pool = self.markets()
         side = self.codes("side", SIDES, ignore_case=True)
         token_id = self.integers("tokenId")
@@ -170,7 +171,7 @@ class _Converter:
             return known
         wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT)).fill_null(False)
         for row in np.flatnonzero(wrong).tolist():
-            self.keep_text(row, "createdAt", "is not between the years 1970 and 9999")
+            self.keep_text(row, "createdAt", "is not between the years 1970 and 9999 as milliseconds")
         return pc.if_else(wrong, None, known)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
@@ -228,7 +229,7 @@ class _Converter:
         return None
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
-        exact = pc.multiply(size, price)
+        exact = pc.multiply(size, pc.if_else(pc.greater(price, 0), price, None))
         if any(end is not None and abs(end) >= _BEYOND for end in pc.min_max(exact).as_py().values()):
             beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type)).fill_null(False)
             self.flag(beyond, f"size times price does not fit {_TYPE}")
@@ -256,6 +257,7 @@ class _Converter:
     def notes(self) -> pa.Array:
         """Describe each irregular row as JSON text; null for a regular one."""
         self.keep_tails()
+        self.keep_no_trades()
         special = sorted(self.reasons.keys() | self.verbatim.keys())
         if not self.flags and not special:
             return pa.nulls(self.rows, pa.string())
@@ -277,6 +279,13 @@ class _Converter:
         for row in np.flatnonzero(has_tail).tolist():
             tail = parse_json(self.columns["tail"][row].as_py(), self.batch.where(row))
             self.verbatim[row] |= {str(place): member for place, member in enumerate(tail, len(MEMBERS))}
+
+    def keep_no_trades(self) -> None:
+        for row in np.flatnonzero(self.columns["no_trade"].is_valid()).tolist():
+            text = self.columns["no_trade"][row].as_py()
+            expected, got = fault_of(parse_json(text, self.batch.where(row))) or ("", "")
+            self.reasons[row].append(f"the row is not a trade: expected {expected}, got {got}")
+            self.verbatim[row]["row"] = text
 
 
 def _note(reasons: list[str], members: dict[str, str]) -> str | None:

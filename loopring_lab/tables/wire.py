@@ -1,8 +1,8 @@
 """Pages of trades: JSON bytes to Arrow text columns, one per member of a row.
 
 Regular pages (rows of one length, every member a string) are read by Arrow's own JSON reader; any other page
-takes a tolerant path through the standard library. Both give the same columns for the same rows, and the
-tolerant path names the page, row and member at fault.
+takes a tolerant path through the standard library. Both give the same columns for the same rows. A row that
+is not a trade is kept as its text; an answer that is not a page is refused, and so are pages without a trade.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ _LONGEST_INTEGER, _LONGEST_DECIMAL, _EXPONENT = 76, 30, len("E-4")
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
 _PAGE = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
-_COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail")])
+_COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail", "no_trade")])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
-_NFT_HINT = "Trades of NFTs have a layout of their own, which is not supported: leave that page out."
+_NFT_HINT = (
+    "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or "
+    "read another account."
+)
 
 
 class Batch(NamedTuple):
-    """The rows of some pages as text columns, one per name of `MEMBERS` and ``tail``.
+    """The rows of some pages as text columns, one per name of `MEMBERS`, ``tail`` and ``no_trade``.
 
-    ``tail`` is the JSON text of further members. `counts` and `totals` are the number of rows of each page
-    and its ``totalNum`` as sent; `places` name the pages in errors; `reversed` tells that the last row of the
-    last page comes first.
+    ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade. `counts` and
+    `totals` are the number of rows of each page and its ``totalNum`` as sent; `places` name the pages in
+    errors; `reversed` tells that the last row of the last page comes first.
     """
 
     columns: pa.RecordBatch
@@ -107,7 +110,7 @@ def read_each(
 def read_tolerantly(
     pages: Sequence[Page], places: Sequence[str], ten_members: str, *, size: int = MAX_DOCUMENT
 ) -> Batch:
-    """Read pages of any layout through the standard library, naming the row or member at fault."""
+    """Read pages of any layout through the standard library, naming the page at fault."""
     columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
     counts, totals = [], []
     for page, place in zip(pages, places, strict=True):
@@ -115,8 +118,8 @@ def read_tolerantly(
         trades = page_rows(answer, place)
         counts.append(len(trades))
         totals.append(answer.get("totalNum"))
-        for number, row in enumerate(trades):
-            _append(columns, row, f"{place}.trades[{number}]", ten_members)
+        for row in trades:
+            _append(columns, row, ten_members)
     return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
 
 
@@ -128,6 +131,24 @@ def concat(batches: Sequence[Batch]) -> Batch:
         [total for batch in batches for total in batch.totals],
         [place for batch in batches for place in batch.places],
     )
+
+
+def fault_of(row: Any) -> tuple[str, str] | None:
+    """Say what was expected in place of a row that is not a trade, and what it is; None for a trade."""
+    if not isinstance(row, list):
+        return "a list of members", short(row)
+    if len(row) == NFT_MEMBERS:
+        return "a token trade of 7 or more members", f"an NFT trade of {NFT_MEMBERS} members"
+    return ("7 or more members", f"{len(row)}: {short(row)}") if len(row) < len(CORE) else None
+
+
+def refuse_without_trades(batches: Iterable[Batch]) -> None:
+    """Refuse pages that have rows, but no trade among them."""
+    filled = [batch for batch in batches if len(batch.columns)]
+    if filled and not any(batch.columns["no_trade"].null_count for batch in filled):
+        expected, got = fault_of(parse_json(filled[0].columns["no_trade"][0].as_py(), "row")) or ("", "")
+        hint = _NFT_HINT if "NFT" in got else _HINT
+        raise UnexpectedAnswer(filled[0].where(0), expected=expected, got=got, hint=hint)
 
 
 def oldest_first(batch: Batch) -> Batch:
@@ -274,19 +295,14 @@ def _split(batch: Batch) -> Iterator[Batch]:
         start += count
 
 
-def _append(columns: dict[str, list[str | None]], row: Any, where: str, ten_members: str) -> None:
-    if not isinstance(row, list):
-        raise UnexpectedAnswer(where, expected="a list of members", got=short(row), hint=_HINT)
-    if len(row) == NFT_MEMBERS:
-        expected, got = "a token trade of 7 or more members", f"an NFT trade of {NFT_MEMBERS} members"
-        raise UnexpectedAnswer(where, expected=expected, got=got, hint=_NFT_HINT)
-    if len(row) < len(CORE):
-        got = f"{len(row)}: {short(row)}"
-        raise UnexpectedAnswer(where, expected="7 or more members", got=got, hint=_HINT)
-    members = dict(zip(_layout(len(row), ten_members), map(_text, row), strict=False))
-    for name in MEMBERS:
-        columns[name].append(members.get(name))
-    columns["tail"].append(to_json(row[len(MEMBERS) :]) if len(row) > len(MEMBERS) else None)
+def _append(columns: dict[str, list[str | None]], row: Any, ten_members: str) -> None:
+    if fault_of(row):
+        members = {"no_trade": to_json(row)}
+    else:
+        members = dict(zip(_layout(len(row), ten_members), map(_text, row), strict=False))
+        members["tail"] = to_json(row[len(MEMBERS) :]) if len(row) > len(MEMBERS) else None
+    for name, column in columns.items():
+        column.append(members.get(name))
 
 
 def _layout(length: int, ten_members: str) -> Sequence[str]:

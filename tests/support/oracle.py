@@ -222,7 +222,7 @@ def above(fills: list[Fill], bps: int) -> Rows:
         told = {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000} if known else {}
         rows.append(
             {name: getattr(fill, name) for name in shown}
-            | {"schedule_bps": float(bps), "allowed": None, "excess": None}
+            | {"line": 0, "schedule_bps": float(bps), "allowed": None, "excess": None}
             | told
             | {"verdict": "above" if known else "unknown"}
         )

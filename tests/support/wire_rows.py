@@ -69,7 +69,7 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
     mantissa, exponent = draw(st.integers(1, 99_999)), draw(st.integers(-8, -1))
     length = draw(st.sampled_from([7, 10, 13, 14]))
     members = row(
-        createdAt=str(draw(st.integers(1, 2_000_000_000_000))), id=str(draw(st.integers(0, 10**12))),
+        createdAt=str(draw(st.integers(1_420_070_400_000, 2_000_000_000_000))), id=str(draw(st.integers(0, 10**12))),
         side=side, size=str(size), price=f"{mantissa}E{exponent}",
         market=draw(st.sampled_from(["", "AMM-"])) + name, feeAmount=str(fee),
         tokenId=str(quote if side == "BUY" else base), storageId=str(draw(st.integers(0, 2**32))),

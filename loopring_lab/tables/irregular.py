@@ -1,0 +1,113 @@
+"""Rows of trades that are irregular, and why: as noted when they were read, and as their values show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts.scaling import as_array
+from loopring_lab.bounded import parse_json
+from loopring_lab.errors import LabError
+from loopring_lab.tables.identity import IDENTITY
+from loopring_lab.tables.listings import TEXT
+
+AMOUNTS = ("size", "price", "fee")
+COMPARED = [*IDENTITY, "created_at", "account_id", "market", "base", "quote", "fill_type", "role"]
+COMPARED += [*AMOUNTS, "fee_token", "block_id", "index_in_block", "token_id", "storage_id", "extra"]
+FIRST_YEAR, LAST_YEAR = 2015, 2099  # Ethereum began in 2015
+PRICE_STEP = pa.scalar("0.00000001").cast(pa.decimal256(37, 18))
+
+
+def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
+    """List the irregular rows of a trades frame with the reasons.
+
+    A row is irregular as it was sent if it is not a trade (no list, fewer than 7 members, or the 19 of an NFT
+    trade: all its columns are null, ``extra`` has its text), its market or token is unknown, ``tokenId`` is
+    not the token sold, a member is missing, unreadable or beyond what its column holds (it is null there,
+    never rounded), there are more members than are known, or it is of another account than the one asked for.
+
+    It is irregular by its values if the price is 0 (truncation leaves that of a price below 1e-8, so the
+    notional is unknown) or negative, the size is 0 or negative, the fee is negative or certainly more than
+    the amount received, the time is before 2015 or after 2099 (as of seconds or microseconds read as
+    milliseconds), or another row has the same identity (id, side, order hash): with other content, or
+    identical because reads overlap, where each copy after the first is listed.
+
+    Parameters
+    ----------
+    trades : pandas.DataFrame
+        From `trades`, an archive, or any rows of these, or several concatenated.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The irregular rows under their index, with ``reason`` as the first column; empty if there are none.
+
+    Raises
+    ------
+    LabError, AmountError
+        `trades` is not a frame of trades, or its amounts are not exact.
+
+    Examples
+    --------
+    >>> anomalies(trades('{"trades": []}', tokens("[]"), markets("[]"))).empty
+    True
+    """
+    _refuse_other_frames(trades)
+    numbered = trades.reset_index(drop=True)
+    reasons = [
+        [] if pd.isna(text) else [parse_json(text, "extra")["anomaly"]] for text in numbered["extra"].tolist()
+    ]
+    for reason, rows in _found(numbered):
+        for row in np.flatnonzero(rows).tolist():
+            reasons[row].append(reason)
+    found = trades.assign(reason=pd.array(list(map("; ".join, reasons)), dtype=TEXT))
+    return found.loc[found["reason"] != "", ["reason", *trades.columns]]
+
+
+def _refuse_other_frames(trades: object) -> None:
+    hint = "Pass whole rows, as client.trades(...) returns."
+    if not isinstance(trades, pd.DataFrame):
+        got = type(trades).__name__
+        raise LabError(f"anomalies: expected a trades DataFrame of pandas, got {got}. {hint}")
+    for name in COMPARED:
+        if name not in trades.columns:
+            raise LabError(f"anomalies: the frame has no column {name!r}. {hint}")
+
+
+def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield reasons that values show, each with a mask of the rows."""
+    size, price, fee = (as_array(trades[name]) for name in AMOUNTS)
+    unnoted = trades["extra"].isna().to_numpy()  # negative amounts are noted where they are read
+    yield "price is 0, so the notional is unknown", _true(pc.equal(price, 0))
+    yield "price is negative", _true(pc.less(price, 0))
+    yield "size is 0", _true(pc.equal(size, 0))
+    yield "size is negative", _true(pc.less(size, 0)) & unnoted
+    yield "fee is negative", _true(pc.less(fee, 0)) & unnoted
+    yield "fee is more than the amount received", _exceeds(trades, size, price, fee)
+    years = trades["created_at"].dt.year
+    yield f"created_at is before {FIRST_YEAR}: sent in seconds?", (years < FIRST_YEAR).to_numpy()
+    yield f"created_at is after {LAST_YEAR}: sent in microseconds?", (years > LAST_YEAR).to_numpy()
+    repeated = trades[trades["trade_id"].notna() & trades.duplicated(IDENTITY, keep=False)]
+    copies = repeated[COMPARED].astype(str).duplicated()
+    versions = repeated[~copies]
+    differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
+    yield "repeated identity with other content", np.isin(trades.index, differing)
+    yield "read twice: identical to another row", np.isin(trades.index, copies.index[copies])
+
+
+def _exceeds(trades: pd.DataFrame, size: pa.Array, price: pa.Array, fee: pa.Array) -> np.ndarray:
+    """Tell where a fee is above all that can have been received at a price truncated to 8 decimals."""
+    token, base, quote = (trades[name].astype(object) for name in ("fee_token", "base", "quote"))
+    most = pc.multiply(size, pc.add(price, PRICE_STEP))
+    above_quote = pc.and_(pc.greater(fee.cast(most.type), most), pc.greater_equal(price, 0))
+    above_quote = _true(pc.and_(above_quote, pc.greater(size, 0)))
+    above_base = _true(pc.and_(pc.greater(fee, size), pc.greater(size, 0)))
+    return np.where(token == base, above_base, (token == quote).to_numpy() & above_quote)
+
+
+def _true(mask: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(mask, False))
