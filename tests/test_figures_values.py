@@ -441,7 +441,8 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
     assert sorted([*hollow, *segments]) == pytest.approx(
         sorted(value for _, values in drawn.values() for value in values)
     )
-    assert note(figure).endswith("hollow: fewer than 20 fills or orders, no interval")
+    assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
+    assert note(figure).endswith("differences are pulled towards 0")
 
 
 def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFrame) -> None:
@@ -455,14 +456,14 @@ def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFr
     assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
 
 
-@pytest.mark.parametrize(("tolerance", "parts"), [("5min", 3), ("1h", 5), (None, 10)])
-def test_few_costs_make_few_and_wide_parts(tolerance: Any, parts: int, trades: pd.DataFrame) -> None:
-    figure = figures.cost_curve(trades, tolerance=tolerance)
+@pytest.mark.parametrize("tolerance", ["5min", "1h", None])
+def test_few_costs_make_few_and_wide_parts(tolerance: Any, trades: pd.DataFrame) -> None:
+    figure = figures.cost_curve(trades, quote="ETH", tolerance=tolerance)
     costs = lab.fills.all_in_cost(trades[trades["quote"] == "ETH"], tolerance=tolerance)["all_in_bps"]
-    assert min(10, max(3, costs.notna().sum() // 40)) == parts
-    assert {len(points) for _, points in lines(figure).values()} == {parts}
-    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=8)
-    assert {len(points) for _, points in lines(asked).values()} == {8}
+    parts = min(10, max(3, costs.notna().sum() // 40))
+    assert max(len(points) for _, points in lines(figure).values()) == parts
+    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=4)
+    assert max(len(points) for _, points in lines(asked).values()) == 4
 
 
 def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:

@@ -23,6 +23,7 @@ from loopring_lab.figures import size_axis, style
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
+from loopring_lab.fills.prices import OWN_TRADES as OWN
 
 STEPS = (1, 2, 2.5, 5, 10)
 FEWEST_BINS, MOST_BINS = 10, 40
@@ -39,6 +40,7 @@ MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
 ESTIMATE = ("weighted", "low", "high")
 INTERVAL = "value-weighted mean with 95 % interval (orders resampled)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
+PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
 DOTS_AT, APART = 5, 0.1  # percent, columns
 COUNT_HEIGHT = 0.065
 """Part of the height of axes for a line of counts."""
@@ -84,8 +86,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     }
     if not matched:
         raise LabError(
-            f"price_gaps: no fill has one of the other type within {tolerance} before it. Allow more, such "
-            "as tolerance='1d', or combine the trades of several accounts."
+            f"price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, "
+            "such as tolerance='1d', or combine the trades of several accounts."
         )
     edges = _edges(matched.values())
     outside = sum(int(((values < edges[0]) | (values > edges[-1])).sum()) for values in matched.values())
@@ -179,6 +181,7 @@ def cost_curve(
     note += f"{trade_count(costs['priced'].sum(), total)}, counted above each point\n{INTERVAL}"
     if costs["low_all_in_bps"].isna().any():
         note += f"; {HOLLOW}"
+    note += _pulled(costs)
     with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         size_axis.format_sizes(axes, sizes, token)
@@ -252,6 +255,7 @@ def venue_differences(
     )
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    note += _pulled(known)
     with drawing(
         trades, ax, f"AMM pool minus order book, like with like, by {', '.join(names)}", note
     ) as axes:
@@ -323,6 +327,7 @@ def markouts(
     )
     if table["low_realized_bps"].isna().any():
         note += f"; {HOLLOW}"
+    note += _pulled(table)
     with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
@@ -337,6 +342,11 @@ def markouts(
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
     return cast("Figure", axes.figure)
+
+
+def _pulled(table: pd.DataFrame) -> str:
+    """Return a line for the note of a figure that measures against trades of the exchange itself."""
+    return f"\n{PULLED}" if (table["reference"] == OWN).any() else ""
 
 
 def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:

@@ -8,12 +8,12 @@ import narwhals as nw
 import pandas as pd
 
 from loopring_lab.engines import convert
-from loopring_lab.fills.comparison import OWN
+from loopring_lab.fills.prices import OWN_TRADES as OWN
 
 NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps")
 VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
 NOTHING = "Undecided: no taker fills of both venues in the same market, side and size class."
-OWN_TRADES = (
+PULLED = (
     " The reference is own trades: the interval covers sampling only, and the difference is pulled towards 0."
 )
 
@@ -63,5 +63,5 @@ def _sentence(row: dict[Any, Any]) -> str:
     )
     return (
         f"{VERDICTS[row['verdict']]}: pool minus book is {difference} bps ({interval}), fee and price "
-        f"together, like with like over {rest}.{OWN_TRADES if row['reference'] == OWN else ''}"
+        f"together, like with like over {rest}.{PULLED if row['reference'] == OWN else ''}"
     )
