@@ -45,7 +45,7 @@ def trades() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def few() -> pd.DataFrame:
-    return lab.connect().trades(94680)
+    return lab.connect().trades(79927)
 
 
 @pytest.fixture(scope="module")
