@@ -78,10 +78,20 @@ def summed(
 ) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
-    return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
+    return [
+        key | columns(some, around[tuple(list(key.items())[:-1])]) | {"both_sides": both_sides(some)}
+        for key, some in grouped(fills, keys)
+    ]
 
 
 # Sums and ratios
+
+
+def both_sides(fills: list[Fill]) -> int:
+    """Count the fills of which there is a BUY and a SELL."""
+    numbers = {fill.trade_id for fill in fills} - {None}
+    sides = [{fill.side for fill in fills if fill.trade_id == number} for number in numbers]
+    return sum(found >= {"BUY", "SELL"} for found in sides)
 
 
 def known(values: Iterable[Any]) -> list[Any]:
@@ -349,7 +359,7 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
         }
 
     found = summed(placed, [*by, "quote", "quantile", "fill_type"], columns)
-    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps"]
+    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps", "both_sides"]
     return [{name: row[name] for name in [*(n for n in row if n not in last), *last]} for row in found]
 
 
