@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns, orders_of_categories
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
     PAIRED_BY,
@@ -29,16 +28,19 @@ from loopring_lab.engines.aggregate import (
 )
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
-from loopring_lab.fills.prices import all_in_cost, price_gap
+from loopring_lab.fills.markouts import markouts, shortfall
+from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
 from loopring_lab.fills.sides import one_side, with_roles
 
 __all__ = [
     "all_in_cost",
     "breakdown",
     "compare_venues",
+    "markouts",
     "one_side",
     "orders",
     "price_gap",
+    "shortfall",
     "size_profile",
     "vwap",
     "with_roles",
@@ -85,7 +87,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     names = group_keys(by, "fills.breakdown")
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
-    groups = GroupBy(table, [*outer, "fill_type"])
+    groups = GroupBy(table, [*outer, "fill_type"], orders_of_categories(trades, [*names, "fill_type"]))
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
@@ -128,14 +130,15 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = group_keys(by, "fills.vwap")
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    keys = [*with_period(names, every), "base", "quote"]
+    groups = GroupBy(table, keys, orders_of_categories(trades, names))
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
         "fills": groups.sum("fills"),
         "volume": volume,
         "notional": notional,
-        "vwap": _price(notional, volume),
+        "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
     return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
@@ -180,7 +183,7 @@ def orders(trades: Any) -> Any:
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
-        "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
+        "average_price": average_price(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))
@@ -231,7 +234,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
+    names = group_keys(by, caller, "outer")
+    outer, orders = list(dict.fromkeys([*names, "quote"])), orders_of_categories(trades, names)
     paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
     needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
@@ -244,8 +248,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     }
     for name, column in added.items():
         table = table.append_column(name, column)
-    parts = GroupBy(table, [*outer, "quantile"])
-    groups = GroupBy(table, [*parts.keys, "fill_type"])
+    parts = GroupBy(table, [*outer, "quantile"], orders)
+    groups = GroupBy(table, [*parts.keys, "fill_type"], orders)
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
@@ -259,11 +263,6 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "median_bps": groups.median_bps(),
     }
     return summary_frame(trades, groups, columns, caller)
-
-
-def _price(notional: pa.Array, volume: pa.Array) -> pa.Array:
-    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:
