@@ -103,6 +103,12 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
             yield normalize(part.slice(start, BATCH_ROWS))
 
 
+def column_names(frame: Any) -> list[str]:
+    """Return the names of a frame's columns, of any engine."""
+    engine_of(frame)
+    return list(nw.from_native(frame).collect_schema().names())
+
+
 def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of a frame that is in memory into pandas."""
     table, names = to_table(frame, caller, columns), list(dict.fromkeys(columns))

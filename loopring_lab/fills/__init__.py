@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
 from loopring_lab.engines.aggregate import (
@@ -28,18 +27,44 @@ from loopring_lab.engines.aggregate import (
     with_period,
 )
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import all_in_cost, price_gap
+from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.markouts import markouts, shortfall
+from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
 from loopring_lab.fills.sides import one_side, with_roles
 
 __all__ = [
     "all_in_cost",
     "breakdown",
+    "compare_venues",
+    "markouts",
+    "one_side",
+    "orders",
+    "price_gap",
+    "shortfall",
+    "size_profile",
+    "vwap",
+    "with_roles",
+]
+
+__all__ = [
+    "all_in_cost",
+    "breakdown",
+<<<<<<< HEAD
+    "compare_venues",
+    "markouts",
+    "orders",
+    "price_gap",
+    "shortfall",
+    "size_profile",
+    "vwap",
+=======
     "one_side",
     "orders",
     "price_gap",
     "size_profile",
     "vwap",
     "with_roles",
+>>>>>>> sides
 ]
 
 
@@ -133,7 +158,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "fills": groups.sum("fills"),
         "volume": volume,
         "notional": notional,
-        "vwap": _price(notional, volume),
+        "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
     return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
@@ -178,7 +203,7 @@ def orders(trades: Any) -> Any:
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
-        "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
+        "average_price": average_price(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))
@@ -257,11 +282,6 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "median_bps": groups.median_bps(),
     }
     return summary_frame(trades, groups, columns, caller)
-
-
-def _price(notional: pa.Array, volume: pa.Array) -> pa.Array:
-    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:

@@ -158,12 +158,10 @@ def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
 
 
 def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
-    bounds = [fitting(fill, units.get(fill.fee_token, 1)) for fill in fills]
-    exact = {found[0] for found in bounds if found is not None and len(found) == 1}
-    settled = [_tier(found, exact) for found in bounds]
-    names = ("tier_bps", "certainty")
+    found = [(fill, fitting(fill, units.get(fill.fee_token, 1))) for fill in fills]
     return [
-        vars(fill) | dict(zip(names, tier, strict=True)) for fill, tier in zip(fills, settled, strict=True)
+        vars(fill) | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True))
+        for fill, fits in found
     ]
 
 
@@ -200,13 +198,23 @@ def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
     return [tier for tier in range(10_001) if charged(least, tier) <= fee <= charged(most, tier)]
 
 
-def _tier(found: list[int] | None, exact: set[int]) -> tuple[int | None, str]:
-    if found is None:
+def _tier(
+    fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]
+) -> tuple[int | None, str]:
+    if fits is None:
         return None, "unknown"
-    if len(found) < 2:
-        return (found[0], "exact") if found else (None, "none")
-    seen = [tier for tier in found if tier in exact]
-    return (seen[0], "likely") if len(seen) == 1 else (None, "ambiguous")
+    if len(fits) < 2:
+        return (fits[0], "exact") if fits else (None, "none")
+    names = ("account_id", "fill_type", "base", "quote", "role")
+    mine = [getattr(fill, name) for name in names]
+    like = [(one, some) for one, some in found if some and [getattr(one, name) for name in names] == mine]
+    exact = [(one.created_at, some[0]) for one, some in like if len(some) == 1]
+    tiers = {tier for _, tier in exact}
+    (only, *more) = tiers & set(fits) or [None]
+    times = known(moment for moment, tier in exact if tier == only)
+    is_sure = None not in mine[:-1] and len(exact) >= 50 and all(tiers & set(some) for _, some in like)
+    is_timed = bool(times) and fill.created_at is not None and min(times) <= fill.created_at <= max(times)
+    return (only, "likely") if is_sure and is_timed and not more else (None, "ambiguous")
 
 
 def above(fills: list[Fill], bps: int) -> Rows:
