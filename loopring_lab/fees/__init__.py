@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines.adapters import group_keys, orders_of_categories
 from loopring_lab.engines.aggregate import GroupBy, aggregate, summary_columns, summary_frame, with_period
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
 from loopring_lab.fees.tiers import tiers, with_tiers
@@ -30,7 +30,8 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     by : str or sequence of str, optional
-        Columns to group by, such as ``["market", "fill_type"]``.
+        Columns to group by, such as ``["market", "fill_type"]``. Ordered categories of pandas, pyarrow and
+        Dask, and Polars' Enum, sort in their order; the intervals of ``pandas.cut`` and periods become text.
 
     Returns
     -------
@@ -98,5 +99,6 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     names = group_keys(by, caller)
-    groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
+    keys, orders = [*with_period(names, every), "fee_token"], orders_of_categories(trades, names)
+    groups = GroupBy(aggregate(trades, names, caller, every), keys, orders)
     return summary_frame(trades, groups, groups.key_columns() | summary_columns(groups), caller, every)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns, orders_of_categories
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
     PAIRED_BY,
@@ -44,27 +44,6 @@ __all__ = [
     "size_profile",
     "vwap",
     "with_roles",
-]
-
-__all__ = [
-    "all_in_cost",
-    "breakdown",
-<<<<<<< HEAD
-    "compare_venues",
-    "markouts",
-    "orders",
-    "price_gap",
-    "shortfall",
-    "size_profile",
-    "vwap",
-=======
-    "one_side",
-    "orders",
-    "price_gap",
-    "size_profile",
-    "vwap",
-    "with_roles",
->>>>>>> sides
 ]
 
 
@@ -108,7 +87,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     names = group_keys(by, "fills.breakdown")
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
-    groups = GroupBy(table, [*outer, "fill_type"])
+    groups = GroupBy(table, [*outer, "fill_type"], orders_of_categories(trades, [*names, "fill_type"]))
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
@@ -151,7 +130,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = group_keys(by, "fills.vwap")
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    keys = [*with_period(names, every), "base", "quote"]
+    groups = GroupBy(table, keys, orders_of_categories(trades, names))
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
@@ -254,7 +234,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
+    names = group_keys(by, caller, "outer")
+    outer, orders = list(dict.fromkeys([*names, "quote"])), orders_of_categories(trades, names)
     paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
     needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
@@ -267,8 +248,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     }
     for name, column in added.items():
         table = table.append_column(name, column)
-    parts = GroupBy(table, [*outer, "quantile"])
-    groups = GroupBy(table, [*parts.keys, "fill_type"])
+    parts = GroupBy(table, [*outer, "quantile"], orders)
+    groups = GroupBy(table, [*parts.keys, "fill_type"], orders)
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
