@@ -234,7 +234,7 @@ def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
     frame.attrs["source"] = "synthetic world, seed 1"
     before = frame.copy(deep=True)
     for asked, _ in (SUMS | IN_ORDER).values():
-        assert asked(frame).attrs == frame.attrs
+        assert asked(frame).attrs.items() >= frame.attrs.items()
     pd.testing.assert_frame_equal(frame, before)
 
 

@@ -16,7 +16,7 @@ AMOUNTS = ("size", "price", "notional", "fee")
 RESERVED = {
     "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
     "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
-    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share",
+    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share", "both_sides",
     *(f"{name} {suffix}" for name in AMOUNTS for suffix in ("known", "as float")),
 }  # fmt: skip
 """Columns that results add, so that trades cannot be grouped by columns of the same name."""
@@ -100,6 +100,13 @@ def engine_of(frame: Any) -> str:
         f"expected a trades DataFrame, got {type(frame).__name__}. "
         "Pass a pandas, pyarrow, Polars, DuckDB, Dask or Spark frame, such as client.trades(...) returns."
     )
+
+
+def has_columns(frame: Any, names: Iterable[str]) -> bool:
+    """Return whether a frame of any engine has these columns."""
+    if engine_of(frame) in ("polars", "duckdb", "spark"):
+        return set(names) <= set(nw.from_native(frame).collect_schema().names())
+    return set(names) <= set(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
 
 
 def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:

@@ -94,7 +94,9 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
-    schedule, others, absent
+    schedule : number, list of mappings, or pandas.DataFrame
+        As for `schedule_check`.
+    others, absent : optional
         As for `schedule_check`.
 
     Returns
