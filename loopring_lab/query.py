@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable, Sequence
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from loopring_lab.bounded import MAX_INT64, shown
@@ -49,9 +51,14 @@ def _whole(value: Any) -> int:
 
 
 def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
-    """Read a time, as UTC where it has no zone."""
+    """Read a time, as UTC where it has no zone; a number could be of any unit and is refused."""
     if moment is None:
         return None
+    if isinstance(moment, (Number, np.number)):
+        raise LabError(
+            f"{name}={shown(moment)} is not a time: a number may count seconds or milliseconds. Give one "
+            "like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
+        )
     stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
         raise LabError(

@@ -1,5 +1,6 @@
 """Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +19,7 @@ from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import FAST, QUICK, collected, from_arrow, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
-from support.trade_histories import Drawn, assert_refused, frame_of, histories
+from support.trade_histories import ROWS, Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
@@ -167,14 +168,80 @@ def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
         assert line["certainty"] != "exact" or line["tier_bps"] == fill[0]
 
 
-def test_a_small_fee_is_ambiguous_until_one_of_its_tiers_is_seen_elsewhere() -> None:
-    small, large = one_fill(9_000, 9), one_fill(10**20, 10**17)
-    assert certainty(small) == (None, "ambiguous")
-    both = pd.concat([small, large], ignore_index=True)
-    found = result_rows(lab.fees.with_tiers(both, tokens=tokens()))
-    assert [(line["tier_bps"], line["certainty"]) for line in found] == [(10, "likely"), (10, "exact")]
-    rival = pd.concat([both, one_fill(10**20, 11 * 10**16)], ignore_index=True)
-    assert result_rows(lab.fees.with_tiers(rival, tokens=tokens()))[0]["certainty"] == "ambiguous"
+def like_fills(fees: list[tuple[int, int]], **columns: Any) -> pd.DataFrame:
+    """Make fills of one account, a minute apart, by size and fee in smallest units of an 18-digit token."""
+    rows = [
+        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(fee), createdAt=str(60_000 * number))
+        for number, (size, fee) in enumerate(fees, start=1)
+    ]
+    return frame_of([("amm", one) for one in rows]).assign(**columns)
+
+
+LARGE, SMALL = (10**20, 10**17), (9_000, 9)  # 10 bps for certain; 10 or 11
+
+
+def small_ones(*frames: pd.DataFrame) -> set[tuple[int | None, str]]:
+    found = result_rows(lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens()))
+    return {(line["tier_bps"], line["certainty"]) for line in found if line["size"] < UNIT}
+
+
+def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
+    assert small_ones(like_fills([SMALL])) == {(None, "ambiguous")}
+    around = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25])
+    assert small_ones(around) == {(10, "likely")}
+    assert small_ones(around.iloc[1:]) == {(None, "ambiguous")}
+    assert small_ones(like_fills([SMALL, *[LARGE] * 60])) == {(None, "ambiguous")}
+    assert small_ones(like_fills([*[LARGE] * 60, SMALL])) == {(None, "ambiguous")}
+    rival = (10**20, 11 * 10**16)
+    assert small_ones(around, like_fills([rival])) == {(None, "ambiguous")}
+    unexplained = (900, 1)  # 12 to 22: another tier is charged too
+    assert small_ones(around, like_fills([unexplained])) == {(None, "ambiguous")}
+
+
+@pytest.mark.parametrize(
+    "other", [{"account_id": 9}, {"fill_type": "dex"}, {"role": "maker"}, {"quote": "DAI"}, {"account_id": None}], ids=str
+)  # fmt: skip
+def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
+    small = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25]).iloc[[25]]
+    large = like_fills([*[LARGE] * 50, *[LARGE] * 25])
+    assert small_ones(large, small) == {(10, "likely")}
+    assert small_ones(large, small.assign(**other)) == {(None, "ambiguous")}
+    rival = like_fills([(10**20, 11 * 10**16)]).assign(**other)
+    assert small_ones(large, small, rival) == {(10, "likely")}
+
+
+def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]]:
+    """Draw an account's fills of six tiers, by one of several plans, half of them small; also the tiers."""
+    tiers, plan = (
+        chance.sample([4, 8, 10, 20, 25, 30], 6),
+        chance.choice(["any", "mostly", "steps", "by size"]),
+    )
+    fills, charged, now = [], [], tiers[0]
+    for _ in range(chance.choice([30, 80, 150])):
+        small = chance.random() < 0.5
+        now = chance.choice(tiers) if chance.random() < 0.05 else now
+        tier = {
+            "any": chance.choice(tiers),
+            "mostly": chance.choice([*tiers[:1] * 8, *tiers[1:]]),
+            "steps": now,
+            "by size": tiers[small],
+        }[plan]
+        size = int(10 ** (chance.uniform(2.5, 4.5) if small else chance.uniform(5, 9)))
+        fills.append((size, size * tier // 10_000))
+        charged.append(tier)
+    return fills, charged
+
+
+def test_likely_tiers_are_right_in_adversarial_mixes_of_six() -> None:
+    chance = random.Random(13)
+    drawn = [mixed_tiers(chance) for _ in range(80)]
+    frames = [like_fills(fills, account_id=number) for number, (fills, _) in enumerate(drawn)]
+    charged = np.concatenate([tiers for _, tiers in drawn])
+    found = lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens())
+    for certainty_, wrong in (("exact", 0), ("likely", 0.001)):
+        named = (found["certainty"] == certainty_).to_numpy()
+        assert named.mean() > 0.05
+        assert (found["tier_bps"][named].to_numpy(np.int64) != charged[named]).mean() <= wrong
 
 
 def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
@@ -193,6 +260,32 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
     even = one_fill(10**7, 10**4)
     assert certainty(even) == (10, "exact")
     assert result_rows(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
+    # In smallest units of 6 decimals: 12 bps and 10 bps, or one of 10 to 19 if the token had only 4.
+    pair = like_fills([(10_000_000 * 10**12, 12_000 * 10**12), (100_000 * 10**12, 100 * 10**12)])
+    for repeated in (1, 60):
+        found = lab.fees.with_tiers(pd.concat([pair] * repeated, ignore_index=True))
+        assert set(found["tier_bps"].dropna()) == {12}
+        assert found["certainty"].tolist() == ["exact", "ambiguous"] * repeated
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 18),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, 12)), min_size=2),
+)
+def test_a_tier_named_without_a_token_list_is_the_one_charged(
+    decimals: int, charged: list[tuple[int, int, int]]
+) -> None:
+    """Round amounts make a token look as if it had fewer decimals than it has."""
+    unit, fills = 10 ** (18 - decimals), []
+    for tier, digit, zeros in charged:
+        size = digit * 10**zeros
+        fills.append((size * unit, size * tier // 10_000 * unit))
+    frame = like_fills(fills * 30)
+    for bounds in (lab.fees.with_tiers(frame), lab.fees.with_tiers(frame.head(len(fills)))):
+        named = bounds[bounds["tier_bps"].notna()]
+        truth = [charged[number % ROWS % len(fills)][0] for number in named["trade_id"]]
+        assert named["tier_bps"].tolist() == truth
 
 
 def test_columns_of_the_same_name_are_replaced(history: pd.DataFrame) -> None:
@@ -513,6 +606,7 @@ EVERYWHERE: dict[str, Callable[[Any], Any]] = {
     "summary": lambda f: lab.fees.summary(f, by=["market", "account_id"]),
     "over_time": lambda f: lab.fees.over_time(f, "1w", by="fill_type"),
     "tiers": lambda f: lab.fees.tiers(f, every="1d", by="market"),
+    "tiers with decimals": lambda f: lab.fees.tiers(f, every="1d", by="role", tokens=tokens()),
     "schedule_check": lambda f: lab.fees.schedule_check(f, 20),
     "schedule_lines": lambda f: lab.fees.schedule_lines(f, [{"fill_type": "amm", "bps": 10}, {"bps": 20}]),
 }

@@ -16,14 +16,16 @@ AMOUNTS = ("size", "price", "notional", "fee")
 RESERVED = {
     "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
     "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
-    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share",
+    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share", "both_sides",
     *(f"{name} {suffix}" for name in AMOUNTS for suffix in ("known", "as float")),
 }  # fmt: skip
 """Columns that results add, so that trades cannot be grouped by columns of the same name."""
 DECIMAL_256 = pa.decimal256(37, 18)
 DECIMAL_128 = pa.decimal128(38, 18)
 TIMESTAMP = pa.timestamp("ms", "UTC")
+FLOATS = (nw.Float32, nw.Float64)
 NESTED_TYPES = (nw.List, nw.Struct, nw.Array, nw.Object)
+TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 ENGINES = {
     nw.Implementation.POLARS: "polars",
     nw.Implementation.DUCKDB: "duckdb",
@@ -100,10 +102,22 @@ def engine_of(frame: Any) -> str:
     )
 
 
+def has_columns(frame: Any, names: Iterable[str]) -> bool:
+    """Return whether a frame of any engine has these columns."""
+    if engine_of(frame) in ("polars", "duckdb", "spark"):
+        return set(names) <= set(nw.from_native(frame).collect_schema().names())
+    return set(names) <= set(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+
+
 def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     """Open columns of a frame with narwhals, ``created_at`` as ``moment`` in milliseconds."""
     engine = engine_of(frame)
     table, schema = _select(frame, engine, columns, caller)
+    for name in columns:
+        if schema[name] in FLOATS and name != "fee_bps":  # -0.0 becomes 0.0: one group on every engine
+            zero = nw.lit(0.0).cast(schema[name])
+            key = nw.when(nw.col(name) == 0).then(zero).otherwise(nw.col(name))
+            table = table.with_columns(key.alias(name))
     if "fee_bps" in columns:
         rate = schema["fee_bps"]
         if not rate.is_numeric() and rate != nw.Unknown:
@@ -120,6 +134,12 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
             "pandas.to_datetime(..., utc=True)."
         )
     return _with_moment(table, engine).drop("created_at")
+
+
+def orders_of_categories(frame: Any, names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the categories, in their order, of the columns whose values have another order than by value."""
+    orders = {name: _order_of_categories(frame, name) for name in names}
+    return {name: order for name, order in orders.items() if order is not None}
 
 
 def partitions(frame: Any, columns: Sequence[str], caller: str) -> list[Any]:
@@ -156,6 +176,40 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             )
         column = column.cast(column.type.value_type)
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
+
+
+def _order_of_categories(frame: Any, name: str) -> list[Any] | None:
+    if isinstance(frame, pa.Table):
+        column = frame[name].unify_dictionaries()
+        is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks
+        return column.chunk(0).dictionary.to_pylist() if is_ordered else None
+    if engine_of(frame) not in ("pandas", "dask"):
+        type_ = nw.from_native(frame).collect_schema()[name]
+        return list(type_.categories) if isinstance(type_, nw.Enum) else None
+    type_ = frame.dtypes[name]
+    if isinstance(type_, pd.IntervalDtype) and isinstance(frame, pd.DataFrame):
+        return [str(interval) for interval in sorted(frame[name].dropna().unique())]
+    if not isinstance(type_, pd.CategoricalDtype):
+        return None
+    if isinstance(type_.categories.dtype, pd.IntervalDtype) and not type_.ordered:
+        return [str(interval) for interval in sorted(type_.categories)]
+    return _as_text(type_.categories).tolist() if type_.ordered else None
+
+
+def _as_text(values: Any) -> Any:
+    """Write intervals and periods as text, and leave other values."""
+    return values.astype(str) if isinstance(values.dtype, TEXTUAL) else values
+
+
+def _with_textual_keys(frame: pd.DataFrame) -> pd.DataFrame:
+    """Replace intervals and periods, which Arrow does not group by, by their text."""
+    added: dict[Any, Any] = {}
+    for name, type_ in frame.dtypes.items():
+        if isinstance(type_, TEXTUAL):
+            added[name] = frame[name].astype(str).where(frame[name].notna())
+        elif isinstance(type_, pd.CategoricalDtype) and isinstance(type_.categories.dtype, TEXTUAL):
+            added[name] = frame[name].cat.rename_categories(_as_text(type_.categories))
+    return frame.assign(**added) if added else frame
 
 
 def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -204,7 +258,8 @@ def _select(frame: Any, engine: str, columns: Sequence[str], caller: str) -> tup
     """Select columns with narwhals and return them with their types: amounts exact, nothing nested."""
     if engine in ("pandas", "pyarrow"):
         _check_columns(columns, _column_names(frame, caller), caller)
-        arrow = _to_arrow(frame, columns, caller)
+        whole = isinstance(frame, pa.Table)
+        arrow = _to_arrow(frame if whole else _with_textual_keys(frame[list(columns)]), columns, caller)
         for field in arrow.schema:
             if _is_nested(field.type):
                 raise not_groupable(field.name, field.type, caller)

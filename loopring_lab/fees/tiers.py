@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, orders_of_categories
 from loopring_lab.engines.aggregate import GroupBy, Period, equal, result_frame, shares, with_period
 from loopring_lab.errors import LabError
 
@@ -20,6 +21,10 @@ FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 PLACES = 18
 ALL_BPS = 10_000
 PRICE_STEP = 10**8  # prices are truncated to 8 decimals
+LIKE = ("account_id", "fill_type", "base", "quote", "role")
+"""What fills have in common that are charged alike; all but the role must be known to say so."""
+ENOUGH = 50
+"""Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most."""
 
 
 def tiers(
@@ -42,17 +47,25 @@ def tiers(
     every, by : optional
         Length of a period and columns to group by, as for `over_time`.
     tokens : pandas.DataFrame, optional
-        From `Client.tokens`, for the decimals of tokens. Without it, decimals are inferred from the amounts
-        in `trades`, which may leave more fills ambiguous but never gives a wrong tier.
+        From `Client.tokens`, for the decimals of tokens. Without it, a tier is named only if it is the only
+        one that fits with any number of decimals that the amounts in `trades` allow: never a wrong one, but
+        more fills stay ambiguous, and none is ``likely``.
 
     Returns
     -------
     frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``tier_bps`` (int, null if not known), ``certainty``, ``fills``,
         ``share`` (of the fills of that period and `by`, 0 to 1), ``first`` and ``last`` (times of its
-        fills). ``certainty`` is ``exact`` (one tier fits), ``likely`` (several fit, and only one of them
-        occurs as exact in `trades`), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or
-        ``unknown`` (an amount is unknown).
+        fills). ``certainty`` is ``exact`` (one tier fits), ``likely`` (several fit, but the same account was
+        charged only one of them for certain at the same venue, for the same pair and in the same role, both
+        before and after), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or ``unknown`` (an
+        amount is unknown).
+
+    Notes
+    -----
+    ``exact`` follows from the amounts alone. ``likely`` assumes that an account's tier for a venue, a pair
+    and a role stays the same until it is seen to change. A tier is lent only where 50 like fills or more are
+    exact and their tiers explain all others, and only to fills between its own first and last one.
 
     Raises
     ------
@@ -68,14 +81,14 @@ def tiers(
     1       dex        30     exact
     """
     caller = "fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high")
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at")
     period = None if every is None else Period.parse(every)
     bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
-    table = pa.concat_tables([_count(*batch, names, period) for batch in bounds])
-    tier, certainty = _choose_tier(table["low"].to_numpy(), table["high"].to_numpy())
+    table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
+    tier, certainty = _choose_tier(table, tokens is not None)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
-    groups = GroupBy(table, [*outer, "tier_bps", "certainty"])
+    groups = GroupBy(table, [*outer, "tier_bps", "certainty"], orders_of_categories(trades, names))
     fills = groups.sum("fills")
     counts = {
         "fills": fills,
@@ -116,9 +129,11 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
-    bounds = [(low, high) for _, low, high in _tier_bounds(trades, [], tokens, caller)]
-    low, high = (np.concatenate(side) for side in zip(*bounds, strict=True))
-    tier, certainty = _choose_tier(low, high)
+    table = _concatenate(_tier_bounds(trades, ["created_at"], tokens, caller))
+    counts = {"first": table["moment"], "last": table["moment"], "fills": pa.repeat(1, len(table))}
+    for name, column in counts.items():
+        table = table.append_column(name, column)
+    tier, certainty = _choose_tier(table, tokens is not None)
     return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
 
 
@@ -139,9 +154,11 @@ class FeeAmounts:
 
 def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
-) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
-    """Yield batches with the lowest and highest tier that fit each fill; -1 where an amount is unknown."""
-    needed = list(dict.fromkeys([*FEE_COLUMNS, *columns]))
+) -> Iterator[pa.Table]:
+    """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
+    present = convert.column_names(trades)
+    like = [] if tokens is None else [name for name in LIKE if name in present]
+    needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):
         amounts = FeeAmounts(batch)
@@ -151,8 +168,14 @@ def _tier_bounds(
         high = _divide_up((fee + unit) * ALL_BPS, least) - 1
         low = np.where((low < 0) | (low > ALL_BPS), ALL_BPS + 1, low)
         high = np.where(least == 0, ALL_BPS, np.clip(high, -1, ALL_BPS))
-        low, high = (np.where(amounts.known, bound, -1).astype(np.int64) for bound in (low, high))
-        yield batch, low, high
+        bounds = {"low": low, "high": high}
+        found = {name: np.where(amounts.known, bound, -1).astype(np.int64) for name, bound in bounds.items()}
+        missing = {name: pa.nulls(len(batch), pa.string()) for name in LIKE}
+        yield pa.table(missing | dict(zip(batch.column_names, batch.columns, strict=True)) | found)
+
+
+def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables(list(tables), promote_options="permissive")
 
 
 def _divide_up(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
@@ -180,12 +203,12 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
     }
 
 
-def _count(
-    batch: pa.Table, low: np.ndarray, high: np.ndarray, names: Sequence[str], period: Period | None
-) -> pa.Table:
-    """Count the fills of a batch by the bounds of their tiers."""
-    moment = batch["moment"]
-    columns = {name: batch[name] for name in names} | {"low": low, "high": high}
+def _count(batch: pa.Table, names: Sequence[str], period: Period | None, borrow: bool) -> pa.Table:
+    """Count the fills of a batch by their bounds; keep ambiguous ones apart by time if they borrow tiers."""
+    moment, low, high = batch["moment"], batch["low"], batch["high"]
+    columns = {name: batch[name] for name in [*names, *(LIKE if borrow else ()), "low", "high"]}
+    if borrow:
+        columns["uncertain_at"] = pc.if_else(pc.less(low, high), moment, pa.scalar(None, moment.type))
     if period:
         bins = period.bins(moment.fill_null(0).to_numpy())
         columns["period"] = period.starts(pa.array(bins, mask=np.asarray(moment.is_null())))
@@ -194,13 +217,33 @@ def _count(
     return counts.rename_columns([*columns, "first", "last", "fills"])
 
 
-def _choose_tier(low: np.ndarray, high: np.ndarray) -> tuple[pa.Array, pa.Array]:
+def _choose_tier(table: pa.Table, borrow: bool) -> tuple[pa.Array, pa.Array]:
     """Choose the tier between bounds where the data justifies one, and say with what certainty."""
-    exact = np.unique(low[(low == high) & (low >= 0)])
-    inside = np.searchsorted(exact, high, "right") - np.searchsorted(exact, low, "left")
-    conditions = [low < 0, low > high, low == high, inside == 1]
+    low, high = (table[name].to_numpy() for name in ("low", "high"))
+    tier = np.where(low == high, low, -1)
+    if borrow:
+        tier = np.where(low < high, _lent_tiers(table, low, high), tier)
+    conditions = [low < 0, low > high, low == high, tier >= 0]
     certainty = np.select(conditions, ["unknown", "none", "exact", "likely"], "ambiguous")
-    next_exact = np.append(exact, -1)[np.searchsorted(exact, low, "left")]
-    tier = np.where(certainty == "exact", low, next_exact)
-    certain = np.isin(certainty, ("exact", "likely"))
-    return pa.array(tier, pa.int64(), mask=~certain), pa.array(certainty, pa.string())
+    return pa.array(tier, pa.int64(), mask=tier < 0), pa.array(certainty, pa.string())
+
+
+def _lent_tiers(table: pa.Table, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Find the only exact tier of like fills, before and after, that fits an ambiguous one, else -1."""
+    like, step = GroupBy(table, LIKE), ALL_BPS + 2
+    group = like.ids
+    first, last = (table[name].to_numpy(zero_copy_only=False) for name in ("first", "last"))
+    exact, ambiguous = (low == high) & (low >= 0), (low < high) & (low >= 0)
+    kinds, kind = np.unique((group * step + low)[exact], return_inverse=True)
+    begin, end = np.full(len(kinds) + 1, np.inf), np.full(len(kinds) + 1, -np.inf)
+    np.fmin.at(begin, kind, first[exact])
+    np.fmax.at(end, kind, last[exact])
+    start = np.searchsorted(kinds, group * step + low)
+    fitting = np.searchsorted(kinds, group * step + high, "right") - start
+    count = np.bincount(group[exact], table["fills"].to_numpy()[exact], like.count)
+    trusted = count >= ENOUGH
+    trusted[group[ambiguous & (fitting == 0)]] = False
+    known = np.logical_and.reduce([table[name].is_valid().to_numpy() for name in LIKE if name != "role"])
+    inside = (begin[start] <= first) & (last <= end[start])
+    tiers = np.append(kinds, -1)[start] % step
+    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)

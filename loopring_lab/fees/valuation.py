@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import UNIT, as_array, from_integers, is_none, is_positive, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys, orders_of_categories
 from loopring_lab.engines.aggregate import GroupBy, result_frame
 from loopring_lab.engines.asof import NAT, milliseconds
 from loopring_lab.errors import LabError, did_you_mean
@@ -74,7 +74,8 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
         return convert.with_columns(trades, columns)
     keys = list(dict.fromkeys([*names, "fee_token"]))
     table = convert.normalize(pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False))
-    groups = GroupBy(table.append_column("fee_value", columns["fee_value"]), keys)
+    table = table.append_column("fee_value", columns["fee_value"])
+    groups = GroupBy(table, keys, orders_of_categories(trades, names))
     unpriced = groups.ids[np.asarray(columns["fee_value"].is_null())]
     sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),

@@ -28,6 +28,7 @@ ALL_LABELLED, SOME_LABELLED, LABEL_HEIGHT = 24, 60, 6
 LUMA = (0.299, 0.587, 0.114)
 LEAST_ROWS, MOST_TOKENS, DIGITS = 5, 12, 5
 TEXT_COLUMNS = ("fee", "rate in bps", "without fee")
+LIKELY = ", likely"
 UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
     "ambiguous": ("ambiguous", "#D9D9D9", "///"),
@@ -108,22 +109,28 @@ def fee_rates(
     return cast("Figure", axes.figure)
 
 
-def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) -> Figure:
+def fee_tiers(
+    trades: Any, *, every: str | None = None, tokens: pd.DataFrame | None = None, ax: Axes | None = None
+) -> Figure:
     """Draw the distribution of fills over fee tiers in each period.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
-    every, ax : optional
+    every : str, optional
+        As for `fee_rates`.
+    tokens : pandas.DataFrame, optional
+        From `Client.tokens`, for the decimals of tokens; without it, more fills are of uncertain tier.
+    ax : matplotlib.axes.Axes, optional
         As for `fee_rates`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Stacked ``share`` of `fees.tiers` in percent, from the lowest tier up, exact and likely ones
-        together. Fills of uncertain tier are grey and hatched. Only the eight tiers with the most fills are
-        drawn separately.
+        Stacked ``share`` of `fees.tiers` in percent, from the lowest tier up. Likely tiers are hatched, and
+        stand above the exact one of the same colour. Fills of uncertain tier are grey and hatched. Only the
+        eight tiers with the most fills are drawn separately.
 
     Raises
     ------
@@ -137,12 +144,13 @@ def fee_tiers(trades: Any, *, every: str | None = None, ax: Axes | None = None) 
     """
     caller = "fee_tiers"
     every = every or time_axis.choose_period(trades, caller)
-    table = as_pandas(fees.tiers(trades, every))
+    table = as_pandas(fees.tiers(trades, every, tokens=tokens))
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
-    tier = table["tier_bps"]
-    parts = tier.astype(str).where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
+    tier, likely = table["tier_bps"], table["certainty"] == "likely"
+    names = tier.astype(str).where(~likely, tier.astype(str) + LIKELY)
+    parts = names.where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
     table = table.assign(part=parts)
     periods = time_axis.timeline(table["period"], every, caller)
     shares = periods.pivot(table, "part", "share") * 100
@@ -231,11 +239,13 @@ def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dic
 
 
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
-    """Choose colours from dark (low tiers) to light; uncertain fills are grey and hatched."""
+    """Choose colours from dark (low tiers) to light, hatched where likely; the rest is grey and hatched."""
     shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
-        styles[str(tier)] = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": "white"}
+        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": "white"}
+        styles[str(tier)] = exact
+        styles[f"{tier}{LIKELY}"] = exact | {"label": f"{tier} bps{LIKELY}", "hatch": "++"}
     for name, (label, colour, hatch) in UNCERTAIN.items():
         styles[name] = {"label": label, "facecolor": colour, "hatch": hatch, "edgecolor": style.GREY}
     return {name: options | {"linewidth": 0.5} for name, options in styles.items()}

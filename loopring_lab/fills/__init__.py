@@ -12,32 +12,38 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns, orders_of_categories
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
+    PAIRED_BY,
     SUM,
     GroupBy,
     aggregate,
     equal,
     ratio,
-    result_frame,
     shares,
     summary_columns,
+    summary_frame,
     with_period,
 )
 from loopring_lab.errors import LabError
+from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
+from loopring_lab.fills.sides import one_side, with_roles
 
 __all__ = [
     "all_in_cost",
     "breakdown",
+    "compare_venues",
     "markouts",
+    "one_side",
     "orders",
     "price_gap",
     "shortfall",
     "size_profile",
     "vwap",
+    "with_roles",
 ]
 
 
@@ -81,11 +87,12 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     names = group_keys(by, "fills.breakdown")
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
-    groups = GroupBy(table, [*outer, "fill_type"])
+    groups = GroupBy(table, [*outer, "fill_type"], orders_of_categories(trades, [*names, "fill_type"]))
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
-    return result_frame(trades, groups.key_columns() | {"fills": fills, "share": share} | sums)
+    columns = groups.key_columns() | {"fills": fills, "share": share} | sums
+    return summary_frame(trades, groups, columns, "fills.breakdown", every)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
@@ -105,7 +112,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``base``, ``quote``, ``fills``, ``volume`` (base units),
         ``notional`` (quote units), ``vwap`` (notional per volume, truncated to 18 decimals; null without
-        volume) and ``unknown``, the number of fills with an unknown amount, which no other sum includes.
+        volume), ``unknown``, the number of fills with an unknown amount, which no other sum includes, and
+        ``both_sides``, as `fees.summary` counts them.
 
     Raises
     ------
@@ -122,7 +130,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     """
     names = group_keys(by, "fills.vwap")
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    keys = [*with_period(names, every), "base", "quote"]
+    groups = GroupBy(table, keys, orders_of_categories(trades, names))
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
@@ -132,7 +141,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
-    return result_frame(trades, groups.key_columns() | sums)
+    return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
 
 
 def orders(trades: Any) -> Any:
@@ -179,7 +188,8 @@ def orders(trades: Any) -> Any:
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
-    return result_frame(trades, columns | {name: sums[name] for name in sums if name not in columns})
+    columns |= {name: sums[name] for name in sums if name not in columns}
+    return summary_frame(trades, groups, columns, "fills.orders")
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -202,7 +212,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     frame of the same kind, one row per group
         `by`, ``quote``, ``quantile`` (1 for the smallest; null where the size is unknown), ``smallest`` and
         ``largest`` size of that quantile (quote units), ``fill_type``, ``fills``, ``share`` (of the
-        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile) and ``median_bps``.
+        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile), ``median_bps``
+        and ``both_sides``, as `fees.summary` counts them.
 
     Raises
     ------
@@ -223,8 +234,10 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
-    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps"]))
+    names = group_keys(by, caller, "outer")
+    outer, orders = list(dict.fromkeys([*names, "quote"])), orders_of_categories(trades, names)
+    paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
+    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
     table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
@@ -235,8 +248,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     }
     for name, column in added.items():
         table = table.append_column(name, column)
-    parts = GroupBy(table, [*outer, "quantile"])
-    groups = GroupBy(table, [*parts.keys, "fill_type"])
+    parts = GroupBy(table, [*outer, "quantile"], orders)
+    groups = GroupBy(table, [*parts.keys, "fill_type"], orders)
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
@@ -249,7 +262,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "notional_share": ratio(notional.cast(SUM), parts.sum("notional").take(pa.array(part)).cast(SUM)),
         "median_bps": groups.median_bps(),
     }
-    return result_frame(trades, columns)
+    return summary_frame(trades, groups, columns, caller)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:

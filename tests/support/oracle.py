@@ -78,10 +78,20 @@ def summed(
 ) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
-    return [key | columns(some, around[tuple(list(key.items())[:-1])]) for key, some in grouped(fills, keys)]
+    return [
+        key | columns(some, around[tuple(list(key.items())[:-1])]) | {"both_sides": both_sides(some)}
+        for key, some in grouped(fills, keys)
+    ]
 
 
 # Sums and ratios
+
+
+def both_sides(fills: list[Fill]) -> int:
+    """Count the fills of which there is a BUY and a SELL."""
+    numbers = {fill.trade_id for fill in fills} - {None}
+    sides = [{fill.side for fill in fills if fill.trade_id == number} for number in numbers]
+    return sum(found >= {"BUY", "SELL"} for found in sides)
 
 
 def known(values: Iterable[Any]) -> list[Any]:
@@ -148,12 +158,10 @@ def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
 
 
 def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
-    bounds = [fitting(fill, units.get(fill.fee_token, 1)) for fill in fills]
-    exact = {found[0] for found in bounds if found is not None and len(found) == 1}
-    settled = [_tier(found, exact) for found in bounds]
-    names = ("tier_bps", "certainty")
+    found = [(fill, fitting(fill, units.get(fill.fee_token, 1))) for fill in fills]
     return [
-        vars(fill) | dict(zip(names, tier, strict=True)) for fill, tier in zip(fills, settled, strict=True)
+        vars(fill) | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True))
+        for fill, fits in found
     ]
 
 
@@ -190,13 +198,23 @@ def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
     return [tier for tier in range(10_001) if charged(least, tier) <= fee <= charged(most, tier)]
 
 
-def _tier(found: list[int] | None, exact: set[int]) -> tuple[int | None, str]:
-    if found is None:
+def _tier(
+    fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]
+) -> tuple[int | None, str]:
+    if fits is None:
         return None, "unknown"
-    if len(found) < 2:
-        return (found[0], "exact") if found else (None, "none")
-    seen = [tier for tier in found if tier in exact]
-    return (seen[0], "likely") if len(seen) == 1 else (None, "ambiguous")
+    if len(fits) < 2:
+        return (fits[0], "exact") if fits else (None, "none")
+    names = ("account_id", "fill_type", "base", "quote", "role")
+    mine = [getattr(fill, name) for name in names]
+    like = [(one, some) for one, some in found if some and [getattr(one, name) for name in names] == mine]
+    exact = [(one.created_at, some[0]) for one, some in like if len(some) == 1]
+    tiers = {tier for _, tier in exact}
+    (only, *more) = tiers & set(fits) or [None]
+    times = known(moment for moment, tier in exact if tier == only)
+    is_sure = None not in mine[:-1] and len(exact) >= 50 and all(tiers & set(some) for _, some in like)
+    is_timed = bool(times) and fill.created_at is not None and min(times) <= fill.created_at <= max(times)
+    return (only, "likely") if is_sure and is_timed and not more else (None, "ambiguous")
 
 
 def above(fills: list[Fill], bps: int) -> Rows:
@@ -349,7 +367,7 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
         }
 
     found = summed(placed, [*by, "quote", "quantile", "fill_type"], columns)
-    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps"]
+    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps", "both_sides"]
     return [{name: row[name] for name in [*(n for n in row if n not in last), *last]} for row in found]
 
 
