@@ -26,10 +26,8 @@ from loopring_lab.fills.intervals import (
     values_in_one_token,
 )
 from loopring_lab.fills.prices import FILL_TYPES, cost_sign, relative_bps
+from loopring_lab.fills.sides import one_side, with_roles
 
-with_roles = one_side = lambda t: t  # TEMP
-if not hasattr(convert, "with_note"):
-    convert.with_note = lambda r, n: r
 SIZE_CLASSES = 5
 CELL = ("market", "side", "size_class")
 READ = (
@@ -174,15 +172,16 @@ def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.T
         places = lookup.before(until, within=2 * length)
     price = relative_bps(fills, history.integers(places)) * cost_sign(fills)
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
+    value = values_in_one_token(fills, fills, *pairs)
     columns = {
         "pool": equal(fills["fill_type"], FILL_TYPES[0]).astype(np.int64),
         "order": order_keys(fills),
-        "value": values_in_one_token(fills, fills, *pairs),
+        "value": np.where(fills["size_class"].to_numpy() < 0, np.nan, value),
         "cost": price + fee,
         "fee": fee,
         "distance": np.abs(price),
     }
-    return pd.DataFrame(columns)[fills["size_class"].to_numpy() >= 0]
+    return pd.DataFrame(columns)
 
 
 def _matched(costs: pd.DataFrame) -> pd.DataFrame:
@@ -190,7 +189,8 @@ def _matched(costs: pd.DataFrame) -> pd.DataFrame:
     costs = costs[costs.notna().all(axis=1) & (costs["value"] > 0)]
     venues = costs.groupby("cell")["pool"].transform("nunique")
     found = costs[venues == 2].sort_values([*costs.columns], ignore_index=True)
-    return found.assign(cell=np.unique(found["cell"], return_inverse=True)[1])
+    found["cell"] = np.unique(found["cell"], return_inverse=True)[1]
+    return found
 
 
 def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: bool) -> dict[str, Any]:
@@ -208,6 +208,7 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
     for number in np.flatnonzero((counts >= FEWEST).all(axis=1)):
         low[number], high[number] = interval(_draws(fills[group == number], seed), level)
     margin = _ratio(*(np.bincount(group, x, count) for x in (value * distance, value))) if own else 0.0
+    verdict = np.select([high < -margin, low > margin], ["pool", "book"], "undecided")
     return {
         "fills": np.bincount(group, minlength=count),
         "orders": counts.sum(axis=1),
@@ -219,8 +220,8 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
         "fee_difference_bps": fees[1] - fees[0],
         "price_difference_bps": pool - book - (fees[1] - fees[0]),
         "by_order_bps": each[1] - each[0],
-        "reference": np.full(count, OWN if own else OUTSIDE, object),
-        "verdict": np.select([high < -margin, low > margin], ["pool", "book"], "undecided").astype(object),
+        "reference": pa.array([OWN if own else OUTSIDE] * count, pa.string()),
+        "verdict": pa.array(verdict, pa.string()),
     }
 
 
