@@ -27,7 +27,7 @@ TIMES = [figures.volume, figures.fee_rates, figures.fee_tiers, figures.fill_shar
 
 @pytest.fixture(scope="module")
 def trades() -> pd.DataFrame:
-    return lab.connect().trades(79927)
+    return lab.connect().trades(10083, limit=40)
 
 
 def name_of(draw: Draw) -> str:
@@ -151,7 +151,9 @@ def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
 def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataFrame) -> None:
     pool = trades[trades["fill_type"] == "amm"]
     if draw is figures.price_gaps:
-        with pytest.raises(LabError, match=r"^price_gaps: no fill has an earlier one of the other type at most 1h old"):
+        with pytest.raises(
+            LabError, match=r"^price_gaps: no fill has an earlier one of the other type at most 1h old"
+        ):
             draw(pool)
         return
     figure = draw(pool, **({"tolerance": None} if draw in IN_MEMORY else {}))
