@@ -46,27 +46,6 @@ __all__ = [
     "with_roles",
 ]
 
-__all__ = [
-    "all_in_cost",
-    "breakdown",
-<<<<<<< HEAD
-    "compare_venues",
-    "markouts",
-    "orders",
-    "price_gap",
-    "shortfall",
-    "size_profile",
-    "vwap",
-=======
-    "one_side",
-    "orders",
-    "price_gap",
-    "size_profile",
-    "vwap",
-    "with_roles",
->>>>>>> sides
-]
-
 
 def __dir__() -> list[str]:
     return sorted(__all__)
