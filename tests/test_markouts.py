@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import on, result_rows
-from support.later_prices import minute_marks, true_markouts
 from support.trade_histories import assert_refused, frame_of, histories
-from support.venue_truth import trades_of
 from support.wire_rows import page, read, row
+from support.worlds import minute_marks, trades_of, true_markouts
 
 import loopring_lab as lab
 from loopring_lab.engines import asof, convert
@@ -239,7 +238,7 @@ def test_a_price_as_old_as_the_fill_is_no_markout_and_makers_have_none() -> None
 
 
 def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices() -> None:
-    frame = pd.concat([lab.connect().trades(10083, limit=400)])
+    frame = trades_of(World(seed=31, size=0.02))
     rows = lab.fills.markouts(frame, horizons=["5min", "1h"])
     found = lab.fills.markouts(frame, horizons=["5min", "1h"], by="fill_type")
     assert found["horizon"].tolist() == ["5min", "1h"] * 2

@@ -98,7 +98,7 @@ def with_period(by: Sequence[str], every: str | None) -> list[str]:
 
 
 class GroupBy:
-    """Rows of partial sums grouped by keys, in the order of the keys' values."""
+    """Rows of partial sums grouped by keys, in the order of the keys' values, or of their categories."""
 
     def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
         self.table, self.keys = table, list(dict.fromkeys(keys))
@@ -212,10 +212,9 @@ class PairedFills:
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
         count = len(self._ids)
-        if not count:
-            return ""
-        fills = "1 fill is" if count == 1 else f"{count:,} fills are"
-        return f"Both sides of {fills} counted; lab.fills.one_side(trades) counts each fill once."
+        fills = "1 fill" if count == 1 else f"{count:,} fills"
+        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+        return note if count else ""
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
@@ -351,10 +350,14 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
 
 
 def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
-    """Rank the values of a column, null last; also return the number of ranks."""
+    """Rank the values of a column, or of the `Key` of one by its order, null last; also count the ranks."""
+    first = name.order if isinstance(name, adapters.Key) else []
     try:
         coded = adapters.decode(column, name).combine_chunks().dictionary_encode()
         order = pc.sort_indices(coded.dictionary).to_numpy()
+        if first:
+            places = pc.index_in(coded.dictionary, pa.array(first, coded.dictionary.type))
+            order = order[np.argsort(places.fill_null(len(first)).to_numpy()[order], kind="stable")]
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise adapters.not_groupable(name, column.type, "grouping") from None
     places = np.empty(len(order) + 1, np.int64)

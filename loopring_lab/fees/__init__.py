@@ -30,7 +30,8 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     by : str or sequence of str, optional
-        Columns to group by, such as ``["market", "fill_type"]``.
+        Columns to group by, such as ``["market", "fill_type"]``. Ordered categories of pandas, pyarrow and
+        Dask, and Polars' Enum, sort in their order; the intervals of ``pandas.cut`` and periods become text.
 
     Returns
     -------
@@ -97,6 +98,6 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
-    names = group_keys(by, caller)
+    names = group_keys(by, caller, frame=trades)
     groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
     return summary_frame(trades, groups, groups.key_columns() | summary_columns(groups), caller, every)

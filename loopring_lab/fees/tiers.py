@@ -81,7 +81,7 @@ def tiers(
     1       dex        30     exact
     """
     caller = "fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at")
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
     period = None if every is None else Period.parse(every)
     bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
     table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)

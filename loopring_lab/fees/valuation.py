@@ -61,7 +61,7 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     0       DAI  1.579216000000000000  1.569800138645561512
     1       ENJ  1.787064000000000000  4.813791536722362352
     """
-    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token")
+    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token", frame=trades)
     fills = convert.to_pandas(trades, CALLER, ["created_at", "fee_token", "fee", *(names or [])])
     source = trades if prices is None else prices
     market = _Market(convert.to_pandas(source, CALLER, ["created_at", "base", "quote", "price"]))
@@ -74,7 +74,8 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
         return convert.with_columns(trades, columns)
     keys = list(dict.fromkeys([*names, "fee_token"]))
     table = convert.normalize(pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False))
-    groups = GroupBy(table.append_column("fee_value", columns["fee_value"]), keys)
+    table = table.append_column("fee_value", columns["fee_value"])
+    groups = GroupBy(table, keys)
     unpriced = groups.ids[np.asarray(columns["fee_value"].is_null())]
     sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),

@@ -30,8 +30,8 @@ from loopring_lab.fills.intervals import check_sampling, estimate, floats, order
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
 IDENTITY = ("trade_id", "order_hash")
-OUTSIDE, OWN = "outside prices", "own trades"
-OWN_NOTE = (
+OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
+OWN_TRADES_NOTE = (
     "The reference prices are trades of this exchange: intervals cover sampling only, and trades as "
     "reference pull the difference towards 0. Pass prices= from outside."
 )
@@ -89,7 +89,7 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
@@ -185,7 +185,7 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -241,11 +241,11 @@ def cost_sign(fills: pa.Table) -> np.ndarray:
 
 
 def keys_of_estimates(
-    by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
+    trades: Any, by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
 ) -> list[str] | None:
     """Check ``by=`` and what intervals are drawn with; None without ``by=``."""
     check_sampling(intervals, seed, caller)
-    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference")
+    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference", frame=trades)
 
 
 def needed_for(names: list[str] | None) -> list[str]:
@@ -276,7 +276,7 @@ def estimates(
     weights = np.where(
         groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
         floats(fills["notional"]),
-        values_in_one_token(fills, fills, *_linked(prices)),
+        values_in_one_token(fills, fills, *linked(prices)),
     )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
     return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
@@ -291,9 +291,9 @@ def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
 def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
     """Build a result that says what prices it compares with."""
     count = len(next(iter(columns.values())))
-    label = pa.array([OWN if history.is_trades else OUTSIDE] * count, pa.string())
+    label = pa.array([OWN_TRADES if history.is_trades else OUTSIDE_PRICES] * count, pa.string())
     result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
-    return convert.with_note(result, OWN_NOTE if history.is_trades else "")
+    return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
 
 
 def columns_of(
@@ -305,7 +305,7 @@ def columns_of(
     return {name: fills[name] for name in shown} | columns | added
 
 
-def _linked(prices: Any) -> list[pa.Table]:
+def linked(prices: Any) -> list[pa.Table]:
     """Read prices that name their tokens, to convert values with."""
     names = ["created_at", "base", "quote", "price"]
     if prices is None or not {*names} <= {*nw.from_native(prices).collect_schema()}:

@@ -1,30 +1,69 @@
-"""What the synthetic world knows of its fills: all trades, outside prices, and the true costs at each venue."""
+"""Trades of synthetic worlds beside what is true of them: frames of fills, outside minute prices, later prices."""
 
 import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
 
-import loopring_lab as lab
-from loopring_lab.relayer import World
+from loopring_lab import tables
 from loopring_lab.relayer.mainnet import MARKETS
-from loopring_lab.relayer.world import Fill
+from loopring_lab.relayer.world import Fill, World
 
-BPS = 10_000
 MINUTE = 60_000
 ROWS = 1000  # of a page
-PRICE_DECIMALS = 12
+BPS = 10_000
+AMOUNT = pa.decimal256(37, 18)
 
 
-class Cost(NamedTuple):
-    """A taker's fill: its value in dollars, and its true cost in basis points."""
+def true_price(world: World, market: str, moment: int) -> Fraction:
+    """Return what one base unit is worth in quote units at a moment (ms)."""
+    base, quote = MARKETS[market].base.symbol, MARKETS[market].quote.symbol
+    return Fraction(world.latent_dollars(base, moment), world.latent_dollars(quote, moment))
 
-    fill: Fill
-    dollars: float
-    bps: float
+
+def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> pa.Table:
+    """Return the minute closes, true but for a basis point of noise, last before each fill and after it.
+
+    Of a year of closes only those that lookups so many ms after the fills can find.
+    """
+    lags = [0, *after]
+    minutes = {(f.market, (f.time_ms + lag) // MINUTE * MINUTE) for f in fills for lag in lags}
+    rows = sorted(minutes)
+    prices = []
+    for market, minute in rows:
+        noise = random.Random(f"{world.seed} {market} {minute}").gauss(0, 1e-4)
+        price = true_price(world, market, minute) * (1 + Fraction(noise))
+        prices.append(round(Decimal(price.numerator) / price.denominator, 14))
+    return pa.table(
+        {
+            "created_at": pa.array([minute for _, minute in rows], pa.timestamp("ms", "UTC")),
+            "market": [market for market, _ in rows],
+            "base": [MARKETS[market].base.symbol for market, _ in rows],
+            "quote": [MARKETS[market].quote.symbol for market, _ in rows],
+            "price": pa.array(prices, AMOUNT),
+        }
+    )
+
+
+def true_markouts(world: World, fills: Iterable[Fill], horizon: int) -> pd.DataFrame:
+    """Return the effective and realized cost and the impact of fills in bps, from true prices alone."""
+    return pd.DataFrame([_true_markout(world, fill, horizon) for fill in fills])
+
+
+def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
+    market = MARKETS[fill.market]
+    price = Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+    now = true_price(world, fill.market, fill.time_ms)
+    later = true_price(world, fill.market, fill.time_ms + horizon)
+    sign = 1 if fill.side == "BUY" else -1
+    rates = {"effective": price - now, "realized": price - later, "impact": later - now}
+    return {"trade_id": fill.id} | {name: float(sign * gap / now) * 10_000 for name, gap in rates.items()}
 
 
 def trades_of(world: World) -> pd.DataFrame:
@@ -38,31 +77,17 @@ def trades_of(world: World) -> pd.DataFrame:
         for start in range(0, len(some), ROWS)
     ]
     texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
-    tokens = lab.tables.tokens(world.tokens())
-    markets = lab.tables.markets(world.markets(), tokens)
-    return lab.tables.trades(texts, tokens, markets, fill_type=[venue for venue, _ in pages])
+    tokens = tables.tokens(world.tokens())
+    markets = tables.markets(world.markets(), tokens)
+    return tables.trades(texts, tokens, markets, fill_type=[venue for venue, _ in pages])
 
 
-def minute_closes(world: World, trades: pd.DataFrame, noise_bps: float = 1.0) -> pd.DataFrame:
-    """Return the true price at each minute's end within two minutes of a trade, with noise."""
-    chance = random.Random(world.seed + 1)
-    moments = trades["created_at"].astype("int64").to_numpy() // MINUTE
-    minutes = {
-        (name, (at + later) * MINUTE)
-        for name, at in zip(trades["market"], moments.tolist(), strict=True)
-        for later in (0, 1, 2)
-    }
-    rows = [(at, name, close(world, name, at, chance.gauss(0, noise_bps))) for name, at in sorted(minutes)]
-    frame = pd.DataFrame(rows, columns=["created_at", "market", "price"])
-    return frame.assign(
-        created_at=pd.to_datetime(frame["created_at"], unit="ms", utc=True),
-        price=lab.amounts.to_units(frame["price"].tolist(), PRICE_DECIMALS),
-    )
+class Cost(NamedTuple):
+    """A taker's fill: its value in dollars, and its true cost in basis points."""
 
-
-def close(world: World, name: str, at: int, off_bps: float) -> int:
-    base, quote = (world.latent_dollars(one.symbol, at) for one in (MARKETS[name].base, MARKETS[name].quote))
-    return int(base * 10**PRICE_DECIMALS // quote * (1 + off_bps / BPS))
+    fill: Fill
+    dollars: float
+    bps: float
 
 
 def true_costs(world: World) -> list[Cost]:
