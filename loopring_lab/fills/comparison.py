@@ -112,7 +112,7 @@ def compare_venues(
     0    pool  outside prices
     """
     caller = "fills.compare_venues"
-    names = group_keys(by, caller, *RESULTS, "reference", "size_class")
+    names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)
     length = parse_length(horizon, caller, "horizon")
     check_sampling(intervals, seed, caller)
     history = PriceHistory(trades if prices is None else prices, caller)

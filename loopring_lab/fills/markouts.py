@@ -119,7 +119,7 @@ def markouts(
       fill_type horizon  fills  unpriced
     """
     caller = "fills.markouts"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
@@ -206,7 +206,7 @@ def shortfall(
     >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
     """
     caller = "fills.shortfall"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     needed = [*COLUMNS, "trade_id", *ORDER_KEYS, *(names or [])]
     history = PriceHistory(trades if prices is None else prices, caller)

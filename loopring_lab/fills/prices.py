@@ -89,7 +89,7 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
@@ -184,7 +184,7 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -239,11 +239,11 @@ def cost_sign(fills: pa.Table) -> np.ndarray:
 
 
 def keys_of_estimates(
-    by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
+    trades: Any, by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
 ) -> list[str] | None:
     """Check ``by=`` and what intervals are drawn with; None without ``by=``."""
     check_sampling(intervals, seed, caller)
-    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference")
+    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference", frame=trades)
 
 
 def needed_for(names: list[str] | None) -> list[str]:
