@@ -173,7 +173,7 @@ def marks(world: World) -> pa.Table:
 
 
 def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
-    """Find the last trade in the minute after each fill's order that is no side of the order's fills."""
+    """Find the last trade in the day after each fill's order that is no side of the order's fills."""
     place = ["created_at", "block_id", "index_in_block", "trade_id"]
     ordered = list(trades.sort_values(place).itertuples())
     fills_of: dict[str, set[int]] = defaultdict(set)
@@ -184,7 +184,7 @@ def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
     found = {}
     for fill in ordered:
         if fill.role == "taker":
-            until = end[fill.order_hash] + pd.Timedelta(1, "min")
+            until = end[fill.order_hash] + pd.Timedelta(1, "D")
             for other in ordered:
                 is_after = end[fill.order_hash] < other.created_at <= until
                 if (
@@ -220,7 +220,7 @@ def test_the_comparison_is_its_definition_in_plain_python(trades: pd.DataFrame, 
                     (value, worse + fill.fee_bps, fill.fee_bps, fill.order_hash)
                 )
         both = [cell for cell in cells.values() if all(cell.values())]
-        found = lab.fills.compare_venues(some, prices).iloc[0]
+        found = lab.fills.compare_venues(some, prices, horizon="1d" if prices is None else "1min").iloc[0]
         rows = [row for cell in both for row in (*cell["amm"], *cell["dex"])]
         assert found["fills"] == len(rows)
         assert found["orders"] == len({row[3] for row in rows})
