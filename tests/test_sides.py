@@ -385,3 +385,15 @@ def test_both_sides_are_counted_under_unknown_keys_too() -> None:
             without_warnings(lab.fills.breakdown, on(engine, trades.astype({"fill_type": "str"})))
         )
         assert [(line["fill_type"], line["fills"], line["both_sides"]) for line in found] == [(None, 3, 1)]
+
+
+def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd.DataFrame) -> None:
+    sizes = pd.cut(lab.to_float(block["size"]), 4, labels=["d", "b", "c", "a"])
+    keyed = block.assign(size_class=sizes.cat.set_categories(["d", "b", "c", "a"], ordered=True))
+    found = lab.fills.vwap(keyed, by="size_class")
+    counts = Counter()
+    for (_, *key), part in keyed.groupby(["trade_id", "size_class", "base", "quote"], observed=True):
+        counts[tuple(key)] += set(part["side"]) == {"BUY", "SELL"}
+    keys = zip(found["size_class"], found["base"], found["quote"], strict=True)
+    assert found["both_sides"].tolist() == [counts[key] for key in keys]
+    assert list(dict.fromkeys(found["size_class"])) == [c for c in "dbca" if c in set(found["size_class"])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -32,7 +31,6 @@ PAIRED_BY = ("trade_id", "side")
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
-NO_ORDERS: Mapping[str, Sequence[Any]] = MappingProxyType({})
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
 
@@ -102,13 +100,11 @@ def with_period(by: Sequence[str], every: str | None) -> list[str]:
 class GroupBy:
     """Rows of partial sums grouped by keys, in the order of the keys' values, or of their categories."""
 
-    def __init__(
-        self, table: pa.Table, keys: Sequence[str], orders: Mapping[str, Sequence[Any]] = NO_ORDERS
-    ) -> None:
-        self.table, self.keys, self.orders = table, list(dict.fromkeys(keys)), orders
+    def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
+        self.table, self.keys = table, list(dict.fromkeys(keys))
         self.ids = np.zeros(len(table), np.int64)
         for name in self.keys:
-            values, count = ranks(table[name], name, orders.get(name, ()))
+            values, count = ranks(table[name], name)
             self.ids = np.unique(self.ids * count + values, return_inverse=True)[1]
         numbers, self.first_rows = np.unique(self.ids, return_index=True)
         self.count = len(numbers)
@@ -237,7 +233,7 @@ class PairedFills:
         if not set(PAIRED_BY) <= set(table.column_names):  # partial sums: look at the rows again
             parts = [*self._rows(groups.keys, every), pa.table(groups.key_columns())]
             table = pa.concat_tables(parts, promote_options="permissive")
-            groups = GroupBy(table, groups.keys, groups.orders)
+            groups = GroupBy(table, groups.keys)
         paired = np.flatnonzero(self._is_paired(table))
         rows = table.select(PAIRED_BY).take(pa.array(paired)).to_pandas().assign(group=groups.ids[paired])
         rows = rows.drop_duplicates()
@@ -351,8 +347,9 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     return pa.table(columns)
 
 
-def ranks(column: pa.ChunkedArray, name: str, first: Sequence[Any] = ()) -> tuple[np.ndarray, int]:
-    """Rank the values of a column: those in `first` in that order, null last; also count the ranks."""
+def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
+    """Rank the values of a column, or of the `Key` of one by its order, null last; also count the ranks."""
+    first = name.order if isinstance(name, adapters.Key) else []
     try:
         coded = adapters.decode(column, name).combine_chunks().dictionary_encode()
         order = pc.sort_indices(coded.dictionary).to_numpy()
