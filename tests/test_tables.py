@@ -322,7 +322,10 @@ def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy
     assert reasons(pd.concat([unknown, unknown])) == ["id is missing"] * 4
 
 
-BEFORE, AFTER = "created_at is before 2015: sent in seconds?", "created_at is after 2099: sent in microseconds?"
+BEFORE, AFTER = (
+    "created_at is before 2015: sent in seconds?",
+    "created_at is after 2099: sent in microseconds?",
+)
 
 
 @pytest.mark.parametrize(
@@ -399,9 +402,10 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | N
         assert json.loads(json.loads(extra)["row"]) == odd
     members = [name for name in COLUMNS if name not in ("fill_type", "extra")]
     assert listed[members].isna().all(axis=None)
-    assert tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist() == listed[
-        "reason"
-    ].tolist()
+    assert (
+        tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist()
+        == listed["reason"].tolist()
+    )
 
 
 def test_a_pool_s_fill_among_order_book_fills_is_odd() -> None:

@@ -121,9 +121,7 @@ def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
     missing = is_none(objects)
     unscaled = np.where(missing, 0, objects)
     if len(unscaled) and max(unscaled.max(), -unscaled.min()) >= 10**to.precision:
-        raise AmountError(
-            f"an amount does not fit {range_of(to)}. Leave the amount out."
-        )
+        raise AmountError(f"an amount does not fit {range_of(to)}. Leave the amount out.")
     words = np.empty((len(unscaled), 4), "<u8")
     for place in range(4):
         words[:, place] = ((unscaled >> (64 * place)) & WORD_MASK).astype(np.uint64)
