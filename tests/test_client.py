@@ -163,6 +163,11 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
             {"account_id": 1, "since": "last week"},
             "since='last week' is not a time. Give one like '2022-03-31'",
         ),
+        (
+            {"account_id": 1, "since": 1648752226000},
+            "since=1648752226000 is not a time: a number may count seconds or",
+        ),
+        ({"account_id": 1, "until": 1648752226.5}, "pandas.Timestamp(number, unit='ms', tz='UTC')"),
         ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
     ],
 )

@@ -58,7 +58,7 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
 
     Amounts lose trailing zeros and carry their token's symbol, in the heading where all rows share one token.
     Columns that only name those tokens are hidden, and so are empty columns. Times are UTC. Long hashes are
-    shortened.
+    shortened. Notes that a result carries in ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -113,6 +113,7 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     if truncated:
         limit = f"{precision} decimals" if isinstance(precision, int) else "the token's precision"
         notes.append(f"{', '.join(truncated)} truncated to {limit}.")
+    notes += [str(note) for note in frame.attrs.get("notes", [])]
     table = pd.DataFrame({column.heading: column.texts for column in columns}, index=visible.index)
     redundant = {column.unit_column for column in columns} & set(table.columns)
     return Shown(table.drop(columns=redundant), notes)

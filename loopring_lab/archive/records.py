@@ -141,7 +141,8 @@ def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
     account_id, fill_type = key
     held = folder.read(TRADES, [*IDENTITY, "asked", "extra"], pc.field("version") == 1, [account_id])
     mine = held.filter(pc.field("asked") == fill_type)  # files that a merge wrote refuse filters of text
-    return set(hash_identities(*mine.select(IDENTITY).columns, _no_trades(mine)))
+    trade_ids, sides, order_hashes = mine.select(IDENTITY).columns
+    return set(hash_identities(trade_ids, sides, order_hashes, _no_trades(mine)))
 
 
 def _no_trades(rows: pa.Table) -> pa.Array:

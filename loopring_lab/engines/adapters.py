@@ -16,14 +16,16 @@ AMOUNTS = ("size", "price", "notional", "fee")
 RESERVED = {
     "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
     "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
-    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share",
+    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share", "both_sides",
     *(f"{name} {suffix}" for name in AMOUNTS for suffix in ("known", "as float")),
 }  # fmt: skip
 """Columns that results add, so that trades cannot be grouped by columns of the same name."""
 DECIMAL_256 = pa.decimal256(37, 18)
 DECIMAL_128 = pa.decimal128(38, 18)
 TIMESTAMP = pa.timestamp("ms", "UTC")
+FLOATS = (nw.Float32, nw.Float64)
 NESTED_TYPES = (nw.List, nw.Struct, nw.Array, nw.Object)
+TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 ENGINES = {
     nw.Implementation.POLARS: "polars",
     nw.Implementation.DUCKDB: "duckdb",
@@ -65,8 +67,15 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     return pa.table({name: _portable_column(table[name], name) for name in table.column_names})
 
 
-def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
-    """Check ``by=`` and return it as a list of column names."""
+class Key(str):
+    """The name of a column to group by, with the order of its categories if they have one."""
+
+    __slots__ = ("order",)
+    order: list[Any]
+
+
+def group_keys(by: Any, caller: str, *reserved: str, frame: Any = None) -> list[str]:
+    """Check ``by=`` and return it as a list of column names, as keys if `frame` is given."""
     if by is None:
         return []
     names: list[Any] = list(by) if isinstance(by, Iterable) and not isinstance(by, str) else [by]
@@ -82,7 +91,7 @@ def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
         else:
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
-    return names
+    return names if frame is None else [_key(frame, name) for name in names]
 
 
 def engine_of(frame: Any) -> str:
@@ -100,10 +109,22 @@ def engine_of(frame: Any) -> str:
     )
 
 
+def has_columns(frame: Any, names: Iterable[str]) -> bool:
+    """Return whether a frame of any engine has these columns."""
+    if engine_of(frame) in ("polars", "duckdb", "spark"):
+        return set(names) <= set(nw.from_native(frame).collect_schema().names())
+    return set(names) <= set(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+
+
 def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     """Open columns of a frame with narwhals, ``created_at`` as ``moment`` in milliseconds."""
     engine = engine_of(frame)
     table, schema = _select(frame, engine, columns, caller)
+    for name in columns:
+        if schema[name] in FLOATS and name != "fee_bps":  # -0.0 becomes 0.0: one group on every engine
+            zero = nw.lit(0.0).cast(schema[name])
+            key = nw.when(nw.col(name) == 0).then(zero).otherwise(nw.col(name))
+            table = table.with_columns(key.alias(name))
     if "fee_bps" in columns:
         rate = schema["fee_bps"]
         if not rate.is_numeric() and rate != nw.Unknown:
@@ -158,6 +179,51 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 
+def _key(frame: Any, name: str) -> Key:
+    key, engine = Key(name), engine_of(frame)
+    if engine == "pyarrow":
+        key.order = _order_of_dictionary(frame[name]) if name in frame.column_names else []
+    elif engine in ("pandas", "dask"):
+        key.order = _order_of_categories(frame[name]) if name in frame.columns else []
+    else:
+        type_ = nw.from_native(frame).collect_schema().get(name)
+        key.order = list(type_.categories) if isinstance(type_, nw.Enum) else []
+    return key
+
+
+def _order_of_dictionary(column: pa.ChunkedArray) -> list[Any]:
+    column = column.unify_dictionaries()
+    is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks
+    return column.chunk(0).dictionary.to_pylist() if is_ordered else []
+
+
+def _order_of_categories(column: Any) -> list[Any]:
+    type_ = column.dtype
+    if isinstance(type_, pd.IntervalDtype) and isinstance(column, pd.Series):
+        return [str(interval) for interval in sorted(column.dropna().unique())]
+    if not isinstance(type_, pd.CategoricalDtype):
+        return []
+    if isinstance(type_.categories.dtype, pd.IntervalDtype) and not type_.ordered:
+        return [str(interval) for interval in sorted(type_.categories)]
+    return list(_as_text(type_.categories)) if type_.ordered else []
+
+
+def _as_text(values: Any) -> Any:
+    """Write intervals and periods as text, and leave other values."""
+    return values.astype(str) if isinstance(values.dtype, TEXTUAL) else values
+
+
+def _with_textual_keys(frame: pd.DataFrame) -> pd.DataFrame:
+    """Replace intervals and periods, which Arrow does not group by, by their text."""
+    added: dict[Any, Any] = {}
+    for name, type_ in frame.dtypes.items():
+        if isinstance(type_, TEXTUAL):
+            added[name] = frame[name].astype(str).where(frame[name].notna())
+        elif isinstance(type_, pd.CategoricalDtype) and isinstance(type_.categories.dtype, TEXTUAL):
+            added[name] = frame[name].cat.rename_categories(_as_text(type_.categories))
+    return frame.assign(**added) if added else frame
+
+
 def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     column = decode(column, name)
     if pa.types.is_decimal(column.type):
@@ -204,7 +270,8 @@ def _select(frame: Any, engine: str, columns: Sequence[str], caller: str) -> tup
     """Select columns with narwhals and return them with their types: amounts exact, nothing nested."""
     if engine in ("pandas", "pyarrow"):
         _check_columns(columns, _column_names(frame, caller), caller)
-        arrow = _to_arrow(frame, columns, caller)
+        whole = isinstance(frame, pa.Table)
+        arrow = _to_arrow(frame if whole else _with_textual_keys(frame[list(columns)]), columns, caller)
         for field in arrow.schema:
             if _is_nested(field.type):
                 raise not_groupable(field.name, field.type, caller)

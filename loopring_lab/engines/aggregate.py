@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import adapters, convert
 from loopring_lab.errors import AmountError, LabError
+from loopring_lab.tables.identity import SIDES
 
 SECOND = 1000
 DAY = 86_400 * SECOND
@@ -26,6 +27,7 @@ SUMMED = ("size", "notional", "fee")
 TOKENS = ("base", "quote", "fee_token")
 COLUMNS = ("created_at", *TOKENS, *SUMMED, "fee_bps")
 SUM = pa.decimal256(76, 18)
+PAIRED_BY = ("trade_id", "side")
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
@@ -56,6 +58,10 @@ class Period(NamedTuple):
     def bins(self, times: Any) -> Any:
         """Number the bin of each time in milliseconds; takes an array or an engine's expression."""
         return (times - self.origin) // self.step
+
+    def numbers(self, moments: pa.ChunkedArray) -> pa.Array:
+        """Number the bins of a column of times; null stays null."""
+        return pa.array(self.bins(moments.fill_null(0).to_numpy()), mask=np.asarray(moments.is_null()))
 
     def starts(self, bins: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return when the periods of bins start; null stays null."""
@@ -92,14 +98,14 @@ def with_period(by: Sequence[str], every: str | None) -> list[str]:
 
 
 class GroupBy:
-    """Rows of partial sums grouped by keys, in the order of the keys' values."""
+    """Rows of partial sums grouped by keys, in the order of the keys' values, or of their categories."""
 
     def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
         self.table, self.keys = table, list(dict.fromkeys(keys))
         self.ids = np.zeros(len(table), np.int64)
         for name in self.keys:
-            ranks, count = _ranks(table[name], name)
-            self.ids = np.unique(self.ids * count + ranks, return_inverse=True)[1]
+            values, count = ranks(table[name], name)
+            self.ids = np.unique(self.ids * count + values, return_inverse=True)[1]
         numbers, self.first_rows = np.unique(self.ids, return_index=True)
         self.count = len(numbers)
 
@@ -187,6 +193,69 @@ def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     totals = np.zeros(int(outer.max(initial=-1)) + 1, np.int64)
     np.add.at(totals, outer, counts)
     return pa.array(counts / totals[outer])
+
+
+class PairedFills:
+    """The fills of which a frame holds both sides: rows of one trade id, a BUY and a SELL."""
+
+    def __init__(self, trades: Any, caller: str) -> None:
+        self._trades, self._caller = trades, caller
+        self._known = adapters.has_columns(trades, PAIRED_BY)
+        found: dict[str, list[Any]] = {side: [np.empty(0, np.int64)] for side in SIDES}
+        for batch in convert.batches(trades, PAIRED_BY, caller) if self._known else ():
+            for side, ids in found.items():
+                ids.append(batch["trade_id"].filter(equal(batch["side"], side)).drop_null().to_numpy())
+        bought, sold = (pd.Series(pd.unique(np.concatenate(ids))) for ids in found.values())
+        self._ids = bought[bought.isin(sold)].to_numpy()
+
+    @property
+    def note(self) -> str:
+        """Say of how many fills both sides are counted; empty where of none."""
+        count = len(self._ids)
+        fills = "1 fill" if count == 1 else f"{count:,} fills"
+        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+        return note if count else ""
+
+    def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
+        """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
+        if not self._known:
+            return pa.nulls(groups.count, pa.int64())
+        if not len(self._ids):
+            return pa.array(np.zeros(groups.count, np.int64))
+        table = groups.table
+        if not set(PAIRED_BY) <= set(table.column_names):  # partial sums: look at the rows again
+            parts = [*self._rows(groups.keys, every), pa.table(groups.key_columns())]
+            table = pa.concat_tables(parts, promote_options="permissive")
+            groups = GroupBy(table, groups.keys)
+        paired = np.flatnonzero(self._is_paired(table))
+        rows = table.select(PAIRED_BY).take(pa.array(paired)).to_pandas().assign(group=groups.ids[paired])
+        rows = rows.drop_duplicates()
+        both = rows.loc[rows.duplicated(["group", "trade_id"]), "group"]
+        return pa.array(np.bincount(both, minlength=groups.count))
+
+    def _is_paired(self, table: pa.Table) -> np.ndarray:
+        ids = table["trade_id"]
+        paired = pc.is_in(ids, pa.array(self._ids, ids.type))
+        return np.asarray(pc.and_(paired, pc.is_in(table["side"], pa.array(SIDES))))
+
+    def _rows(self, keys: Sequence[str], every: str | None) -> Iterator[pa.Table]:
+        """Give the rows of these fills with the keys they are grouped by."""
+        period = None if every is None else Period.parse(every)
+        names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
+        for batch in convert.batches(self._trades, list(dict.fromkeys(names)), self._caller):
+            rows = batch.filter(pa.array(self._is_paired(batch)))
+            if period:
+                rows = rows.append_column("period", period.starts(period.numbers(rows["moment"])))
+            yield rows.select(list(dict.fromkeys([*PAIRED_BY, *keys])))
+
+
+def summary_frame(
+    trades: Any, groups: GroupBy, columns: Mapping[str, Any], caller: str, every: str | None = None
+) -> Any:
+    """Build a result that counts fills, with ``both_sides`` and, in pandas, a note on it."""
+    paired = PairedFills(trades, caller)
+    result = result_frame(trades, {**columns, "both_sides": paired.count(groups, every)})
+    return convert.with_note(result, paired.note)
 
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:
@@ -280,16 +349,20 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     return pa.table(columns)
 
 
-def _ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
-    """Rank the values of a column, null last; also return the number of ranks."""
+def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
+    """Rank the values of a column, or of the `Key` of one by its order, null last; also count the ranks."""
+    first = name.order if isinstance(name, adapters.Key) else []
     try:
         coded = adapters.decode(column, name).combine_chunks().dictionary_encode()
         order = pc.sort_indices(coded.dictionary).to_numpy()
+        if first:
+            places = pc.index_in(coded.dictionary, pa.array(first, coded.dictionary.type))
+            order = order[np.argsort(places.fill_null(len(first)).to_numpy()[order], kind="stable")]
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise adapters.not_groupable(name, column.type, "grouping") from None
-    ranks = np.empty(len(order) + 1, np.int64)
-    ranks[order], ranks[-1] = np.arange(len(order)), len(order)
-    return ranks[coded.indices.fill_null(len(order)).to_numpy()], len(ranks)
+    places = np.empty(len(order) + 1, np.int64)
+    places[order], places[-1] = np.arange(len(order)), len(order)
+    return places[coded.indices.fill_null(len(order)).to_numpy()], len(places)
 
 
 def _sum_in_one_token(groups: GroupBy, amount: str, token: str) -> pa.Array:

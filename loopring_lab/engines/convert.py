@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -47,20 +48,47 @@ def to_native(frame: Any, table: pa.Table) -> Any:
     return frame.sparkSession.createDataFrame(narrow)
 
 
+def with_note(result: Any, note: str) -> Any:
+    """Add a note to a pandas frame, which `show` prints under it."""
+    if note and isinstance(result, pd.DataFrame):
+        result.attrs["notes"] = list(dict.fromkeys([*result.attrs.get("notes", []), note]))
+    return result
+
+
 def with_columns(frame: Any, columns: dict[str, pa.Array]) -> Any:
-    """Add or replace columns of a frame that is in memory."""
+    """Add columns to a frame that is in memory, or replace them where they stand."""
     engine = engine_of(frame)
     if engine == "pyarrow":
-        frame = frame.select([name for name in frame.column_names if name not in columns])
         for name, column in columns.items():
-            frame = frame.append_column(name, column)
+            place = frame.column_names.index(name) if name in frame.column_names else -1
+            frame = frame.append_column(name, column) if place < 0 else frame.set_column(place, name, column)
         return frame
     if engine == "pandas":
         added = to_native(frame, pa.table(columns))
-        return frame.drop(columns=list(columns), errors="ignore").assign(**{n: added[n].array for n in added})
+        return frame.assign(**{name: added[name].array for name in added})
     whole = frame.lazy().collect()
-    whole = whole.drop(list(columns), strict=False).hstack(to_native(whole, pa.table(columns)))
+    whole = whole.with_columns(to_native(whole, pa.table(columns)))
     return whole.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else whole
+
+
+def take(frame: Any, positions: np.ndarray) -> Any:
+    """Take rows of a frame that is in memory; in pandas they are numbered anew."""
+    engine = engine_of(frame)
+    if engine == "pyarrow":
+        return frame.take(pa.array(positions))
+    if engine == "pandas":
+        return frame.take(positions).reset_index(drop=True)
+    taken = frame.lazy().collect()[positions]
+    return taken.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else taken
+
+
+def as_pandas(frame: Any) -> pd.DataFrame:
+    """Convert a frame that is in memory to pandas."""
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    table = frame if isinstance(frame, pa.Table) else frame.lazy().collect().to_arrow()
+    rows: pd.DataFrame = table.to_pandas()
+    return rows
 
 
 def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Table]:
@@ -75,12 +103,6 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
             yield normalize(part.slice(start, BATCH_ROWS))
 
 
-def column_names(frame: Any) -> list[str]:
-    """Return the names of a frame's columns, of any engine."""
-    engine_of(frame)
-    return list(nw.from_native(frame).collect_schema().names())
-
-
 def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of a frame that is in memory into pandas."""
     table, names = to_table(frame, caller, columns), list(dict.fromkeys(columns))
@@ -93,8 +115,8 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
 def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
     require_in_memory(frame, caller)
-    there = column_names(frame) if optional else []
-    names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    there = (name for name in optional if adapters.has_columns(frame, [name]))
+    names = dict.fromkeys([*columns, *there])
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
 
@@ -103,7 +125,7 @@ def require_in_memory(frame: Any, caller: str) -> None:
     engine = engine_of(frame)
     if engine in COLLECT:
         raise LabError(
-            f"{caller} looks up single fills in time order, which needs a pandas, pyarrow or Polars frame, "
+            f"{caller} compares single fills, which needs a pandas, pyarrow or Polars frame, "
             f"not one of {engine}. Select the rows you need and collect them: {COLLECT[engine]}."
         )
 

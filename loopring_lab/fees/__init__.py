@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
+from loopring_lab.engines.aggregate import GroupBy, aggregate, summary_columns, summary_frame, with_period
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -30,7 +30,8 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, `Archive.scan` or `engines.portable`.
     by : str or sequence of str, optional
-        Columns to group by, such as ``["market", "fill_type"]``.
+        Columns to group by, such as ``["market", "fill_type"]``. Ordered categories of pandas, pyarrow and
+        Dask, and Polars' Enum, sort in their order; the intervals of ``pandas.cut`` and periods become text.
 
     Returns
     -------
@@ -39,7 +40,10 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
         ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received`` (gross) and
         ``fee``, units of the fee token; ``bps``, fee per received amount in basis points; ``median_bps`` of
         the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, the number of fills with an
-        unknown amount. Sums are exact and cover known amounts only; ratios are the nearest float64.
+        unknown amount; ``both_sides``, the number of fills that the group counts twice, once for each side
+        (null where `trades` has no ``trade_id`` or ``side``). Sums are exact and cover known amounts only;
+        ratios are the nearest float64. A pandas result of trades that hold both sides of a fill says so in
+        ``attrs["notes"]``, which `show` prints.
 
     Raises
     ------
@@ -94,6 +98,6 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
-    names = group_keys(by, caller)
+    names = group_keys(by, caller, frame=trades)
     groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
-    return result_frame(trades, groups.key_columns() | summary_columns(groups))
+    return summary_frame(trades, groups, groups.key_columns() | summary_columns(groups), caller, every)

@@ -17,6 +17,7 @@ from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
+from loopring_lab.query import parse_utc
 
 CALLER = "fees.schedule_check"
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
@@ -335,13 +336,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def _milliseconds(value: Any, where: str) -> int | None:
-    if value is None:
-        return None
-    is_number = isinstance(value, (int, float, np.number))
-    time = None if is_number else pd.to_datetime(value, utc=True, errors="coerce")
-    if not isinstance(time, pd.Timestamp):
-        raise LabError(f"{CALLER}: {where}={value!r} is not a time. Give one such as '2022-03-31'.")
-    return int((time.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
+    time = parse_utc(f"{CALLER}: {where}", value)
+    return None if time is None else int((time.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
 
 
 def _rate(value: Any, where: str) -> Fraction:

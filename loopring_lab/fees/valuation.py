@@ -12,7 +12,7 @@ import pyarrow as pa
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal, result_frame
+from loopring_lab.engines.aggregate import GroupBy, equal, summary_frame
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_tolerance
 from loopring_lab.errors import LabError, did_you_mean
 
@@ -60,8 +60,8 @@ def in_token(
         decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest
         price used; null where no path has prices within `tolerance`. With `by`, one row per group: ``fills``,
         ``unpriced`` (fills without a value), ``fee``, ``fee_value``, ``value_token``, ``within_bps``
-        (float64), and ``median_age`` and ``max_age``, how old the oldest price of each value was (ms); sums
-        cover known amounts only.
+        (float64), ``median_age`` and ``max_age``, how old the oldest price of each value was (ms), and
+        ``both_sides``, as for `summary`; sums cover known amounts only.
 
     Raises
     ------
@@ -84,7 +84,8 @@ def in_token(
     0       DAI  1.579216000000000000  1.569800138645561512
     1       ENJ  1.787064000000000000  4.813791536722362352
     """
-    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token", "within_bps", "age")
+    own_columns = ("fee_value", "value_token", "within_bps", "age")
+    names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY))
@@ -111,8 +112,9 @@ def in_token(
     groups = GroupBy(table.append_column("age", ages), keys)
     sums = groups.sum("fee_value")
     medians = pd.Series(ages.to_pandas()).groupby(groups.ids).median().round()
-    return result_frame(
+    return summary_frame(
         trades,
+        groups,
         groups.key_columns()
         | {
             "fills": np.bincount(groups.ids, minlength=groups.count),
@@ -124,6 +126,7 @@ def in_token(
             "median_age": pa.array(medians, pa.int64(), from_pandas=True).cast(AGES),
             "max_age": groups.aggregate("age", "max").cast(AGES),
         },
+        CALLER,
     )
 
 

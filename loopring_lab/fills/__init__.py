@@ -11,25 +11,42 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
+    PAIRED_BY,
     SUM,
     GroupBy,
     aggregate,
     equal,
     ratio,
-    result_frame,
     shares,
     summary_columns,
+    summary_frame,
     with_period,
 )
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import all_in_cost, price_gap
+from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.markouts import markouts, shortfall
+from loopring_lab.fills.pools import pool_returns
+from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
+from loopring_lab.fills.sides import one_side, with_roles
 
-__all__ = ["all_in_cost", "breakdown", "orders", "price_gap", "size_profile", "vwap"]
+__all__ = [
+    "all_in_cost",
+    "breakdown",
+    "compare_venues",
+    "markouts",
+    "one_side",
+    "orders",
+    "pool_returns",
+    "price_gap",
+    "shortfall",
+    "size_profile",
+    "vwap",
+    "with_roles",
+]
 
 
 def __dir__() -> list[str]:
@@ -69,14 +86,15 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     0       amm     26   0.26
     1       dex     74   0.74
     """
-    names = group_keys(by, "fills.breakdown")
+    names = group_keys(by, "fills.breakdown", frame=trades)
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
     groups = GroupBy(table, [*outer, "fill_type"])
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
-    return result_frame(trades, groups.key_columns() | {"fills": fills, "share": share} | sums)
+    columns = groups.key_columns() | {"fills": fills, "share": share} | sums
+    return summary_frame(trades, groups, columns, "fills.breakdown", every)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
@@ -96,7 +114,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``base``, ``quote``, ``fills``, ``volume`` (base units),
         ``notional`` (quote units), ``vwap`` (notional per volume, truncated to 18 decimals; null without
-        volume) and ``unknown``, the number of fills with an unknown amount, which no other sum includes.
+        volume), ``unknown``, the number of fills with an unknown amount, which no other sum includes, and
+        ``both_sides``, as `fees.summary` counts them.
 
     Raises
     ------
@@ -111,19 +130,20 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     0   BUY     48  0.000566517496144499
     1  SELL     52  0.000570852074727801
     """
-    names = group_keys(by, "fills.vwap")
+    names = group_keys(by, "fills.vwap", frame=trades)
     table = aggregate(trades, names, "fills.vwap", every)
-    groups = GroupBy(table, [*with_period(names, every), "base", "quote"])
+    keys = [*with_period(names, every), "base", "quote"]
+    groups = GroupBy(table, keys)
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
         "fills": groups.sum("fills"),
         "volume": volume,
         "notional": notional,
-        "vwap": _price(notional, volume),
+        "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
-    return result_frame(trades, groups.key_columns() | sums)
+    return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
 
 
 def orders(trades: Any) -> Any:
@@ -165,12 +185,13 @@ def orders(trades: Any) -> Any:
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
-        "average_price": _price(groups.sum("notional", complete), groups.sum("size", complete)),
+        "average_price": average_price(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
-    return result_frame(trades, columns | {name: sums[name] for name in sums if name not in columns})
+    columns |= {name: sums[name] for name in sums if name not in columns}
+    return summary_frame(trades, groups, columns, "fills.orders")
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -193,7 +214,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     frame of the same kind, one row per group
         `by`, ``quote``, ``quantile`` (1 for the smallest; null where the size is unknown), ``smallest`` and
         ``largest`` size of that quantile (quote units), ``fill_type``, ``fills``, ``share`` (of the
-        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile) and ``median_bps``.
+        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile), ``median_bps``
+        and ``both_sides``, as `fees.summary` counts them.
 
     Raises
     ------
@@ -214,8 +236,10 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = list(dict.fromkeys([*group_keys(by, caller, "outer"), "quote"]))
-    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps"]))
+    names = group_keys(by, caller, "outer", frame=trades)
+    outer = list(dict.fromkeys([*names, "quote"]))
+    paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
+    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
     table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
@@ -240,12 +264,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "notional_share": ratio(notional.cast(SUM), parts.sum("notional").take(pa.array(part)).cast(SUM)),
         "median_bps": groups.median_bps(),
     }
-    return result_frame(trades, columns)
-
-
-def _price(notional: pa.Array, volume: pa.Array) -> pa.Array:
-    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
+    return summary_frame(trades, groups, columns, caller)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:

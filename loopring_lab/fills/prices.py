@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import is_positive, to_integers
+from loopring_lab.amounts.scaling import UNIT, from_integers, is_positive, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import equal, result_frame
+from loopring_lab.engines.aggregate import SUM, GroupBy, equal, result_frame
 from loopring_lab.engines.asof import (
     NAT,
     Lookup,
@@ -24,10 +25,16 @@ from loopring_lab.engines.asof import (
     parse_tolerance,
 )
 from loopring_lab.errors import LabError
+from loopring_lab.fills.intervals import check_sampling, estimate, floats, order_keys, values_in_one_token
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
 IDENTITY = ("trade_id", "order_hash")
+OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
+OWN_TRADES_NOTE = (
+    "The reference prices are trades, which carry their own venue's cost: differences between groups are "
+    "pulled towards 0, and intervals cover sampling only. Pass prices from an outside market to avoid that."
+)
 
 
 def price_gap(
@@ -36,17 +43,27 @@ def price_gap(
     by: str | Sequence[str] | None = None,
     *,
     prices: Any = None,
+    intervals: float = 0.95,
+    seed: int = 0,
 ) -> Any:
     """Compare each fill's price with the nearest earlier fill of the other type in its market and side.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`; combining several accounts gives more pairs.
+        From `Client.trades`.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier.
+        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier; of
+        several, the last by block, index in the block and trade id is used.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
+    prices : frame of pandas, pyarrow or Polars, optional
+        Trades among which to look for the other fill, such as those of all accounts; by default `trades`.
+        Fills of the same order are skipped.
+    intervals : float
+        Level of the intervals, between 0 and 1.
+    seed : int
+        Seed of the bootstrap behind the intervals.
 
     Returns
     -------
@@ -54,13 +71,13 @@ def price_gap(
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``price``, ``other_price`` and
         ``other_at`` (null where unmatched), ``gap_bps``, how much higher the price is than the other, and
         ``worse_bps``, the same as a cost to the account, which paid more or received less. Float64 basis
-        points. With `by`, one row per group: ``fills``, ``unmatched``, ``median_gap_bps`` and
-        ``median_worse_bps``.
+        points. With `by`, one row per group: ``fills``, ``unmatched``, ``orders``, and the estimates of
+        ``gap_bps`` and ``worse_bps`` that `all_in_cost` describes.
 
     Raises
     ------
     LabError, AmountError
-        As for `fees.with_tiers`, or `tolerance` is not valid.
+        As for `fees.with_tiers`, or `tolerance`, `intervals` or `seed` is not valid.
 
     Examples
     --------
@@ -72,10 +89,10 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names = None if by is None else group_keys(by, caller)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
-    fills = convert.to_table(trades, caller, [*shown, *(names or [])], IDENTITY)
+    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
     fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
     history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
@@ -86,13 +103,14 @@ def price_gap(
     rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
-        return _medians(trades, fills, keys, "unmatched", rates)
+        columns = estimates(fills, keys, "unmatched", rates, intervals, seed)
+        return result_frame(trades, columns)
     times = history.times_at(other)
-    columns = {
+    others = {
         "other_price": history.take(other),
         "other_at": pa.array(times, TIMESTAMP, mask=times == NAT),
     }
-    return _rows(trades, fills, shown, columns, rates)
+    return result_frame(trades, columns_of(fills, shown, others, rates))
 
 
 def all_in_cost(
@@ -102,6 +120,8 @@ def all_in_cost(
     by: str | Sequence[str] | None = None,
     *,
     prices: Any = None,
+    intervals: float = 0.95,
+    seed: int = 0,
 ) -> Any:
     """Compute the all-in cost of fills: the fee plus the difference from a reference price.
 
@@ -120,20 +140,39 @@ def all_in_cost(
         Maximum distance in time of the reference; None for any distance.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
+    prices : frame of pandas, pyarrow or Polars, optional
+        Trades among which to look for the next or last one, such as those of all accounts. By default
+        `trades`: the next trade is then the next in that frame, not in the whole market.
+    intervals : float
+        Level of the intervals, between 0 and 1.
+    seed : int
+        Seed of the bootstrap behind the intervals.
 
     Returns
     -------
     frame of the same kind, one row per fill
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``quote``, ``notional``,
         ``price``, ``reference_price``, ``price_bps`` (positive: worse for the account), ``fee_bps`` and
-        ``all_in_bps``, their sum; float64 basis points, null without a reference. With `by`, one row per
-        group: ``fills``, ``unpriced`` and the medians ``median_price_bps``, ``median_fee_bps`` and
-        ``median_all_in_bps`` of the fills that have them.
+        ``all_in_bps``, their sum; float64 basis points, null without a reference; and ``reference``, either
+        ``outside prices`` or ``own trades``. With `by`, one row per group: ``fills``, ``unpriced``,
+        ``orders``, and of each rate, over the fills that have it: ``mean_…``, ``weighted_…`` (by value),
+        ``median_…``, and ``low_…`` to ``high_…``, the interval of the weighted mean; null where fewer than
+        20 fills or orders have the rate.
 
     Raises
     ------
     LabError, AmountError
         As for `price_gap`, or `reference` is not valid.
+
+    Notes
+    -----
+    No fill is compared with itself, its other side or another fill of its order: in frames with ``trade_id``
+    and ``order_hash`` these are skipped. Of several trades in one millisecond the first by block, index in
+    the block and trade id comes next. Values are weighed in the quote token, or where a group has several,
+    in the most frequent one.
+
+    Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
+    the intervals cover sampling only. Prices from outside do not have this bias.
 
     Examples
     --------
@@ -145,7 +184,7 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names = None if by is None else group_keys(by, caller)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -154,8 +193,7 @@ def all_in_cost(
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    needed = [*shown, "fee_bps", "order_hash", *(names or [])]
-    fills = convert.to_table(trades, caller, needed)
+    fills = convert.to_table(trades, caller, [*shown, "fee_bps", "order_hash", *needed_for(names)])
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
@@ -163,8 +201,10 @@ def all_in_cost(
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
-        return _medians(trades, fills, names, "unpriced", rates)
-    return _rows(trades, fills, shown, {"reference_price": history.take(positions)}, rates)
+        columns = estimates(fills, names, "unpriced", rates, intervals, seed, source)
+        return with_reference(trades, columns, history)
+    columns = columns_of(fills, shown, {"reference_price": history.take(positions)}, rates)
+    return with_reference(trades, columns, history)
 
 
 def _reference_positions(lookup: Lookup, fills: pa.Table, reference: Any, limit: int | None) -> np.ndarray:
@@ -177,11 +217,20 @@ def _reference_positions(lookup: Lookup, fills: pa.Table, reference: Any, limit:
 
 
 def relative_bps(fills: pa.Table, references: np.ndarray) -> np.ndarray:
-    """Return how much higher prices are than references in basis points, correctly rounded, or NaN."""
-    pairs = zip(to_integers(fills["price"]), references, strict=True)
-    return np.array(
-        [np.nan if b is None or a is None or a <= 0 else (a - b) * BPS / b for a, b in pairs], np.float64
-    )
+    """Return how much higher prices of fills are than references, in basis points."""
+    return moved_bps(known_prices(fills), references, references)
+
+
+def known_prices(fills: pa.Table) -> list[int | None]:
+    """Return prices as unscaled integers; None where they are unknown or not above zero."""
+    return [None if price is None or price <= 0 else price for price in to_integers(fills["price"])]
+
+
+def moved_bps(prices: Iterable[Any], origins: Iterable[Any], bases: Iterable[Any]) -> np.ndarray:
+    """Return how far integers lie above origins in basis points of bases, correctly rounded, or NaN."""
+    rows = zip(prices, origins, bases, strict=True)
+    rates = [np.nan if None in row or not row[2] else (row[0] - row[1]) * BPS / row[2] for row in rows]
+    return np.array(rates, np.float64)
 
 
 def cost_sign(fills: pa.Table) -> np.ndarray:
@@ -189,22 +238,75 @@ def cost_sign(fills: pa.Table) -> np.ndarray:
     return np.select([equal(fills["side"], "BUY"), equal(fills["side"], "SELL")], [1.0, -1.0], np.nan)
 
 
-def _rows(
-    trades: Any, fills: pa.Table, shown: list[str], columns: dict[str, Any], rates: dict[str, np.ndarray]
-) -> Any:
+def keys_of_estimates(
+    trades: Any, by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
+) -> list[str] | None:
+    """Check ``by=`` and what intervals are drawn with; None without ``by=``."""
+    check_sampling(intervals, seed, caller)
+    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference", frame=trades)
+
+
+def needed_for(names: list[str] | None) -> list[str]:
+    """Return the columns that estimates by these names need: those, and what weights fills by value."""
+    return [] if names is None else [*names, "base", "quote", "price", "notional"]
+
+
+def estimates(
+    fills: pa.Table,
+    keys: list[str],
+    missing: str,
+    rates: dict[str, np.ndarray],
+    level: float,
+    seed: int,
+    prices: Any = None,
+) -> dict[str, Any]:
+    """Count the fills of each group, and those without the first rate, and estimate the rates."""
+    groups = GroupBy(fills, keys)
+    unknown = np.isnan(next(iter(rates.values())))
+    for name in IDENTITY:
+        if name not in fills.column_names:
+            fills = fills.append_column(name, pa.nulls(len(fills), pa.string()))
+    counts = {
+        "fills": np.bincount(groups.ids, minlength=groups.count),
+        missing: np.bincount(groups.ids[unknown], minlength=groups.count),
+    }
+    weights = np.where(
+        groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
+        floats(fills["notional"]),
+        values_in_one_token(fills, fills, *linked(prices)),
+    )
+    found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
+    return groups.key_columns() | counts | found
+
+
+def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
+    """Divide notionals by volumes exactly, truncated to 18 decimals; null without a volume."""
+    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
+    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
+
+
+def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory) -> Any:
+    """Build a result that says what prices it compares with."""
+    count = len(next(iter(columns.values())))
+    label = OWN_TRADES if history.is_trades else OUTSIDE_PRICES
+    result = result_frame(trades, columns | {"reference": pa.array([label] * count, pa.string())})
+    if history.is_trades and isinstance(result, pd.DataFrame):
+        result.attrs["notes"] = [*result.attrs.get("notes", []), OWN_TRADES_NOTE]
+    return result
+
+
+def columns_of(
+    fills: pa.Table, shown: list[str], columns: dict[str, Any], rates: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """Put columns of fills, others and rates side by side."""
     fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
-    floats = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-    return result_frame(trades, {name: fills[name] for name in shown} | columns | floats)
+    added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
+    return {name: fills[name] for name in shown} | columns | added
 
 
-def _medians(
-    trades: Any, fills: pa.Table, keys: list[str], missing: str, rates: dict[str, np.ndarray]
-) -> Any:
-    """Count the fills of each group, and those without the first rate, and take the rates' medians."""
-    frame = fills.select(keys).to_pandas().astype(object).assign(**rates)
-    groups = frame.groupby(keys or np.zeros(len(frame)), dropna=False, sort=True)
-    sizes = groups.size()
-    counts = pd.DataFrame({"fills": sizes, missing: sizes - groups[next(iter(rates))].count()})
-    medians = groups[list(rates)].median().add_prefix("median_") + 0.0
-    result = pd.concat([counts, medians], axis=1).reset_index(drop=not keys)
-    return result_frame(trades, pa.Table.from_pandas(result, preserve_index=False))
+def linked(prices: Any) -> list[pa.Table]:
+    """Read prices that name their tokens, to convert values with."""
+    names = ["created_at", "base", "quote", "price"]
+    if prices is None or not {*names} <= {*nw.from_native(prices).collect_schema()}:
+        return []
+    return [convert.to_table(prices, "prices", names)]

@@ -147,9 +147,7 @@ class Relayer:
     def _pager(self) -> Pager:
         return Pager(self._data.history, self.settings)
 
-    def rows(
-        self, account_id: int, fill_type: str | None = None, *, everything: bool = False
-    ) -> list[list[Any]]:
+    def rows(self, account_id: int, fill_type: str | None = None, *, everything: bool = False) -> list[Any]:
         """Return the rows that a client should end up with.
 
         Parameters

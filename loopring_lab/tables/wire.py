@@ -296,6 +296,7 @@ def _split(batch: Batch) -> Iterator[Batch]:
 
 
 def _append(columns: dict[str, list[str | None]], row: Any, ten_members: str) -> None:
+    members: dict[str, str | None]
     if fault_of(row):
         members = {"no_trade": to_json(row)}
     else:

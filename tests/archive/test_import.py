@@ -12,7 +12,7 @@ from pandas.testing import assert_frame_equal
 from support.archive_kills import check
 from support.ledger import Ledger
 from support.settled_block import COUNTS
-from support.wire_rows import whole
+from support.wire_rows import DECIMALS, NAMES, SYMBOLS, page, row, whole
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -68,6 +68,71 @@ def saved(tmp_path: Path, small: Ledger) -> Path:
     (folder / "tokens.json").write_text(json.dumps(small.tokens()))
     (folder / "markets.json").write_text(json.dumps({"markets": small.markets()}))
     return folder
+
+
+NO_TRADES = [{}, "x", None, [], ["1", "2"], [str(number) for number in range(19)], [["1"]] * 6]
+UNREADABLE = [row(id="70", size="9" * 200), row(id="71", createdAt="soon"), row(id="72", market={"a": [1]})]
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """Saved responses of an account with rows of every odd kind, over several pages of both fill types."""
+    folder = tmp_path / "odd"
+    (folder / "trades").mkdir(parents=True)
+    tokens = [{"tokenId": i, "symbol": SYMBOLS[i], "decimals": places} for i, places in DECIMALS.items()]
+    markets = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
+    (folder / "tokens.json").write_text(json.dumps(tokens))
+    (folder / "markets.json").write_text(json.dumps({"markets": markets}))
+    for first, name in ((1000, "dex"), (2000, "amm")):
+        good = [row(id=str(first + n), createdAt=str(1_600_000_000_000 - n)) for n in range(103)]
+        rows = [*good[:48], *NO_TRADES, *UNREADABLE, *good[48:], "the last"]
+        if name == "amm":
+            rows = [{"another": 1}, None, *good]
+        (folder / "trades" / f"147661-{name}.json").write_bytes(page(rows))
+    return folder
+
+
+def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(
+    odd: Path, tmp_path: Path
+) -> None:
+    """Each is kept once, in the frame and in the archive, with its reason."""
+    client = lab.connect(recording=odd)
+    read = client.trades(147661)
+    listed = lab.anomalies(read)
+    strange = listed["reason"].str.startswith("the row is not a trade")
+    assert (len(read), int(strange.sum()), int((~strange).sum())) == (2 * 103 + 3 + 8 + 2, 10, 3)
+    assert_frame_equal(client.trades(147661, check=True), read)
+    imported, synced = Archive(tmp_path / "imported"), Archive(tmp_path / "synced")
+    imported.import_pages(odd)
+    synced.sync(client, account_id=147661)
+    for archive in (imported, synced):
+        assert archive.report()["missing"].tolist() == [0, 0]
+        assert archive.report()["rows"].tolist() == [105, 114]
+        assert_frame_equal(archive.trades(147661), read)
+        assert lab.anomalies(archive.trades())["reason"].tolist() == listed["reason"].tolist()
+        assert archive.reread().empty
+        before = archive.report()
+        archive.sync(client, account_id=147661)
+        archive.import_pages(odd / "trades", source=archive.source)
+        assert_frame_equal(archive.trades(147661), read)
+        after = archive.report()
+        assert after["rows"].equals(before["rows"])
+        assert after["second_versions"].sum() == 0
+        assert archive.verify().empty
+
+
+def test_a_history_of_an_endpoint_without_trades_is_refused_by_place(odd: Path, tmp_path: Path) -> None:
+    for name in ("dex", "amm"):
+        (odd / "trades" / f"147661-{name}.json").write_bytes(page([{"price": 1}, {"price": 2}]))
+    expected = r"\.trades\[0\]: expected a list of members, got dict .*trades endpoint of a relayer"
+    client = lab.connect(recording=odd)
+    for read in (
+        lambda: client.trades(147661),
+        lambda: Archive(tmp_path / "a").sync(client, account_id=147661),
+        lambda: Archive(tmp_path / "b").import_pages(odd),
+    ):
+        with pytest.raises(UnexpectedAnswer, match=expected):
+            read()
 
 
 def pages(ledger: Ledger, account: int, kind: str) -> list[bytes]:
