@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property, partial
 from html import escape
@@ -11,27 +10,15 @@ from typing import Any, Self
 
 import pandas as pd
 
-from loopring_lab import completion, paging, query, tables
-from loopring_lab.amounts import to_units
+from loopring_lab import completion, models, paging, query, tables
 from loopring_lab.bounded import MAX_PAGE
 from loopring_lab.deadlines import Budget
-from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.models import (
-    Account,
-    Exchange,
-    Submission,
-    UpdateFee,
-    read_account,
-    read_api_key,
-    read_exchange,
-    read_fees,
-    read_listed_update,
-    read_submission,
-)
+from loopring_lab.errors import LabError, RelayerError
+from loopring_lab.models import Account, Exchange, Submission, UpdateFee
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
-from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
+from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
@@ -40,6 +27,7 @@ from loopring_lab.transport import Params, Transport, one_operation
 __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"
+NOT_FOUND = 404
 UPDATE_REQUEST = 2  # the relayer's request type for key updates, where fees are asked for
 
 
@@ -334,6 +322,41 @@ class Client:
         body = self._transport.get("/user/trades", params, keyed=True)
         return wire.read_total(wire.read([body], ["count"]))
 
+    @one_operation
+    def outside_prices(self, trades: Any, every: str = "1min") -> pd.DataFrame | None:
+        """Read what an outside market showed, from the synthetic world: to compare venues with a fair price.
+
+        Parameters
+        ----------
+        trades : frame in memory
+            Whose markets and times to cover: from an hour before the first trade to a day after the last.
+        every : str
+            Whole minutes from one price to the next.
+
+        Returns
+        -------
+        pandas.DataFrame or None
+            ``created_at`` (UTC, when the price held), ``market``, ``base``, ``quote``, ``price`` (`AMOUNT`):
+            the world's true price and about 1 basis point of noise each time, made up like its trades. None
+            from any other source: `tables.prices` reads such a frame from a file.
+
+        Examples
+        --------
+        >>> prices = client.outside_prices(client.trades(94680), every="1h")
+        >>> sorted(prices["market"].unique()), prices.attrs["synthetic"]
+        (['ETH-USDC', 'LRC-ETH'], True)
+        """
+        queries = query.outside_prices(trades, self._markets.index, every)
+        if not self.synthetic:
+            return None
+        try:
+            found = {name: self._transport.get("/lab/outsidePrices", ask) for name, ask in queries.items()}
+        except RelayerError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+        return self._labelled(models.read_outside_prices(found, self._markets))
+
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
         """Read an account; needs no API key.
 
@@ -362,7 +385,7 @@ class Client:
         if (account_id is None) == (owner is None):
             raise LabError("account: give account_id=, or owner=, but not both.")
         query: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
-        account = read_account(self._transport.get("/account", query), query.get("accountId"))
+        account = models.read_account(self._transport.get("/account", query), query.get("accountId"))
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 
@@ -379,7 +402,7 @@ class Client:
         >>> client.exchange().chain_id
         31337
         """
-        return read_exchange(self._transport.get("/exchange/info"))
+        return models.read_exchange(self._transport.get("/exchange/info"))
 
     @one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
@@ -403,16 +426,7 @@ class Client:
         ETH        0.000019 ETH
         USDC          0.07 USDC
         """
-        fees = self._update_fees(account_id)
-        symbols = pd.Index([fee.token for fee in fees], name="fee_token")
-        tokens = self._tokens.loc[symbols]
-        amounts = to_units([fee.amount for fee in fees], tokens["decimals"].astype(int).to_numpy())
-        columns = {
-            "token_id": tokens["token_id"].astype(int).to_numpy(),
-            "fee": amounts.array,
-            "discount": [fee.discount for fee in fees],
-        }
-        return pd.DataFrame(columns, index=symbols)
+        return models.fee_frame(self._update_fees(account_id), self._tokens)
 
     def api_key(self, l2_key: L2Key, account_id: int | None = None) -> SecretText:
         """Request an account's API key, signing with the account's current L2 key.
@@ -455,7 +469,7 @@ class Client:
         query = {"accountId": parse_account_id(account_id)}
         message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", query)
         signature = SecretText(sign_request(key.secret, message))
-        return read_api_key(self._transport.get("/apiKey", query, signature=signature))
+        return models.read_api_key(self._transport.get("/apiKey", query, signature=signature))
 
     def with_api_key(self, api_key: str) -> Self:
         """Return a client with another API key, such as that of a new L2 key.
@@ -513,7 +527,9 @@ class Client:
         hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
         del body
         signature = hidden.get("ecdsaSignature") or ""
-        return read_submission(self._transport.post("/account", _encoded(hidden), signature=signature))
+        return models.read_submission(
+            self._transport.post("/account", models.encode_update(hidden), signature=signature)
+        )
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.
@@ -536,17 +552,15 @@ class Client:
         None
         """
         query: Params = {"accountId": parse_account_id(account_id)}
-        return read_listed_update(self._transport.get("/user/updateInfo", query, keyed=True), update_hash)
+        return models.read_listed_update(
+            self._transport.get("/user/updateInfo", query, keyed=True), update_hash
+        )
 
     def _update_fees(self, account_id: int) -> list[UpdateFee]:
         """Read what a key update costs, in smallest units of each listed token."""
         query: Params = {"accountId": parse_account_id(account_id), "requestType": UPDATE_REQUEST}
-        fees = read_fees(self._transport.get("/user/offchainFee", query, keyed=True))
-        unlisted = [fee.token for fee in fees if fee.token not in self._tokens.index]
-        if unlisted:
-            hint = "This relayer charges fees in tokens that it does not list."
-            raise UnexpectedAnswer("fees", expected="listed tokens", got=wire.short(unlisted), hint=hint)
-        return fees
+        body = self._transport.get("/user/offchainFee", query, keyed=True)
+        return models.listed_fees(models.read_fees(body), self._tokens.index)
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
@@ -579,15 +593,6 @@ def _planned(one: paging.History | tuple[int, str], operation: Budget) -> paging
         one = paging.History(parse_account_id(account_id), fill_type)
     one.budget = operation.part()
     return one
-
-
-@shielded
-def _encoded(body: dict[str, Any]) -> SecretBytes:
-    try:
-        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
-    except (TypeError, ValueError):
-        problem = "update_account: the body cannot be written as JSON"
-    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

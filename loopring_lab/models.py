@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, cast
 
-from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json
-from loopring_lab.errors import ProtocolError, UnexpectedAnswer
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.amounts import AMOUNT, to_units
+from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json, shown
+from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
 from loopring_lab.protocol.fields import parse_coordinate
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 
 UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
 FINAL_STATES = (PROCESSED, FAILED)
@@ -122,12 +130,63 @@ def read_fees(body: bytes) -> list[UpdateFee]:
     return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
 
 
+def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
+    """Return the fees, or refuse some in tokens that the relayer does not list."""
+    unlisted = [fee.token for fee in fees if fee.token not in tokens]
+    if unlisted:
+        hint = "This relayer charges fees in tokens that it does not list."
+        raise UnexpectedAnswer("fees", expected="listed tokens", got=shown(unlisted), hint=hint)
+    return fees
+
+
+def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
+    symbols = pd.Index([fee.token for fee in fees], name="fee_token")
+    listed = tokens.loc[symbols]
+    amounts = to_units([fee.amount for fee in fees], listed["decimals"].astype(int).to_numpy())
+    columns = {
+        "token_id": listed["token_id"].astype(int).to_numpy(),
+        "fee": amounts.array,
+        "discount": [fee.discount for fee in fees],
+    }
+    return pd.DataFrame(columns, index=symbols)
+
+
+def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> pd.DataFrame:
+    """Read the prices of each market, with as many decimals as the relayer sends."""
+    answers = {name: _json_object(body, "outsidePrices") for name, body in bodies.items()}
+    prices = [_int64(answer) for answer in answers.values()]
+    times = [
+        _integer(answer, "first") + _integer(answer, "every", 1) * np.arange(len(each))
+        for answer, each in zip(answers.values(), prices, strict=True)
+    ]
+    names = pd.Index(list(answers), dtype=str)
+    rows = np.repeat(np.arange(len(names)), [len(each) for each in prices])
+    moments = np.concatenate([np.empty(0, np.int64), *times]).astype("datetime64[ms]")
+    sides = {"market": names, "base": markets.loc[names, "base"], "quote": markets.loc[names, "quote"]}
+    return pd.DataFrame(
+        {
+            "created_at": pd.Series(moments).dt.tz_localize("UTC"),
+            **{name: pd.Categorical(list(each))[rows] for name, each in sides.items()},
+            "price": pd.array(_with_18_decimals(np.concatenate([np.empty(0, np.int64), *prices])), AMOUNT),
+        }
+    )
+
+
 def read_api_key(body: bytes) -> SecretText:
     key = _api_key(SecretBytes(body))
     del body
     if not key:
         raise UnexpectedAnswer("apiKey", expected="text", got="something else", hint=_HINT)
     return key
+
+
+@shielded
+def encode_update(body: dict[str, Any]) -> SecretBytes:
+    try:
+        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    except (TypeError, ValueError):
+        problem = "update_account: the body cannot be written as JSON"
+    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
 
 
 def _fee(fee: object) -> UpdateFee:
@@ -140,6 +199,27 @@ def _fee(fee: object) -> UpdateFee:
     if discount is None or not math.isfinite(float(discount)):
         _refuse("discount", "a number that fits a float", fee["discount"])
     return UpdateFee(_field(fee, "token", str), int(amount), float(discount))
+
+
+def _int64(answer: dict[str, Any]) -> np.ndarray:
+    """Read the numbers that are sent as base64 of little-endian int64."""
+    text = _field(answer, "prices", str)
+    try:
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), "<i8")
+    except ValueError:
+        numbers = np.array([-1])
+    if (numbers < 0).any():
+        _refuse("prices", "base64 of numbers from 0", text)
+    return numbers
+
+
+def _with_18_decimals(numbers: np.ndarray) -> pa.Array:
+    """Build amounts from numbers with 12 decimals: a million times each, in 256 bits."""
+    low, high = ((part * 10**6).astype("<u8") for part in (numbers & 0xFFFFFFFF, numbers >> 32))
+    words = np.zeros((len(numbers), 4), "<u8")
+    words[:, 0] = (high << np.uint64(32)) + low
+    words[:, 1] = (high + (low >> np.uint64(32))) >> np.uint64(32)
+    return pa.Array.from_buffers(AMOUNT.pyarrow_dtype, len(numbers), [None, pa.py_buffer(words)])
 
 
 def _submission(answer: dict[str, Any]) -> Submission:

@@ -16,6 +16,7 @@ from loopring_lab.errors import LabError, RelayerError
 from loopring_lab.tables.rows import FILL_TYPES
 
 NO_MARKET, NO_ACCOUNT = 100001, 104003
+MINUTE_MS = 60_000
 
 Moment = str | pd.Timestamp | Any
 
@@ -70,6 +71,24 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
 def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
     """Return a time in milliseconds since 1970."""
     return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, str | int]]:
+    """Return what to ask an outside market, for each market of trades: from an hour before to a day after."""
+    from loopring_lab.engines.asof import parse_length
+    from loopring_lab.engines.convert import to_pandas
+
+    length = parse_length(every, "outside_prices", "every")
+    if length < MINUTE_MS or length % MINUTE_MS:
+        raise LabError(f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'.")
+    rows = to_pandas(trades, "outside_prices", ["created_at", "market"])
+    names = sorted(set(rows["market"].dropna()) & set(known_markets))
+    times = rows["created_at"].dropna()
+    if times.empty:
+        return {}
+    start, end = times.min() - pd.Timedelta("1h"), times.max() + pd.Timedelta("1D")
+    first, last = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+    return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 
 def refuse_pool_name(

@@ -1,7 +1,6 @@
 """Figures show the right values: bars and lines compared with integer sums, counts and settled facts."""
 
 import re
-import statistics
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -73,7 +72,9 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
         assert all(drawn[week] == pytest.approx(float(rate), rel=1e-12) for week, rate in wanted.items())
         assert np.diff(times) == pytest.approx(7)
     assert title(figure) == "Effective fee rate per week, fees paid in LRC"
-    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of 2,495 trades" in note(figure)
+    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades" in note(
+        figure
+    )
 
 
 def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> None:
@@ -84,7 +85,9 @@ def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> N
         token: [pytest.approx(table[token], rel=1e-12)] for token in most.index
     }
     assert title(figure) == "Effective fee rate per year, each token by itself"
-    assert note(figure).endswith(f"{most.sum():,} of 2,495 trades; the 5 of 11 lines with most fills")
+    assert note(figure).endswith(
+        f"{most.sum():,} of {len(trades):,} trades; the 5 of {len(table)} lines with most fills"
+    )
 
 
 def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
@@ -172,11 +175,13 @@ def test_fees_valued_in_their_own_token_stay_what_they_are(trades: pd.DataFrame)
     assert bars["USDC"].get_width() == pytest.approx(own / 10**18, rel=1e-12)  # type: ignore[attr-defined]
     table = lab.fees.in_token(trades, "USDC")
     known_values = [whole(value, 18) for value in table["fee_value"].dropna()]
-    cents = sum(known_values) // 10**16
-    amount = f"{cents // 100:,}.{cents % 100:02} USDC"
-    assert len(known_values) == 2_494
-    assert title(figure) == f"Fees by token, valued in USDC: {amount} in all, 1 fill without a price"
-    assert note(figure) == f"{len(known_values):,} of 2,495 trades valued"
+    lost = len(trades) - len(known_values)
+    said = r"Fees by token, valued in USDC: ([\d,.]+) USDC in all, (\d+) fills without a price"
+    amount, count = re.fullmatch(said, title(figure)).groups()  # type: ignore[union-attr]
+    assert prefix(sum(known_values), amount)
+    assert len(amount.replace(",", "").replace(".", "")) == 5
+    assert int(count) == lost
+    assert note(figure) == f"{len(known_values):,} of {len(trades):,} trades valued"
 
 
 def test_values_beside_bars_are_cut_where_the_table_cuts_them(trades: pd.DataFrame) -> None:
@@ -257,8 +262,9 @@ def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) 
 
 def test_weeks_without_fills_stay_empty(trades: pd.DataFrame) -> None:
     drawn = stacks(figures.fill_shares(trades.iloc[[0, 400]], every="1w"))
-    assert len(drawn["order book"]) > 3
-    assert sum(1 for pool, book in zip(*drawn.values(), strict=True) if pool + book) == 2
+    sums = [sum(shares) for shares in zip(*drawn.values(), strict=True)]
+    assert len(sums) > 3
+    assert sum(1 for share in sums if share) == 2
 
 
 def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
@@ -285,7 +291,8 @@ def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
 
 def pair(number: int, price: str, kind: str, seconds: int, side: str = "BUY") -> tuple[str, list[Any]]:
     moment = str(1657638459610 + seconds * 1000)
-    return kind, row(id=str(number), price=price, createdAt=moment, side=side, size=str(10**20), type="taker")
+    members = {"id": str(number), "orderHash": f"0x{number:064x}", "price": price, "createdAt": moment}
+    return kind, row(**members, side=side, size=str(10**20), type="taker")
 
 
 def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
@@ -294,63 +301,77 @@ def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
 
 
 def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
-    fills = [
-        pair(1, "100.0", "dex", 0),
-        pair(2, "101.0", "amm", 30),
-        pair(3, "99.0", "dex", 500, "SELL"),
-        pair(4, "99.99", "dex", 80),
-    ]
-    figure = figures.price_gaps(frame_of(*fills))
+    fills = [pair(3, "99.0", "dex", 500, "SELL")]
+    for start in range(0, 30_000, 1_000):
+        fills += [
+            pair(start + 10, "100.0", "dex", start),
+            pair(start + 20, "101.0", "amm", start + 30),
+            pair(start + 40, "99.99", "dex", start + 80),
+        ]
+    fills += [pair(50_000 + number, "100.0", "dex", 10**6 + number * 100) for number in range(11)]
+    figure = figures.price_gaps(frame_of(*fills), tolerance="60s")
     up, down = figure.axes[0].containers
     (high,) = [bar for bar in up if bar.get_height()]
     (low,) = [bar for bar in down if bar.get_height()]
     assert (high.get_height(), low.get_height()) == (100, -100)
     assert high.get_x() <= 100 <= high.get_x() + high.get_width()
     assert low.get_x() <= -100 <= low.get_x() + low.get_width()
-    assert note(figure) == "2 of 4 trades of known type matched"
+    assert note(figure).startswith("60 of 102 trades of known type matched\n")
     legend = figure.axes[0].get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
-        "AMM pool:\n1 matched,\n0 not",
-        "order book:\n1 matched,\n2 not",
+        "AMM pool:\n30 matched,\n0 not",
+        "order book:\n30 matched,\n42 not",
     ]
-    assert {"median 100.00", "median -100.00"} <= set(words(figure))
+    assert {"mean 100.0 (100.0 to 100.0)", "mean -100.0 (-100.0 to -100.0)"} <= set(words(figure))
 
 
-def test_equal_prices_stand_at_zero() -> None:
-    figure = figures.price_gaps(frame_of(pair(1, "100.0", "dex", 0), pair(2, "100.0", "amm", 30)))
-    (bars,) = figure.axes[0].containers
-    assert [(bar.get_x(), bar.get_height()) for bar in bars] == [(0, 100)]
-    assert "median 0.00" in words(figure)
+def test_fewer_than_twenty_matches_are_single_dots_without_a_mean() -> None:
+    figure = figures.price_gaps(frame_of(pair(1, "100.0", "dex", 0), pair(2, "101.0", "amm", 30)))
+    assert not figure.axes[0].containers
+    assert lines(figure) == {"AMM pool:\n1 matched,\n0 not": ([100.0], [5])}
+    assert note(figure).endswith("\ndots: single fills, where fewer than 20 are matched")
+    assert not any("mean" in text or "median" in text for text in words(figure))
+    assert figure.axes[0].get_ylabel() == "single fills"
 
 
 def test_one_half_does_not_push_the_other_out_of_sight() -> None:
     book = [pair(n, f"100.{n:02}", "dex", n) for n in range(1, 31)]
     figure = figures.price_gaps(frame_of(pair(0, "100.0", "amm", 0), *book, pair(99, "110.0", "amm", 40)))
-    up, down = (sum(bar.get_height() for bar in bars) for bars in figure.axes[0].containers)
-    assert (up, down) == (100, pytest.approx(-100))
+    (down,) = figure.axes[0].containers
+    assert sum(bar.get_height() for bar in down) == pytest.approx(-100)
+    ((dots, _),) = lines(figure).values()
+    left, right = figure.axes[0].get_xlim()
+    assert left < min(dots) <= max(dots) < right
     assert "outside" not in note(figure)
 
 
 def test_halves_add_up_but_for_what_lies_outside(trades: pd.DataFrame) -> None:
+    trades = trades[trades["quote"] == "ETH"].reset_index(drop=True)
     figure = figures.price_gaps(trades, tolerance=None)
     table = lab.fills.price_gap(trades, None)
+    notional = lab.fills.all_in_cost(trades)["notional"]
     outside = 0
     for bars, kind in zip(figure.axes[0].containers, ("amm", "dex"), strict=True):
         worse = table.loc[table["fill_type"] == kind, "worse_bps"].dropna()
         left, right = bars[0].get_x(), bars[-1].get_x() + bars[-1].get_width()
         beyond = int(((worse < left) | (worse > right)).sum())
         assert abs(sum(bar.get_height() for bar in bars)) == pytest.approx(100 - 100 * beyond / len(worse))
-        assert f"median {worse.median():.2f}" in words(figure)
+        values = table.assign(notional=notional).loc[worse.index]
+        weights = values["notional"].astype(float)
+        mean = float((weights * worse).sum() / weights.sum())
+        assert any(text.startswith(f"mean {mean:.1f} (") for text in words(figure))
         outside += beyond
     assert outside > 0
-    assert note(figure).endswith(f"matched; {outside} lie outside this range")
+    assert f"matched; {outside} lie outside this range\n" in note(figure)
 
 
 def test_the_age_of_the_other_fill_is_named(trades: pd.DataFrame) -> None:
-    assert title(figures.price_gaps(trades, tolerance="12h")).endswith("last fill, at most 12h old")
+    assert title(figures.price_gaps(trades, tolerance="12h")).endswith(
+        "last fill in this frame, at most 12h old"
+    )
     assert title(figures.price_gaps(trades, tolerance=pd.Timedelta("1h"))).endswith("at most 3,600 s old")
-    assert title(figures.price_gaps(trades, tolerance=None)).endswith("last fill, of any age")
+    assert title(figures.price_gaps(trades, tolerance=None)).endswith("last fill in this frame, of any age")
 
 
 # size_profile and cost_curve
@@ -394,32 +415,65 @@ def test_many_parts_have_fewer_labels_that_do_not_touch(trades: pd.DataFrame) ->
     assert all(one.x1 < two.x0 for one, two in pairwise(boxes))
 
 
-def test_costs_are_medians_and_quartiles_of_each_part(trades: pd.DataFrame) -> None:
+def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame) -> None:
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
     costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
-    drawn = lines(figure)
+    drawn, texts, segments = lines(figure), words(figure), []
     for kind, label in LABELS.items():
         groups = [
-            [costs[fill.trade_id, fill.side] for fill in part if fill.fill_type == kind] for part in parts
+            [
+                (fill, cost)
+                for fill in part
+                if fill.fill_type == kind and not np.isnan(cost := costs[fill.trade_id, fill.side])
+            ]
+            for part in parts
         ]
-        wanted = [statistics.median(known(group)) for group in groups]
+        wanted = [
+            float(sum(Fraction(fill.notional) * Fraction(cost) for fill, cost in group))
+            / float(sum(fill.notional for fill, _ in group))
+            for group in groups
+        ]
         assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
-        assert drawn[label][0] == pytest.approx(range(10), abs=0.05)
-    whiskers = figure.axes[0].collections[1].get_segments()  # type: ignore[attr-defined]
-    groups = [[costs[fill.trade_id, fill.side] for fill in part if fill.fill_type == "amm"] for part in parts]
-    for whisker, group in zip(whiskers, groups, strict=True):
-        assert list(whisker[:, 1]) == pytest.approx(list(np.percentile(known(group), [25, 75])))
+        assert drawn[label][0] == pytest.approx(range(10), abs=0.06)
+        assert Counter(texts) >= Counter(str(len(group)) for group in groups)
+        sure = [len({fill.order_hash for fill, _ in group}) >= 20 for group in groups]
+        segments += [value for value, many in zip(wanted, sure, strict=True) if many]
+    whiskers = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
+    assert len(whiskers) == len(segments)
+    assert all(ends[0, 1] < value < ends[1, 1] for ends, value in zip(whiskers, segments, strict=True))
+    hollow = [
+        value
+        for line in figure.axes[0].lines
+        if line.get_markerfacecolor() == "white"
+        for value in line.get_ydata()
+    ]
+    assert sorted([*hollow, *segments]) == pytest.approx(
+        sorted(value for _, values in drawn.values() for value in values)
+    )
+    assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
+    assert note(figure).endswith("differences are pulled towards 0")
 
 
-@pytest.mark.parametrize(("tolerance", "parts"), [("5min", 3), ("1h", 5), (None, 10)])
-def test_few_costs_make_few_and_wide_parts(tolerance: Any, parts: int, trades: pd.DataFrame) -> None:
-    figure = figures.cost_curve(trades, tolerance=tolerance)
+def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFrame) -> None:
+    some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
+    own, wide = figures.cost_curve(some), figures.cost_curve(some, prices=trades)
+    assert note(own).startswith("fee plus price difference to the market's next trade in this frame; ")
+    assert note(wide).startswith("fee plus price difference to the market's next trade in prices; ")
+    priced = [int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)]
+    assert priced[0] < priced[1]
+    assert "last fill in this frame," in title(figures.price_gaps(trades))
+    assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
+
+
+@pytest.mark.parametrize("tolerance", ["5min", "1h", None])
+def test_few_costs_make_few_and_wide_parts(tolerance: Any, trades: pd.DataFrame) -> None:
+    figure = figures.cost_curve(trades, quote="ETH", tolerance=tolerance)
     costs = lab.fills.all_in_cost(trades[trades["quote"] == "ETH"], tolerance=tolerance)["all_in_bps"]
-    assert min(10, max(3, costs.notna().sum() // 40)) == parts
-    assert {len(points) for _, points in lines(figure).values()} == {parts}
-    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=8)
-    assert {len(points) for _, points in lines(asked).values()} == {8}
+    parts = min(10, max(3, costs.notna().sum() // 40))
+    assert max(len(points) for _, points in lines(figure).values()) == parts
+    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=4)
+    assert max(len(points) for _, points in lines(asked).values()) == 4
 
 
 def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
@@ -430,7 +484,7 @@ def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
         fill.fee_bps
         for fill in trades[(trades["quote"] == "ETH") & (trades["fill_type"] == "amm")].itertuples()
     ]
-    assert title(figure).endswith("ETH-quoted markets, 1,306 of 2,495 trades")
+    assert title(figure).endswith("ETH-quoted markets")
     assert min(lines(figure)["AMM pool"][1]) >= min(
         fees
     )  # each fill is its own reference: no price difference

@@ -212,10 +212,9 @@ class PairedFills:
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
         count = len(self._ids)
-        if not count:
-            return ""
-        fills = "1 fill is" if count == 1 else f"{count:,} fills are"
-        return f"Both sides of {fills} counted; lab.fills.one_side(trades) counts each fill once."
+        fills = "1 fill" if count == 1 else f"{count:,} fills"
+        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+        return note if count else ""
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""

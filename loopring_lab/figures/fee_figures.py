@@ -28,8 +28,6 @@ ALL_LABELLED, SOME_LABELLED, LABEL_HEIGHT = 24, 60, 6
 LUMA = (0.299, 0.587, 0.114)
 LEAST_ROWS, MOST_TOKENS, DIGITS = 5, 12, 5
 TEXT_COLUMNS = ("fee", "rate in bps", "without fee")
-COLUMN_GAP, LETTER = 12, 6.3
-"""Points between columns of text, and the approximate width of a letter."""
 LIKELY = ", likely"
 UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
@@ -219,7 +217,7 @@ def fees_by_token(
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
         style.plain_numbers(axes.xaxis)
-        _text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
+        style.text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
     return cast("Figure", axes.figure)
 
 
@@ -324,15 +322,3 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         sums["fee_value"] = total(rest["fee_value"].dropna())
     last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": MISSING}], dtype=object)
     return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
-
-
-def _text_columns(axes: Axes, texts: pd.DataFrame) -> None:
-    """Write columns of text to the right of the bars."""
-    right = 0.0
-    for heading, column in texts.items():
-        right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
-        options: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
-        top = {"va": "bottom", "color": style.NOTE_COLOUR} | options
-        axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
-        for place, text in enumerate(column):
-            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **options)

@@ -37,9 +37,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
 """Distinct for colour-blind readers, and dark enough for thin lines on white."""
 NOTE_COLOUR, GREY = "#555555", "#8A8A8A"
 SYNTHETIC = "synthetic data"
-NOTE_PAD = 22.5
+NOTE_PAD, NOTE_LINE = 22.5, 14.0
 BAR_WIDTH = 0.92
 """Part of its column that a bar fills."""
+COLUMN_GAP, LETTER = 12, 6.3
+"""Points between columns of text, and the approximate width of a letter."""
 UNKNOWN = "unknown"
 LONGEST_LABEL = 20
 
@@ -99,7 +101,7 @@ def drawing(
         axes.grid(visible=True, color=STYLE["grid.color"])
         axes.set_axisbelow(True)
         yield axes
-        axes.set_title(title, pad=NOTE_PAD if note else None)
+        axes.set_title(title, pad=NOTE_PAD + NOTE_LINE * note.count("\n") if note else None)
         if note:
             _small_print(axes, note, (0, 1), "axes fraction", xytext=(0, 7), fontsize=10)
         handles, labels = axes.get_legend_handles_labels()
@@ -185,6 +187,18 @@ def trade_count(drawn: float, total: float) -> str:
     if drawn != total:
         return f"{int(drawn):,} of {int(total):,} trades"
     return f"all {int(total):,} trades" if total > 1 else "one trade"
+
+
+def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
+    """Write columns of text to the right of the axes, a line for each row of a figure."""
+    right = 0.0
+    for heading, column in texts.items():
+        right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
+        options: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
+        top = {"va": "bottom", "color": NOTE_COLOUR} | options
+        axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
+        for place, text in enumerate(column):
+            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **options)
 
 
 def _small_print(axes: Axes, text: str, corner: tuple[int, int], coordinates: str, **style: Any) -> None:

@@ -29,6 +29,7 @@ from loopring_lab.engines.aggregate import (
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
+from loopring_lab.fills.pools import pool_returns
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
 from loopring_lab.fills.sides import one_side, with_roles
 
@@ -39,6 +40,7 @@ __all__ = [
     "markouts",
     "one_side",
     "orders",
+    "pool_returns",
     "price_gap",
     "shortfall",
     "size_profile",

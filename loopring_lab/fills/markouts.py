@@ -124,13 +124,13 @@ def markouts(
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     fills = convert.to_table(trades, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
-    fills = fills.filter(pa.array(equal(as_text(fills["role"]), "taker")))
+    takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
     history = PriceHistory(trades if prices is None else prices, caller)
     lookup, moments = history.lookup(fills), moments_of(fills)
-    before = lookup.before(moments, within=limit)
-    parts = []
+    before = lookup.before(moments, within=limit)[takers]
+    fills, parts = fills.take(pa.array(takers)), []
     for place, (name, length) in enumerate(lengths.items()):
-        after = lookup.before(moments + length, newer_than=moments)
+        after = lookup.before(moments + length, newer_than=moments)[takers]
         rates = _split_cost(fills, history.integers(before), history.integers(after))
         if names is None:
             prices_used = _prices_used(name, history, before, after)

@@ -273,7 +273,7 @@ def estimates(
     weights = np.where(
         groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
         floats(fills["notional"]),
-        values_in_one_token(fills, fills, *_linked(prices)),
+        values_in_one_token(fills, fills, *linked(prices)),
     )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
     return groups.key_columns() | counts | found
@@ -304,7 +304,7 @@ def columns_of(
     return {name: fills[name] for name in shown} | columns | added
 
 
-def _linked(prices: Any) -> list[pa.Table]:
+def linked(prices: Any) -> list[pa.Table]:
     """Read prices that name their tokens, to convert values with."""
     names = ["created_at", "base", "quote", "price"]
     if prices is None or not {*names} <= {*nw.from_native(prices).collect_schema()}:

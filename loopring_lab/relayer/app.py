@@ -1,6 +1,7 @@
 """The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
 
 import asyncio
+import base64
 import json
 import sqlite3
 from collections.abc import Callable
@@ -19,14 +20,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from loopring_lab.bounded import to_json
+from loopring_lab.errors import LabError
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.database import StoredUpdate
 from loopring_lab.relayer.faults import API, SOURCE_HEADER, Entrance, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, error_response
+from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, TimeMs, error_response
 from loopring_lab.relayer.settings import Settings
+from loopring_lab.relayer.world import World
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
@@ -297,6 +300,22 @@ async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schem
         wallet_owner=wallet.owner,
         wallet_salt=wallet.salt,
     )
+
+
+@router.get("/lab/outsidePrices", include_in_schema=False)
+def read_outside_prices(
+    backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs
+) -> dict[str, Any]:
+    """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
+    if not isinstance(backend.source, World):
+        raise HTTPException(404, "this source has no outside market")
+    try:
+        times, prices = backend.source.outside_prices(market, start, end, every)
+    except LabError as error:
+        raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
+    # In base64, as little-endian int64: a year of minutes has half a million prices.
+    text = base64.b64encode(prices.astype("<i8").tobytes()).decode()
+    return {"first": int(times[0]) if len(times) else start, "every": every, "prices": text}
 
 
 async def api_error(request: Request, error: ApiError) -> JSONResponse:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab.relayer.mainnet import POOL_FEE_BPS, TOKENS, USD, Market, Token
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RandomBits = Callable[[int], int]
 
 BPS = 10_000
-HOUR = 3_600_000
+MINUTE, HOUR = 60_000, 3_600_000
+MARK_SCALE = 10**12
 DEPTHS = (1, 1, 2, 3, 5, 8, 14, 30)
 LEVEL_STEP = 15
 TENTHS = 10 * BPS
@@ -43,7 +49,31 @@ class LatentPrices:
     def __init__(self, bits: RandomBits, start: int, days: int) -> None:
         """Draw the prices from an hour before the start to a day after the end."""
         self.start = start - HOUR
-        self.paths = {token.symbol: _walk(token, bits, 24 * days + 26) for token in TOKENS.values()}
+        self.paths = {token.symbol: _walk(token, bits, 24 * days + 27) for token in TOKENS.values()}
+
+    @property
+    def end(self) -> int:
+        """The last moment with a price."""
+        return self.start + (len(next(iter(self.paths.values()))) - 2) * HOUR
+
+    def marks(self, market: Market, times: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+        """Return what an outside market shows at whole minutes: the true price and 1 basis point of noise.
+
+        In units of 10**-12; only operations of IEEE 754 that round alike everywhere.
+        """
+        import numpy as np
+
+        hours, rest = np.divmod(times - self.start, HOUR)
+        base, quote = (
+            path[hours] + np.diff(path)[hours] * (rest // MINUTE) // 60
+            for path in (np.array(self.paths[token.symbol]) for token in (market.base, market.quote))
+        )
+        key = int.from_bytes(sha256(f"{name} {market.name}".encode()).digest()[:7])
+        # As in `_walk`, the standard deviation of 4 of a fair binomial of 64 bits.
+        bits = np.bitwise_count(_mixed((times // MINUTE + key).astype(np.uint64)))
+        noise = (bits.astype(np.int64) - 32) / (4 * BPS)
+        marks: NDArray[np.int64] = np.rint(base / quote * (1 + noise) * MARK_SCALE).astype(np.int64)
+        return marks
 
     def dollars(self, token: Token, time_ms: int) -> int:
         """Return a token's price at a time, linear between whole hours."""
@@ -64,6 +94,16 @@ def _walk(token: Token, bits: RandomBits, hours: int) -> list[int]:
         else:
             price += anchor * step // (4 * BPS) + (anchor - price) // 12
     return path
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of numbers as splitmix64 does."""
+    import numpy as np
+
+    numbers = numbers * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 class Pool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
@@ -20,7 +20,11 @@ from loopring_lab.relayer.simulation import (
     Fill,
     Simulation,
 )
-from loopring_lab.relayer.venues import LatentPrices
+from loopring_lab.relayer.venues import MINUTE, LatentPrices
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SMALLEST, LARGEST = 0.001, 50.0
 
@@ -177,6 +181,52 @@ class World:
             10**-12 dollars per unit.
         """
         return _simulate(self._key)[1].dollars(TOKENS[symbol], time_ms)
+
+    def outside_prices(
+        self, market: str, start_ms: int, end_ms: int, every_ms: int = MINUTE
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return what an outside market showed: the true price and about 1 basis point of noise each time.
+
+        Parameters
+        ----------
+        market : str
+            A market of this world.
+        start_ms, end_ms : int
+            First and last time, in ms since the epoch; the world knows prices from an hour before its year to
+            a day after it.
+        every_ms : int
+            Whole minutes between two prices.
+
+        Returns
+        -------
+        tuple of numpy.ndarray of int64
+            The multiples of `every_ms` from the first time to the last, and the price at each, in 10**-12
+            quote per base.
+
+        Raises
+        ------
+        LabError
+            If the market is unknown, or `every_ms` is not a number of whole minutes.
+
+        Examples
+        --------
+        >>> world = World(seed=1, size=0.01)
+        >>> times, prices = world.outside_prices("ETH-USDC", 1_650_000_000_000, 1_650_000_600_000)
+        >>> len(times), all(prices > 0)
+        (11, True)
+        """
+        import numpy as np
+
+        if market not in MARKETS:
+            raise LabError(
+                f"World market: there is none of the name {market!r}. Give one of {', '.join(MARKETS)}."
+            )
+        if every_ms < MINUTE or every_ms % MINUTE:
+            raise LabError(f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}.")
+        latent = _simulate(self._key)[1]
+        first = -(-max(start_ms, latent.start) // every_ms) * every_ms
+        times = np.arange(first, min(end_ms, latent.end) + 1, every_ms, dtype=np.int64)
+        return times, latent.marks(MARKETS[market], times, f"outside market {self.seed}")
 
 
 @lru_cache(maxsize=4)

@@ -18,8 +18,8 @@ from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.history import price_text
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
 
-FULL_DIGEST = "7f397063ba49d08150414310d1e7d4dca5aa02d84c642584a17c4ea27463994d"
-SMALL_DIGEST = "e5695c6278a5ae8f146407e1ce74bae9078e6c2ff212a2823444cedd84f834cc"
+FULL_DIGEST = "d19c5c16de76330b22de6a63f12967697394169f9fdea291727a50ccc04ff5b9"
+SMALL_DIGEST = "edb16f5a6100e1d3088e2d35d4bda78159e54b7917fbaebac45fb754bc4555ca"
 
 # Imports the world without the package's other modules, as a bare interpreter can.
 BARE = """

@@ -1,0 +1,476 @@
+"""Figures of prices and costs: estimates with their intervals, and how many fills each rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from loopring_lab import fills
+from loopring_lab.amounts import to_float
+from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import group_keys
+from loopring_lab.errors import LabError
+from loopring_lab.figures import size_axis, style
+from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
+from loopring_lab.fills.intervals import FEWEST
+from loopring_lab.fills.markouts import HORIZONS
+from loopring_lab.fills.prices import OWN_TRADES as OWN
+
+STEPS = (1, 2, 2.5, 5, 10)
+FEWEST_BINS, MOST_BINS = 10, 40
+FENCE = 3
+"""Interquartile ranges beyond which values are not drawn."""
+MOST_LINES, FEWEST_LINES = 11, 5
+VERDICTS = {
+    "pool": FILL_TYPES["amm"],
+    "book": FILL_TYPES["dex"],
+    "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
+}
+MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
+"""Parts by size, and how many fills with a cost each of them should have."""
+ESTIMATE = ("weighted", "low", "high")
+INTERVAL = "value-weighted mean with 95 % interval (orders resampled)"
+HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
+PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
+DOTS_AT, APART = 5, 0.1  # percent, columns
+COUNT_HEIGHT = 0.065
+"""Part of the height of axes for a line of counts."""
+
+
+def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
+    """Draw how much worse each fill was priced than the last one of the other type.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`; combining several accounts gives more pairs.
+    tolerance : str or pandas.Timedelta, optional
+        Maximum age of the other fill, as for `fills.price_gap`; None for any age.
+    prices : frame of pandas, pyarrow or Polars, optional
+        Fills among which the other one is looked for; by default `trades`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
+        its matched fills, with the value-weighted mean and its 95 % interval. Fewer than 20 fills are dots,
+        without a mean. Outliers beyond three interquartile ranges are not drawn; the note under the title
+        counts them.
+
+    Raises
+    ------
+    LabError
+        No fill has an earlier one of the other type, or an argument is not valid.
+
+    Examples
+    --------
+    >>> lab.figures.price_gaps(client.trades(account_id=10083), tolerance="12h")
+    <Figure size 900x420 with 1 Axes>
+    """
+    table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
+    means = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices)).set_index("fill_type")
+    worse = {name: table.loc[table["fill_type"] == name, "worse_bps"] for name in ("amm", "dex")}
+    matched = {
+        name: column.dropna().to_numpy(np.float64) for name, column in worse.items() if column.notna().any()
+    }
+    if not matched:
+        raise LabError(
+            f"price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, "
+            "such as tolerance='1d', or combine the trades of several accounts."
+        )
+    edges = _edges(matched.values())
+    outside = sum(int(((values < edges[0]) | (values > edges[-1])).sum()) for values in matched.values())
+    note = f"{trade_count(sum(map(len, matched.values())), len(table))} of known type matched"
+    if outside:
+        note += f"; {outside:,} lie outside this range"
+    many = {name for name, values in matched.items() if len(values) >= FEWEST}
+    if many:
+        note += f"\nline and band: {INTERVAL}"
+    if len(many) < len(matched):
+        note += f"{'; ' if many else chr(10)}dots: single fills, where fewer than {FEWEST} are matched"
+    title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
+    with drawing(trades, ax, title, note) as axes:
+        for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
+            label = (
+                f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{len(worse[name]) - len(values):,} not"
+            )
+            group = FILL_TYPES[name]._replace(label=label)
+            if name in many:
+                _draw_histogram(axes, edges, values, group, direction)
+                _draw_mean(axes, means.loc[name], "worse_bps", group, direction)
+            else:
+                _draw_dots(axes, values, group, direction)
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
+        axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
+        axes.set_ylabel("share of matched fills (%)" if many else "single fills")
+        style.plain_numbers(axes.xaxis)
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
+        )
+        if not many:
+            axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
+            axes.set_yticks([])
+    return cast("Figure", axes.figure)
+
+
+def cost_curve(
+    trades: Any,
+    *,
+    reference: Any = "next",
+    prices: Any = None,
+    tolerance: Any = "1h",
+    quantiles: int | None = None,
+    quote: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw the all-in cost of fills, fee plus price difference, by fill size.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`.
+    reference, prices, tolerance : optional
+        The price to compare with, the frame in which the next or last trade is looked for, by default
+        `trades`, and its maximum distance in time, as for `fills.all_in_cost`.
+    quantiles : int, optional
+        Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
+        have a cost, so that each has about forty.
+    quote, ax : optional
+        As for `volume`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The value-weighted mean of ``all_in_bps`` of `fills.all_in_cost` for each fill type and quantile,
+        with its 95 % interval and the number of fills. A hollow mark rests on fewer than 20 fills or orders,
+        and has no interval.
+
+    Raises
+    ------
+    LabError
+        No fill has a reference price, or an argument is not valid.
+
+    Examples
+    --------
+    >>> lab.figures.cost_curve(client.trades(account_id=10083), reference="last")
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "cost_curve"
+    _, token, total = size_axis.size_quantiles(trades, quantiles or MOST_PARTS, quote, caller)
+    against = {"reference": reference, "tolerance": tolerance, "prices": prices}
+    costs, sizes = _costs_by_size(trades, quantiles, token, against)
+    if costs.empty:
+        hint = "Allow more with tolerance=, or pass a wider frame as prices=."
+        raise LabError(
+            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. {hint}"
+        )
+    trade = f"the market's {reference} trade in {_frame(prices)}"
+    note = f"fee plus price difference to {trade if isinstance(reference, str) else 'the reference'}; "
+    note += f"{trade_count(costs['priced'].sum(), total)}, counted above each point\n{INTERVAL}"
+    if costs["low_all_in_bps"].isna().any():
+        note += f"; {HOLLOW}"
+    note += _pulled(costs)
+    with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note) as axes:
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        size_axis.format_sizes(axes, sizes, token)
+        groups = [(FILL_TYPES[name], costs[costs["fill_type"] == name]) for name in FILL_TYPES]
+        groups = [(group, rows) for group, rows in groups if len(rows)]
+        for place, (group, rows) in enumerate(groups):
+            _draw_estimates(
+                axes, rows["part"] + 0.1 * (place - (len(groups) - 1) / 2), rows, "all_in_bps", group
+            )
+        _write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
+        style.plain_numbers(axes.yaxis)
+        axes.set_ylabel("all-in cost (basis points)")
+    return cast("Figure", axes.figure)
+
+
+def venue_differences(
+    trades: Any,
+    *,
+    prices: Any = None,
+    by: str | Sequence[str] = "market",
+    horizon: Any = "1min",
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw how much more the AMM pool cost than the order book, like with like.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`, usually of several accounts.
+    prices, horizon : optional
+        Prices from outside the exchange, and how long after the end of an order they are looked up, as for
+        `fills.compare_venues`.
+    by : str or sequence of str
+        One line for each value of these columns, up to the eleven with the most fills.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``difference_bps`` of `fills.compare_venues` with its 95 % interval, the number of matched fills and
+        the ``verdict``: all fills together on top, then each group. A hollow mark is undecided.
+
+    Raises
+    ------
+    LabError
+        No taker fills of the two venues can be compared, or an argument is not valid.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083)
+    >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "venue_differences"
+    names = group_keys(by, caller)
+    overall, table = (
+        as_pandas(fills.compare_venues(trades, prices, keys, horizon)) for keys in (None, names)
+    )
+    known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
+    if known.empty:
+        raise LabError(
+            f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
+            "trades of several accounts, with lab.fills.with_roles where roles are not known."
+        )
+    labels = [style.group_label(tuple(row)) for row in known[names].itertuples(index=False)]
+    rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
+    rows = rows.reset_index(drop=True)
+    note = (
+        f"{INTERVAL}; hollow: undecided\n{rows['reference'].iloc[0]}, {horizon} after the end of each order"
+    )
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    note += _pulled(known)
+    with drawing(
+        trades, ax, f"AMM pool minus order book, like with like, by {', '.join(names)}", note
+    ) as axes:
+        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        for place, row in rows.iterrows():
+            group = VERDICTS[row["verdict"]]
+            axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
+            face = "white" if row["verdict"] == "undecided" else group.colour
+            mark = {"marker": group.marker, "markersize": 7, "markeredgecolor": group.colour}
+            axes.plot(row["difference_bps"], place, markerfacecolor=face, **mark)
+        axes.axhline(0.5, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.set_yticks(range(len(rows)), list(rows["name"]))
+        axes.set_ylim(max(len(rows), FEWEST_LINES) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
+        style.plain_numbers(axes.xaxis)
+        texts = {"fills": [f"{count:,}" for count in rows["fills"]], "cheaper": list(rows["verdict"])}
+        style.text_columns(axes, pd.DataFrame(texts))
+    return cast("Figure", axes.figure)
+
+
+def markouts(
+    trades: Any,
+    *,
+    prices: Any = None,
+    horizons: Sequence[Any] = HORIZONS,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw what takers' fills realized of their effective cost, at several horizons.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        From `Client.trades`, with roles, such as from `fills.with_roles`.
+    prices, horizons : optional
+        Prices and times after the fill, as for `fills.markouts`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The value-weighted mean of ``realized_bps`` of `fills.markouts` for each fill type and horizon, with
+        its 95 % interval and the number of fills, and that of ``effective_bps`` as a faint line; between the
+        two lies the price impact. A hollow mark rests on fewer than 20 fills or orders, and has no interval.
+
+    Raises
+    ------
+    LabError
+        No taker's fill has a price before and after it, or an argument is not valid.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083)
+    >>> lab.figures.markouts(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
+    table = table.assign(priced=table["fills"] - table["unpriced"])
+    table = style.label_unknown_types(table[table["priced"] > 0])
+    if table.empty:
+        raise LabError(
+            "markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
+        )
+    names = [str(horizon) for horizon in horizons]
+    table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
+    note = (
+        f"{INTERVAL}; faint: effective cost; counted above each point\n{table['reference'].iloc[0]} as prices"
+    )
+    if table["low_realized_bps"].isna().any():
+        note += f"; {HOLLOW}"
+    note += _pulled(table)
+    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.set_xlim(-0.6, len(names) - 0.4)
+        groups = _by_fill_type(table)
+        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
+            faint = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
+            axes.plot(rows["place"] + shift, rows["weighted_effective_bps"], **group.line | faint)
+            _draw_estimates(axes, rows["place"] + shift, rows, "realized_bps", group)
+        _write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel("time after the fill")
+        axes.set_ylabel("cost without the fee (basis points)")
+        style.plain_numbers(axes.yaxis)
+    return cast("Figure", axes.figure)
+
+
+def _pulled(table: pd.DataFrame) -> str:
+    """Return a line for the note of a figure that measures against trades of the exchange itself."""
+    return f"\n{PULLED}" if (table["reference"] == OWN).any() else ""
+
+
+def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:
+    groups = [(FILL_TYPES[name], table[table["fill_type"] == name]) for name in FILL_TYPES]
+    return [(group, rows) for group, rows in groups if len(rows)]
+
+
+def _shifts(groups: Sequence[Any]) -> list[float]:
+    """Return how far points of each group stand beside their place, so that intervals do not overlap."""
+    return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
+
+
+def _costs_by_size(
+    trades: Any, quantiles: int | None, token: str, reference: Mapping[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the costs of each fill type and quantile that has any, and the sizes of the quantiles."""
+    costs, sizes = _costs_of_parts(trades, quantiles or MOST_PARTS, token, reference)
+    parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
+    if quantiles is None and parts != MOST_PARTS:
+        costs, sizes = _costs_of_parts(trades, parts, token, reference)
+    return costs, sizes
+
+
+def _costs_of_parts(
+    trades: Any, parts: int, token: str, reference: Mapping[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    sizes = size_axis.bounds(size_axis.size_quantiles(trades, parts, token, "cost_curve")[0])
+    rows = to_float(convert.to_pandas(trades, "cost_curve", ["notional"]))["notional"].to_numpy()
+    part = np.searchsorted(to_float(sizes)["largest"].to_numpy(), rows)
+    marked = convert.with_columns(trades, {"part": pa.array(part, mask=np.isnan(rows))})
+    frame = nw.from_native(marked).filter(nw.col("quote") == token).to_native()
+    costs = as_pandas(fills.all_in_cost(frame, **reference, by=["part", "fill_type"]))
+    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
+    costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
+    return costs, sizes
+
+
+def _frame(prices: Any) -> str:
+    return "this frame" if prices is None else "prices"
+
+
+def _age_limit(tolerance: Any) -> str:
+    if tolerance is None:
+        return "of any age"
+    if isinstance(tolerance, pd.Timedelta):
+        tolerance = f"{style.format_number(tolerance.total_seconds())} s"
+    return f"at most {tolerance} old"
+
+
+def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
+    """Choose bins of a round width that cover both histograms without their outliers, and 0."""
+    low, high, count = 0.0, 0.0, 0
+    for values in histograms:
+        first, third = np.quantile(values, [0.25, 0.75])
+        fence = FENCE * (third - first) or np.inf
+        low, high = min(low, max(values.min(), first - fence)), max(high, min(values.max(), third + fence))
+        count += len(values)
+    rough = (high - low) / min(MOST_BINS, FEWEST_BINS + count // 4) or 0.1
+    tens = 10.0 ** math.floor(math.log10(rough))
+    step = next(step * tens for step in STEPS if step * tens >= rough)
+    first_step = math.floor(low / step)
+    edges: np.ndarray = np.arange(first_step, max(first_step + 1, math.ceil(high / step)) + 1) * step
+    return edges
+
+
+def _bps(rate: float) -> str:
+    return f"{round(rate, 1) + 0.0:,.1f}"
+
+
+def _draw_histogram(
+    axes: Axes, edges: np.ndarray, values: np.ndarray, group: GroupStyle, direction: int
+) -> None:
+    heights = np.histogram(values, edges)[0] / len(values) * 100
+    axes.bar(edges[:-1], direction * heights, width=np.diff(edges), align="edge", **group.bar)
+
+
+def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: int) -> None:
+    """Draw a mean with its interval over one half, as a line and a band."""
+    mean, low, high = (row[f"{part}_{name}"] for part in ESTIMATE)
+    if np.isnan(mean):
+        return
+    top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
+    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
+    text = f"mean {_bps(mean)}"
+    if not np.isnan(low):
+        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
+        text += f" ({_bps(low)} to {_bps(high)})"
+    left, right = axes.get_xlim()
+    ahead = mean < (left + right) / 2
+    axes.annotate(
+        text,
+        (mean, top),
+        (4 if ahead else -4, 0),
+        textcoords="offset points",
+        ha="left" if ahead else "right",
+        va="top" if direction > 0 else "bottom",
+        fontsize=10,
+    )
+
+
+def _draw_dots(axes: Axes, values: np.ndarray, group: GroupStyle, direction: int) -> None:
+    """Draw single fills: too few for shares or a mean."""
+    axes.plot(values, np.full(len(values), direction * DOTS_AT), **group.line | {"linestyle": "none"})
+
+
+def _draw_estimates(axes: Axes, places: Any, rows: pd.DataFrame, name: str, group: GroupStyle) -> None:
+    """Draw means joined by a line, each with its interval; those without one are hollow."""
+    mean, low, high = (rows[f"{part}_{name}"].to_numpy(np.float64) for part in ESTIMATE)
+    places, hollow = np.asarray(places, np.float64), np.isnan(low)
+    axes.plot(places, mean, **group.line)
+    axes.vlines(places[~hollow], low[~hollow], high[~hollow], color=group.colour, linewidth=1.4)
+    marks = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
+    axes.plot(places[hollow], mean[hollow], **group.line | marks)
+
+
+def _write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> None:
+    """Write the number of fills of each point above all points, a line for each group."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(lines)))
+    for line, (group, places, counts) in enumerate(lines):
+        texts = [f"{count:,}" for count in counts]
+        width = size_axis.column_width(axes)
+        step = next(n for n in range(1, len(texts) + 1) if size_axis.fit(texts[::n], n * width))
+        height = 1 - COUNT_HEIGHT * (line + 0.5)
+        for place, text in zip(list(places)[::step], texts[::step], strict=True):
+            options = {"ha": "center", "va": "center", "fontsize": 9, "color": group.colour}
+            axes.text(place, height, text, transform=axes.get_xaxis_transform(), **options)

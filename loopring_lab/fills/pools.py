@@ -1,0 +1,150 @@
+"""What a pool earned in fees against what it lost to price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
+from loopring_lab.engines import convert
+from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal
+from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_length
+from loopring_lab.errors import LabError
+from loopring_lab.fills.prices import BPS, with_reference
+
+READ = (
+    *("created_at", "trade_id", "order_hash", "account_id", "market", "base", "quote", "side", "fill_type"),
+    *("role", "size", "notional"),
+)
+
+
+def pool_returns(
+    trades: Any,
+    pool_account: int,
+    prices: Any = None,
+    every: str = "1d",
+    horizon: str | pd.Timedelta = "5min",
+    pool_fee_bps: int = 20,
+) -> Any:
+    """Compute what a pool earned in fees against what it lost to price, by day.
+
+    A pool keeps its fee in the price. It loses because its price follows the outside price only when somebody
+    trades against it: whoever rebalances at the outside price instead does better by the loss versus
+    rebalancing (LVR).
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow or Polars
+        With the rows of the pool, from `Client.trades` of its account.
+    pool_account : int
+        Account id of the pool.
+    prices : frame of pandas, pyarrow or Polars, optional
+        Prices from outside the exchange: ``created_at``, ``market`` and ``price``. By default `trades`, which
+        hide much of the loss.
+    every : str
+        Length of a period, as for `fees.over_time`.
+    horizon : str or pandas.Timedelta
+        Time from a fill to the price of ``markout``.
+    pool_fee_bps : int
+        Fee of the pool in basis points of the amount paid in; 20 in every pool of the exchange.
+
+    Returns
+    -------
+    frame of the same kind, one row per period and market
+        ``period``, ``market``, ``base``, ``quote``, ``fills``, ``unpriced`` (fills without an amount or a
+        price, which no sum includes), ``notional``, ``fees``, ``lvr``, ``net`` (fees less LVR) and
+        ``markout`` (the same as ``net`` against the price at `horizon`), in quote units, truncated to 18
+        decimals; ``fees_bps``, ``lvr_bps``, ``net_bps`` and ``markout_bps`` of the notional; ``reference``,
+        ``outside prices`` or ``own trades``.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `all_in_cost`; the account has no fills at a pool, or was the taker in one.
+
+    Notes
+    -----
+    For a fill of ``size`` q that moved n (``notional``) of quote, at the outside price p, the last one at or
+    before the fill: a pool that sells earns a net n - q p and a fee of `pool_fee_bps` of n; one that buys, a
+    net q p - n and a fee of `pool_fee_bps` of q p. LVR is fee less net, summed over fills. Fills that are no
+    arbitrage move the pool's price and so lower it, until arbitrage moves the price back.
+
+    References
+    ----------
+    J. Milionis, C. C. Moallemi, T. Roughgarden and A. L. Zhang, "Automated Market Making and
+    Loss-Versus-Rebalancing", 2022.
+
+    Examples
+    --------
+    >>> pool = client.trades(account_id=1, limit=200)
+    >>> days = lab.fills.pool_returns(pool, 1, client.outside_prices(pool))
+    >>> (days["fees"] - days["lvr"] == days["net"]).all()
+    True
+    """
+    caller = "fills.pool_returns"
+    period, length = Period.parse(every), parse_length(horizon, caller, "horizon")
+    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < BPS:
+        raise LabError(
+            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
+        )
+    fills = _of_pool(convert.to_table(trades, caller, READ), pool_account, caller)
+    fills = fills.append_column("period", period.starts(period.numbers(fills["moment"])))
+    history = PriceHistory(trades if prices is None else prices, caller)
+    moments, lookup = moments_of(fills), history.lookup(fills)
+    later = np.where(moments == NAT, NAT, moments + length)
+    at, after = lookup.before(moments), lookup.before(later, newer_than=moments)
+    groups = GroupBy(fills, ["period", "market", "base", "quote"])
+    totals = _totals(fills, groups, history.integers(at), history.integers(after), pool_fee_bps)
+    return with_reference(trades, groups.key_columns() | totals, history)
+
+
+def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:
+    """Keep the rows of a pool, or raise a `LabError` that says why the account is none."""
+    rows = fills.filter(pa.array(equal(fills["account_id"], account)))
+    others = ~equal(rows["fill_type"], "amm") | equal(rows["role"], "taker")
+    if len(fills) and not len(rows):
+        problem = "has no fills in these trades"
+    elif others.any():
+        problem = "is no pool: it took liquidity, or traded on the order book"
+    else:
+        return rows
+    raise LabError(f"{caller}: account {account!r} {problem}. Give the account id of a pool, and its trades.")
+
+
+def _totals(
+    fills: pa.Table, groups: GroupBy, at: np.ndarray, after: np.ndarray, pool_fee_bps: int
+) -> dict[str, Any]:
+    """Add up what the fills of each group earned and lost, against their prices at and after the fill."""
+    amounts = [to_integers(fills["size"]), to_integers(fills["notional"]), at, after]
+    is_sell = equal(fills["side"], "SELL")
+    known = ~np.any([is_none(amount) for amount in amounts], axis=0) & (is_sell | equal(fills["side"], "BUY"))
+    size, notional, now, later = (amount[known] for amount in amounts)
+    ids, is_sell, moved = groups.ids[known], is_sell[known], notional * UNIT
+    sign = np.where(is_sell, BPS, -BPS).astype(object)
+    priced = np.bincount(ids, minlength=groups.count)
+
+    def total(parts: np.ndarray) -> np.ndarray:
+        sums = np.zeros(groups.count, object)
+        np.add.at(sums, ids, parts)
+        cut = [abs(number) // (UNIT * BPS) * (1 if number > 0 else -1) for number in sums]
+        return np.where(priced > 0, np.array(cut, object), None)
+
+    volume = total(moved * BPS)
+    fees = total(np.where(is_sell, moved, size * now) * pool_fee_bps)
+    net, markout = total(sign * (moved - size * now)), total(sign * (moved - size * later))
+    lvr = np.array([None if a is None else a - b for a, b in zip(fees, net, strict=True)], object)
+    sums = {"notional": volume, "fees": fees, "lvr": lvr, "net": net, "markout": markout}
+    fills_of = np.bincount(groups.ids, minlength=groups.count)
+    return (
+        {"fills": fills_of, "unpriced": fills_of - priced}
+        | {name: from_integers(numbers, SUM) for name, numbers in sums.items()}
+        | {f"{name}_bps": _bps(sums[name], volume) for name in ("fees", "lvr", "net", "markout")}
+    )
+
+
+def _bps(numbers: np.ndarray, volume: np.ndarray) -> pa.Array:
+    pairs = zip(numbers, volume, strict=True)
+    return pa.array([None if a is None or not b else a * BPS / b for a, b in pairs], pa.float64())

@@ -1,0 +1,67 @@
+"""What a comparison of venues found, in words that claim no more than it shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+
+from loopring_lab.engines import convert
+from loopring_lab.fills.prices import OWN_TRADES as OWN
+
+NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps")
+VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
+NOTHING = "Undecided: no taker fills of both venues in the same market, side and size class."
+PULLED = (
+    " The reference is own trades: the interval covers sampling only, and the difference is pulled towards 0."
+)
+
+
+def describe(comparison: Any) -> str:
+    """Say in words what `compare_venues` found, a sentence for each group.
+
+    Parameters
+    ----------
+    comparison : frame of pandas, pyarrow or Polars
+        From `compare_venues`.
+
+    Returns
+    -------
+    str
+        A line for each row: the verdict, the difference with its interval, what it rests on, and, where the
+        exchange's own trades are the reference, what that does to the difference.
+
+    Raises
+    ------
+    LabError
+        `comparison` has not the columns of `compare_venues`.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083).head(5)
+    >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
+    Undecided: no taker fills of both venues in the same market, side and size class.
+    """
+    table = convert.to_pandas(comparison, "fills.describe", [*NUMBERS, "reference", "verdict"])
+    names = nw.from_native(comparison).lazy().collect_schema().names()
+    keys = convert.to_pandas(comparison, "fills.describe", names[: names.index("fills")])
+    groups = [", ".join("unknown" if pd.isna(key) else str(key) for key in row) for row in keys.to_numpy()]
+    sentences = [_sentence(row) for row in table.to_dict("records")]
+    return "\n".join(
+        f"{group}: {one}" if group else one for group, one in zip(groups, sentences, strict=True)
+    )
+
+
+def _sentence(row: dict[Any, Any]) -> str:
+    if pd.isna(row["difference_bps"]):
+        return NOTHING
+    difference, low, high = (f"{round(row[name], 1) + 0.0:,.1f}" for name in NUMBERS[-3:])
+    interval = "too few orders for an interval" if pd.isna(row["low_bps"]) else f"interval {low} to {high}"
+    rest = (
+        f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
+    )
+    return (
+        f"{VERDICTS[row['verdict']]}: pool minus book is {difference} bps ({interval}), fee and price "
+        f"together, like with like over {rest}.{PULLED if row['reference'] == OWN else ''}"
+    )
