@@ -318,8 +318,8 @@ class Archive:
             that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
             ``synced_at`` (UTC), ``checked_at`` (when every page was last read: by the first sync, or with
             ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (rows
-            that are irregular as sent, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a sync has
-            finished. Trades that the relayer no longer lists stay and count as held.
+            irregular as sent, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a
+            sync has finished. Trades that the relayer no longer lists stay and count as held.
 
         Examples
         --------
