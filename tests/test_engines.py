@@ -129,6 +129,17 @@ ROWS: dict[str, tuple[Ask, ByHand]] = {
         lambda f: oracle.costs(fills(f), "last", None),
     ),
 }
+ROWS |= {
+    "all_in_cost of prices": (
+        lambda f: lab.fills.all_in_cost(f, f),
+        lambda f: oracle.costs(fills(f), "at", 3_600_000),
+    ),
+    "markouts": (
+        lambda f: lab.fills.markouts(f, horizons=["1min", "1h"], tolerance=None),
+        lambda f: oracle.markouts(fills(f), fills(f), {"1min": 60_000, "1h": 3_600_000}, None),
+    ),
+    "shortfall": (lab.fills.shortfall, lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000)),
+}
 SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
     "in_token by label": (
         lambda f: lab.fees.in_token(f, "ETH", by="label"),

@@ -67,8 +67,15 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     return pa.table({name: _portable_column(table[name], name) for name in table.column_names})
 
 
-def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
-    """Check ``by=`` and return it as a list of column names."""
+class Key(str):
+    """The name of a column to group by, with the order of its categories if they have one."""
+
+    __slots__ = ("order",)
+    order: list[Any]
+
+
+def group_keys(by: Any, caller: str, *reserved: str, frame: Any = None) -> list[str]:
+    """Check ``by=`` and return it as a list of column names, as keys if `frame` is given."""
     if by is None:
         return []
     names: list[Any] = list(by) if isinstance(by, Iterable) and not isinstance(by, str) else [by]
@@ -84,7 +91,7 @@ def group_keys(by: Any, caller: str, *reserved: str) -> list[str]:
         else:
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
-    return names
+    return names if frame is None else [_key(frame, name) for name in names]
 
 
 def engine_of(frame: Any) -> str:
@@ -136,12 +143,6 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     return _with_moment(table, engine).drop("created_at")
 
 
-def orders_of_categories(frame: Any, names: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the categories, in their order, of the columns whose values have another order than by value."""
-    orders = {name: _order_of_categories(frame, name) for name in names}
-    return {name: order for name, order in orders.items() if order is not None}
-
-
 def partitions(frame: Any, columns: Sequence[str], caller: str) -> list[Any]:
     """Return the partitions of a Dask frame as delayed pandas frames of these columns."""
     _check_columns(columns, list(frame.columns), caller)
@@ -178,22 +179,33 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 
-def _order_of_categories(frame: Any, name: str) -> list[Any] | None:
-    if isinstance(frame, pa.Table):
-        column = frame[name].unify_dictionaries()
-        is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks
-        return column.chunk(0).dictionary.to_pylist() if is_ordered else None
-    if engine_of(frame) not in ("pandas", "dask"):
-        type_ = nw.from_native(frame).collect_schema()[name]
-        return list(type_.categories) if isinstance(type_, nw.Enum) else None
-    type_ = frame.dtypes[name]
-    if isinstance(type_, pd.IntervalDtype) and isinstance(frame, pd.DataFrame):
-        return [str(interval) for interval in sorted(frame[name].dropna().unique())]
+def _key(frame: Any, name: str) -> Key:
+    key, engine = Key(name), engine_of(frame)
+    if engine == "pyarrow":
+        key.order = _order_of_dictionary(frame[name]) if name in frame.column_names else []
+    elif engine in ("pandas", "dask"):
+        key.order = _order_of_categories(frame[name]) if name in frame.columns else []
+    else:
+        type_ = nw.from_native(frame).collect_schema().get(name)
+        key.order = list(type_.categories) if isinstance(type_, nw.Enum) else []
+    return key
+
+
+def _order_of_dictionary(column: pa.ChunkedArray) -> list[Any]:
+    column = column.unify_dictionaries()
+    is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks
+    return column.chunk(0).dictionary.to_pylist() if is_ordered else []
+
+
+def _order_of_categories(column: Any) -> list[Any]:
+    type_ = column.dtype
+    if isinstance(type_, pd.IntervalDtype) and isinstance(column, pd.Series):
+        return [str(interval) for interval in sorted(column.dropna().unique())]
     if not isinstance(type_, pd.CategoricalDtype):
-        return None
+        return []
     if isinstance(type_.categories.dtype, pd.IntervalDtype) and not type_.ordered:
         return [str(interval) for interval in sorted(type_.categories)]
-    return _as_text(type_.categories).tolist() if type_.ordered else None
+    return list(_as_text(type_.categories)) if type_.ordered else []
 
 
 def _as_text(values: Any) -> Any:

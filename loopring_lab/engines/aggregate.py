@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -32,7 +31,6 @@ PAIRED_BY = ("trade_id", "side")
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
-NO_ORDERS: Mapping[str, Sequence[Any]] = MappingProxyType({})
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
 
@@ -102,13 +100,11 @@ def with_period(by: Sequence[str], every: str | None) -> list[str]:
 class GroupBy:
     """Rows of partial sums grouped by keys, in the order of the keys' values, or of their categories."""
 
-    def __init__(
-        self, table: pa.Table, keys: Sequence[str], orders: Mapping[str, Sequence[Any]] = NO_ORDERS
-    ) -> None:
+    def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
         self.table, self.keys = table, list(dict.fromkeys(keys))
         self.ids = np.zeros(len(table), np.int64)
         for name in self.keys:
-            values, count = ranks(table[name], name, orders.get(name, ()))
+            values, count = ranks(table[name], name)
             self.ids = np.unique(self.ids * count + values, return_inverse=True)[1]
         numbers, self.first_rows = np.unique(self.ids, return_index=True)
         self.count = len(numbers)
@@ -216,10 +212,9 @@ class PairedFills:
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
         count = len(self._ids)
-        if not count:
-            return ""
-        fills = "1 fill is" if count == 1 else f"{count:,} fills are"
-        return f"Both sides of {fills} counted; lab.fills.one_side(trades) counts each fill once."
+        fills = "1 fill" if count == 1 else f"{count:,} fills"
+        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+        return note if count else ""
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
@@ -354,8 +349,9 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     return pa.table(columns)
 
 
-def ranks(column: pa.ChunkedArray, name: str, first: Sequence[Any] = ()) -> tuple[np.ndarray, int]:
-    """Rank the values of a column: those in `first` in that order, null last; also count the ranks."""
+def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
+    """Rank the values of a column, or of the `Key` of one by its order, null last; also count the ranks."""
+    first = name.order if isinstance(name, adapters.Key) else []
     try:
         coded = adapters.decode(column, name).combine_chunks().dictionary_encode()
         order = pc.sort_indices(coded.dictionary).to_numpy()

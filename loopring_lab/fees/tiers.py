@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, orders_of_categories
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, Period, equal, result_frame, shares, with_period
 from loopring_lab.errors import LabError
 
@@ -81,14 +81,14 @@ def tiers(
     1       dex        30     exact
     """
     caller = "fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at")
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
     period = None if every is None else Period.parse(every)
     bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
     table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
     tier, certainty = _choose_tier(table, tokens is not None)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
-    groups = GroupBy(table, [*outer, "tier_bps", "certainty"], orders_of_categories(trades, names))
+    groups = GroupBy(table, [*outer, "tier_bps", "certainty"])
     fills = groups.sum("fills")
     counts = {
         "fills": fills,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import UNIT, as_array, from_integers, is_none, is_positive, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys, orders_of_categories
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, result_frame
 from loopring_lab.engines.asof import NAT, milliseconds
 from loopring_lab.errors import LabError, did_you_mean
@@ -61,7 +61,7 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     0       DAI  1.579216000000000000  1.569800138645561512
     1       ENJ  1.787064000000000000  4.813791536722362352
     """
-    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token")
+    names = None if by is None else group_keys(by, CALLER, "fee_value", "value_token", frame=trades)
     fills = convert.to_pandas(trades, CALLER, ["created_at", "fee_token", "fee", *(names or [])])
     source = trades if prices is None else prices
     market = _Market(convert.to_pandas(source, CALLER, ["created_at", "base", "quote", "price"]))
@@ -75,7 +75,7 @@ def in_token(trades: Any, token: str, prices: Any = None, by: str | Sequence[str
     keys = list(dict.fromkeys([*names, "fee_token"]))
     table = convert.normalize(pa.Table.from_pandas(fills[[*keys, "fee"]], preserve_index=False))
     table = table.append_column("fee_value", columns["fee_value"])
-    groups = GroupBy(table, keys, orders_of_categories(trades, names))
+    groups = GroupBy(table, keys)
     unpriced = groups.ids[np.asarray(columns["fee_value"].is_null())]
     sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),

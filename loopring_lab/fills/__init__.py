@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns, orders_of_categories
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
     PAIRED_BY,
@@ -29,6 +29,7 @@ from loopring_lab.engines.aggregate import (
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
+from loopring_lab.fills.pools import pool_returns
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
 from loopring_lab.fills.sentences import describe
 from loopring_lab.fills.sides import one_side, with_roles
@@ -41,6 +42,7 @@ __all__ = [
     "markouts",
     "one_side",
     "orders",
+    "pool_returns",
     "price_gap",
     "shortfall",
     "size_profile",
@@ -86,10 +88,10 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     0       amm     26   0.26
     1       dex     74   0.74
     """
-    names = group_keys(by, "fills.breakdown")
+    names = group_keys(by, "fills.breakdown", frame=trades)
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
     outer = with_period([name for name in names if name != "fill_type"], every)
-    groups = GroupBy(table, [*outer, "fill_type"], orders_of_categories(trades, [*names, "fill_type"]))
+    groups = GroupBy(table, [*outer, "fill_type"])
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
@@ -130,10 +132,10 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     0   BUY     48  0.000566517496144499
     1  SELL     52  0.000570852074727801
     """
-    names = group_keys(by, "fills.vwap")
+    names = group_keys(by, "fills.vwap", frame=trades)
     table = aggregate(trades, names, "fills.vwap", every)
     keys = [*with_period(names, every), "base", "quote"]
-    groups = GroupBy(table, keys, orders_of_categories(trades, names))
+    groups = GroupBy(table, keys)
     complete = groups.complete()
     volume, notional = groups.sum("size", complete), groups.sum("notional", complete)
     sums = {
@@ -236,8 +238,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    names = group_keys(by, caller, "outer")
-    outer, orders = list(dict.fromkeys([*names, "quote"])), orders_of_categories(trades, names)
+    names = group_keys(by, caller, "outer", frame=trades)
+    outer = list(dict.fromkeys([*names, "quote"]))
     paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
     needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
@@ -250,8 +252,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     }
     for name, column in added.items():
         table = table.append_column(name, column)
-    parts = GroupBy(table, [*outer, "quantile"], orders)
-    groups = GroupBy(table, [*parts.keys, "fill_type"], orders)
+    parts = GroupBy(table, [*outer, "quantile"])
+    groups = GroupBy(table, [*parts.keys, "fill_type"])
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal, result_frame
+from loopring_lab.engines.aggregate import GroupBy, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, order_span, parse_length
 from loopring_lab.fills.intervals import (
     FEWEST,
@@ -25,7 +25,7 @@ from loopring_lab.fills.intervals import (
     to_resample,
     values_in_one_token,
 )
-from loopring_lab.fills.prices import FILL_TYPES, cost_sign, relative_bps
+from loopring_lab.fills.prices import FILL_TYPES, cost_sign, linked, relative_bps, with_reference
 from loopring_lab.fills.sides import one_side, with_roles
 
 SIZE_CLASSES = 5
@@ -36,12 +36,7 @@ READ = (
 )
 RESULTS = (
     *("fills", "orders", "matched_share", "pool_bps", "book_bps", "difference_bps", "low_bps", "high_bps"),
-    *("fee_difference_bps", "price_difference_bps", "by_order_bps", "reference", "verdict"),
-)
-OUTSIDE, OWN = "outside prices", "own trades"
-OWN_NOTE = (
-    "The reference prices are trades of this exchange: intervals cover sampling only, and trades as "
-    "reference pull the difference towards 0. Pass prices= from outside."
+    *("fee_difference_bps", "price_difference_bps", "by_order_bps", "verdict"),
 )
 
 
@@ -85,8 +80,8 @@ def compare_venues(
         `by`; ``fills`` and ``orders``, those matched; ``matched_share`` of the takers' fills (0 to 1);
         ``pool_bps`` and ``book_bps``, all-in costs; ``difference_bps``, pool minus book, from ``low_bps`` to
         ``high_bps``; its parts ``fee_difference_bps`` and ``price_difference_bps``; ``by_order_bps``, the
-        difference if all orders weigh the same; ``reference``, ``outside prices`` or ``own trades``;
-        ``verdict``, the cheaper venue: ``pool``, ``book`` or ``undecided``. Float64 basis points, null where
+        difference if all orders weigh the same; ``verdict``, the cheaper venue: ``pool``, ``book`` or
+        ``undecided``; ``reference``, ``outside prices`` or ``own trades``. Float64 basis points, null where
         nothing matches; the interval is null with fewer than 20 orders at a venue.
 
     Raises
@@ -112,24 +107,23 @@ def compare_venues(
     --------
     >>> trades = client.trades(account_id=10083)
     >>> found = lab.fills.compare_venues(trades, client.outside_prices(trades))
-    >>> found[["reference", "verdict"]]
-            reference verdict
-    0  outside prices    pool
+    >>> found[["verdict", "reference"]]
+      verdict       reference
+    0    pool  outside prices
     """
     caller = "fills.compare_venues"
-    names = group_keys(by, caller, *RESULTS, "size_class")
+    names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)
     length = parse_length(horizon, caller, "horizon")
     check_sampling(intervals, seed, caller)
     history = PriceHistory(trades if prices is None else prices, caller)
     fills = _takers_fills(trades, caller, names)
     groups = GroupBy(fills, names)
-    costs = _costs(fills, history, length, _pairs(prices, caller))
+    costs = _costs(fills, history, length, linked(prices))
     costs = costs.assign(group=groups.ids, cell=GroupBy(fills, [*names, *CELL]).ids)
     compared = _compared(_matched(costs), groups.count, intervals, seed, history.is_trades)
     compared["matched_share"] = compared["fills"] / np.bincount(groups.ids, minlength=groups.count)
     found = {name: pa.array(compared[name], from_pandas=True) for name in RESULTS}
-    result = result_frame(trades, groups.key_columns() | found)
-    return convert.with_note(result, OWN_NOTE if history.is_trades else "")
+    return with_reference(trades, groups.key_columns() | found, history)
 
 
 def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> pa.Table:
@@ -152,14 +146,6 @@ def _size_classes(fills: pa.Table) -> np.ndarray:
     classes = np.full(len(fills), -1)
     classes[place] = ranks * SIZE_CLASSES // (stop - first)
     return classes
-
-
-def _pairs(prices: Any, caller: str) -> list[pa.Table]:
-    """Return prices that name their tokens, and so can convert values."""
-    if prices is None:
-        return []
-    table = convert.to_table(prices, caller, ["created_at", "price"], ["base", "quote"])
-    return [table] if {"base", "quote"} <= {*table.column_names} else []
 
 
 def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.Table]) -> pd.DataFrame:
@@ -220,7 +206,6 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
         "fee_difference_bps": fees[1] - fees[0],
         "price_difference_bps": pool - book - (fees[1] - fees[0]),
         "by_order_bps": each[1] - each[0],
-        "reference": pa.array([OWN if own else OUTSIDE] * count, pa.string()),
         "verdict": pa.array(verdict, pa.string()),
     }
 

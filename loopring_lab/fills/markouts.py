@@ -119,18 +119,18 @@ def markouts(
       fill_type horizon  fills  unpriced
     """
     caller = "fills.markouts"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     fills = convert.to_table(trades, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
-    fills = fills.filter(pa.array(equal(as_text(fills["role"]), "taker")))
+    takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
     history = PriceHistory(trades if prices is None else prices, caller)
     lookup, moments = history.lookup(fills), moments_of(fills)
-    before = lookup.before(moments, within=limit)
-    parts = []
+    before = lookup.before(moments, within=limit)[takers]
+    fills, parts = fills.take(pa.array(takers)), []
     for place, (name, length) in enumerate(lengths.items()):
-        after = lookup.before(moments + length, newer_than=moments)
+        after = lookup.before(moments + length, newer_than=moments)[takers]
         rates = _split_cost(fills, history.integers(before), history.integers(after))
         if names is None:
             prices_used = _prices_used(name, history, before, after)
@@ -206,7 +206,7 @@ def shortfall(
     >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
     """
     caller = "fills.shortfall"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     needed = [*COLUMNS, "trade_id", *ORDER_KEYS, *(names or [])]
     history = PriceHistory(trades if prices is None else prices, caller)

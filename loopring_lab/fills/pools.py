@@ -7,24 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio, result_frame
+from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import BPS
+from loopring_lab.fills.prices import BPS, with_reference
 
 READ = (
     *("created_at", "trade_id", "order_hash", "account_id", "market", "base", "quote", "side", "fill_type"),
-    *("role", "size", "price", "notional"),
-)
-SUMS = ("notional", "fees", "net", "markout")
-OUTSIDE, OWN = "outside prices", "own trades"
-OWN_NOTE = (
-    "The reference prices are trades of this exchange, many of them the pool's own: what it lost to price "
-    "looks smaller than it was. Pass prices= from outside."
+    *("role", "size", "notional"),
 )
 
 
@@ -103,12 +96,55 @@ def pool_returns(
     moments, lookup = moments_of(fills), history.lookup(fills)
     later = np.where(moments == NAT, NAT, moments + length)
     at, after = lookup.before(moments), lookup.before(later, newer_than=moments)
-    sums = _sums(fills, history.integers(at), history.integers(after), pool_fee_bps)
-    priced = ~is_none(sums["net"])
     groups = GroupBy(fills, ["period", "market", "base", "quote"])
-    totals = {name: _total(groups, numbers, priced) for name, numbers in sums.items()}
-    
-    reference = OWN if history.is_trades else OUTSIDE
-    columns = {...}
-    result = result_frame(trades, groups.key_columns() | columns)
-    return convert.with_note(result, OWN_NOTE if history.is_trades else "")
+    totals = _totals(fills, groups, history.integers(at), history.integers(after), pool_fee_bps)
+    return with_reference(trades, groups.key_columns() | totals, history)
+
+
+def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:
+    """Keep the rows of a pool, or raise a `LabError` that says why the account is none."""
+    rows = fills.filter(pa.array(equal(fills["account_id"], account)))
+    others = ~equal(rows["fill_type"], "amm") | equal(rows["role"], "taker")
+    if len(fills) and not len(rows):
+        problem = "has no fills in these trades"
+    elif others.any():
+        problem = "is no pool: it took liquidity, or traded on the order book"
+    else:
+        return rows
+    raise LabError(f"{caller}: account {account!r} {problem}. Give the account id of a pool, and its trades.")
+
+
+def _totals(
+    fills: pa.Table, groups: GroupBy, at: np.ndarray, after: np.ndarray, pool_fee_bps: int
+) -> dict[str, Any]:
+    """Add up what the fills of each group earned and lost, against their prices at and after the fill."""
+    amounts = [to_integers(fills["size"]), to_integers(fills["notional"]), at, after]
+    is_sell = equal(fills["side"], "SELL")
+    known = ~np.any([is_none(amount) for amount in amounts], axis=0) & (is_sell | equal(fills["side"], "BUY"))
+    size, notional, now, later = (amount[known] for amount in amounts)
+    ids, is_sell, moved = groups.ids[known], is_sell[known], notional * UNIT
+    sign = np.where(is_sell, BPS, -BPS).astype(object)
+    priced = np.bincount(ids, minlength=groups.count)
+
+    def total(parts: np.ndarray) -> np.ndarray:
+        sums = np.zeros(groups.count, object)
+        np.add.at(sums, ids, parts)
+        cut = [abs(number) // (UNIT * BPS) * (1 if number > 0 else -1) for number in sums]
+        return np.where(priced > 0, np.array(cut, object), None)
+
+    volume = total(moved * BPS)
+    fees = total(np.where(is_sell, moved, size * now) * pool_fee_bps)
+    net, markout = total(sign * (moved - size * now)), total(sign * (moved - size * later))
+    lvr = np.array([None if a is None else a - b for a, b in zip(fees, net, strict=True)], object)
+    sums = {"notional": volume, "fees": fees, "lvr": lvr, "net": net, "markout": markout}
+    fills_of = np.bincount(groups.ids, minlength=groups.count)
+    return (
+        {"fills": fills_of, "unpriced": fills_of - priced}
+        | {name: from_integers(numbers, SUM) for name, numbers in sums.items()}
+        | {f"{name}_bps": _bps(sums[name], volume) for name in ("fees", "lvr", "net", "markout")}
+    )
+
+
+def _bps(numbers: np.ndarray, volume: np.ndarray) -> pa.Array:
+    pairs = zip(numbers, volume, strict=True)
+    return pa.array([None if a is None or not b else a * BPS / b for a, b in pairs], pa.float64())

@@ -89,7 +89,7 @@ def price_gap(
     149  SELL  0.000609850000000000  0.000612090000000000  36.595925
     """
     caller = "fills.price_gap"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
@@ -184,7 +184,7 @@ def all_in_cost(
     1       dex            20.0          26.620762
     """
     caller = "fills.all_in_cost"
-    names = keys_of_estimates(by, caller, intervals, seed)
+    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -239,11 +239,11 @@ def cost_sign(fills: pa.Table) -> np.ndarray:
 
 
 def keys_of_estimates(
-    by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
+    trades: Any, by: str | Sequence[str] | None, caller: str, intervals: float, seed: int
 ) -> list[str] | None:
     """Check ``by=`` and what intervals are drawn with; None without ``by=``."""
     check_sampling(intervals, seed, caller)
-    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference")
+    return None if by is None else group_keys(by, caller, "horizon", "orders", "reference", frame=trades)
 
 
 def needed_for(names: list[str] | None) -> list[str]:
@@ -273,7 +273,7 @@ def estimates(
     weights = np.where(
         groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
         floats(fills["notional"]),
-        values_in_one_token(fills, fills, *_linked(prices)),
+        values_in_one_token(fills, fills, *linked(prices)),
     )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
     return groups.key_columns() | counts | found
@@ -304,7 +304,7 @@ def columns_of(
     return {name: fills[name] for name in shown} | columns | added
 
 
-def _linked(prices: Any) -> list[pa.Table]:
+def linked(prices: Any) -> list[pa.Table]:
     """Read prices that name their tokens, to convert values with."""
     names = ["created_at", "base", "quote", "price"]
     if prices is None or not {*names} <= {*nw.from_native(prices).collect_schema()}:

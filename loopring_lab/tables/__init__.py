@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
+from loopring_lab.tables.closes import prices
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 
-__all__ = ["anomalies", "markets", "tokens", "trades"]
+__all__ = ["anomalies", "markets", "prices", "tokens", "trades"]
 
 GROUP_PAGES = 800
 MAX_PAGES = 1_000_000

@@ -53,8 +53,11 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> anomalies(trades('{"trades": []}', tokens("[]"), markets("[]"))).empty
-    True
+    >>> row = ["1648752226", "7", "SELL", "12" + 20 * "0", "0.0", "LRC-ETH", "0"]
+    >>> trades = lab.tables.trades({"trades": [row, "odd"]}, client.tokens(), client.markets())
+    >>> lab.anomalies(trades)["reason"].tolist()  # doctest: +NORMALIZE_WHITESPACE
+    ['price is 0, so the notional is unknown; created_at is before 2015: sent in seconds?',
+     'the row is not a trade: expected a list of members, got str "odd"']
     """
     _refuse_other_frames(trades)
     numbered = trades.reset_index(drop=True)

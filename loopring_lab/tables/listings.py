@@ -164,8 +164,8 @@ class MarketLookup:
     """Looks up tokens by id and markets by name; unknown markets get codes of their own."""
 
     def __init__(self, tokens: pd.DataFrame, markets: pd.DataFrame) -> None:
-        _check_frame("tokens", tokens, {"token_id", "decimals"})
-        _check_frame("markets", markets, {"base_token_id", "quote_token_id"})
+        check_frame("tokens", tokens, {"token_id", "decimals"})
+        check_frame("markets", markets, {"base_token_id", "quote_token_id"})
         self.tokens: list[str] = tokens.index.tolist()
         self.token_ids = _with_sentinel(tokens["token_id"])
         self.decimals = _with_sentinel(tokens["decimals"])
@@ -225,6 +225,15 @@ def to_utc(milliseconds: pd.Series) -> pd.Series:
     times = milliseconds.fillna(0).to_numpy(np.int64).astype("datetime64[ms]")
     times[empty] = np.datetime64("NaT", "ms")
     return pd.Series(pd.DatetimeIndex(times).tz_localize("UTC"), index=milliseconds.index)
+
+
+def check_frame(name: str, frame: object, needed: set[str]) -> None:
+    """Refuse anything but the frame that `tokens` or `markets` makes."""
+    if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
+        raise LabError(
+            f"{name}: expected the frame that tables.{name} makes, got {type(frame).__name__}. "
+            f"Read the relayer's answer with tables.{name}(answer) first."
+        )
 
 
 def _records(answer: Answer, key: str) -> Records:
@@ -328,14 +337,6 @@ _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
 def _refuse(where: str, expected: str, value: Any = None, got: str = "") -> NoReturn:
     hint = "Check that base_url or the saved file is this endpoint of a relayer."
     raise UnexpectedAnswer(where, expected=expected, got=got or short(value), hint=hint)
-
-
-def _check_frame(name: str, frame: object, needed: set[str]) -> None:
-    if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
-        raise LabError(
-            f"{name}: expected the frame that tables.{name} makes, got {type(frame).__name__}. "
-            f"Read the relayer's answer with tables.{name}(answer) first."
-        )
 
 
 def _with_sentinel(numbers: pd.Series) -> np.ndarray:

@@ -57,6 +57,12 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     return table.set_column(table.schema.get_field_index("extra"), "extra", pa.array(texts, pa.string()))
 
 
+def as_amount(number: Decimal | None) -> Decimal | None:
+    """Return a number with the decimals of amounts, or None if these cannot hold it."""
+    exact = None if number is None else number.quantize(_LEAST, context=_EXACT)
+    return exact if exact is not None and exact == number and exact.copy_abs() < _BEYOND else None
+
+
 class _Converter:
     """Converts the columns of one batch, and collects what is irregular about its rows."""
 
@@ -220,13 +226,10 @@ class _Converter:
         number = parse_decimal(text)
         if text is not None and number is None:
             self.keep_text(row, "price", "is not a decimal number")
-        if number is None:
-            return None
-        exact = number.quantize(_LEAST, context=_EXACT)
-        if exact == number and exact.copy_abs() < _BEYOND:
-            return exact
-        self.keep_text(row, "price", f"does not fit {_TYPE}")
-        return None
+        exact = as_amount(number)
+        if number is not None and exact is None:
+            self.keep_text(row, "price", f"does not fit {_TYPE}")
+        return exact
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         exact = pc.multiply(size, pc.if_else(pc.greater(price, 0), price, None))

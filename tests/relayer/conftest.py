@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
 def relayers() -> Iterator[Callable[..., Relayer]]:
     """Make relayers whose key updates move only when a test says so, and stop them afterwards."""
     made: list[Relayer] = []
-    small = World(size=0.001)
+    small = World(size=0.002)  # in which no pool has the account id of a vector
 
     def make(*, store: Path | None = None, now: Any = None, **settings: Any) -> Relayer:
         more = {} if now is None else {"now": now}

@@ -34,9 +34,9 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
 
 
 def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(serve, block):
-    rows = serve(recording=block).pages(accountId=11375)
+    rows = serve(recording=block).pages(accountId=11519)
     files = [
-        json.loads((block / "trades" / f"11375-{kind}.json").read_bytes())["trades"]
+        json.loads((block / "trades" / f"11519-{kind}.json").read_bytes())["trades"]
         for kind in ("amm", "dex")
     ]
     assert sorted(rows) == sorted(files[0] + files[1])

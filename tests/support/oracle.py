@@ -393,16 +393,18 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
     return rows
 
 
-def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Rows:
-    """Compare each fill with every trade in its market before its order began, or after it ended."""
+def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[Fill] | None = None) -> Rows:
+    """Compare each fill with the prices in its market before its order began, after it ended, or at it."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     rows = []
     for fill in fills:
-        others = [other for other in not_its_own(fill, fills) if other.market == fill.market]
+        others = [other for other in not_its_own(fill, fills, known) if other.market == fill.market]
         times = [one.created_at for one in order_of(fill, fills)]
         first, last = (None, None) if None in times else (min(times), max(times))
         if reference == "next":
             other = first_known(others, last, tolerance)
+        elif reference == "at":
+            other = last_known(others, fill.created_at, tolerance)
         else:
             other = last_known([one for one in others if one.created_at != first], first, tolerance)
         worse = _against(fill, _relative(fill, other))
@@ -415,26 +417,89 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None) -> Rows:
     return rows
 
 
+def markouts(fills: list[Fill], known: list[Fill], horizons: dict[str, int], tolerance: int | None) -> Rows:
+    """Compare each taker's fill with the last price known before it, and the last one up to each horizon."""
+    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    rows = []
+    for fill in (one for one in fills if one.role == "taker"):
+        others = [one for one in not_its_own(fill, fills, known) if one.market == fill.market]
+        now = fill.created_at
+        before = last_known(others, now, tolerance)
+        for name, length in horizons.items():
+            later = [one for one in others if now is not None and _usable(one) and one.created_at > now]
+            after = last_known(later, now and now + length, None)
+            rows.append(
+                {column: getattr(fill, column) for column in shown}
+                | {"horizon": name, "price_before": before and before.price}
+                | {"price_after": after and after.price, "after_at": after and after.created_at}
+                | {"effective_bps": _cost_bps(fill, fill, before, before)}
+                | {"realized_bps": _cost_bps(fill, fill, after, before)}
+                | {"impact_bps": _cost_bps(fill, after, before, before)}
+            )
+    return rows
+
+
+def _cost_bps(fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | None) -> float | None:
+    if not (paid and origin and base) or (paid.price or 0) <= 0:
+        return None
+    return _against(fill, ratio(paid.price - origin.price, base.price, 10_000))
+
+
+def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> Rows:
+    """Put fills together into orders and compare their average price with the last one known before."""
+    rows = []
+    for keys, some in grouped(fills, ["order_hash", "account_id", "market", "side"]):
+        for parts in [some] if keys["order_hash"] else [[fill] for fill in some]:
+            times = [one.created_at for one in order_of(parts[0], fills)]
+            others = [one for one in not_its_own(parts[0], fills, known) if one.market == keys["market"]]
+            earlier = [one for one in others if None not in times and one.created_at != min(times)]
+            before = last_known(earlier, None if None in times else min(times), tolerance)
+            rows.append(keys | _shortfall(parts, before))
+    return rows
+
+
+def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
+    sums = amounts(parts)
+    complete, moments = all(map(clear, parts)), known(part.created_at for part in parts)
+    notional, volume = (sums[name] if complete else None for name in ("notional", "volume"))
+    worse = None
+    if before and notional is not None and volume:
+        worse = _against(
+            parts[0], ratio(notional * UNIT - before.price * volume, before.price * volume, 10_000)
+        )
+    fee = sums["bps"] if complete else None
+    return {
+        "seconds_to_fill": (max(moments) - min(moments)) / 1000 if moments else None,
+        "fills": len(parts),
+        "notional": notional,
+        "average_price": notional * UNIT // volume if volume and notional is not None else None,
+        "arrival_price": before and before.price,
+        "arrival_at": before and before.created_at,
+        "shortfall_bps": worse,
+        "fee_bps": fee,
+        "all_in_bps": None if None in (worse, fee) else worse + fee,
+    }
+
+
 def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     """Return the fills of the same order; the fill itself where its order is unknown."""
-    return [one for one in fills if one.order_hash == fill.order_hash] if fill.order_hash else [fill]
+    if not fill.order_hash:
+        return [fill]
+    return [one for one in fills if getattr(one, "order_hash", None) == fill.order_hash]
 
 
-def not_its_own(fill: Fill, known: list[Fill]) -> list[Fill]:
-    """Leave out both sides of the fills of a fill's order, those of no market too."""
+def not_its_own(fill: Fill, fills: list[Fill], known: list[Fill] | None = None) -> list[Fill]:
+    """Leave out of known prices, or the fills, both sides of the fills of a fill's order."""
+    known = fills if known is None else known
 
     def both_sides(one: Fill) -> tuple[Any, ...] | None:
-        ids = (one.market, one.created_at, one.trade_id)
+        ids = (one.market, one.created_at, getattr(one, "trade_id", None))
         return None if None in ids else ids
 
-    orders = order_of(fill, known)
+    orders = order_of(fill, [*fills, *known])
     own = {both_sides(one) for one in [fill, *orders]} - {None}
-    return [
-        one
-        for one in known
-        if one.market and both_sides(one) not in own
-        if one is not fill and not any(one is other for other in orders)
-    ]
+    rows = {id(one) for one in orders}
+    return [one for one in known if one.market and both_sides(one) not in own and id(one) not in rows]
 
 
 def last_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
@@ -453,8 +518,10 @@ def first_known(known: list[Fill], moment: int | None, tolerance: int | None) ->
 
 def total_order(fill: Fill) -> list[tuple[bool, Any]]:
     """Return what rows are ordered by; unknown values last."""
-    ids = (fill.created_at, fill.block_id or None, fill.index_in_block, fill.trade_id, fill.side)
-    return [(value is None, value) for value in (*ids, fill.order_hash, fill.price)]
+    names = ("created_at", "block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
+    values = [getattr(fill, name, None) for name in names]
+    values[1] = values[1] or None
+    return [(value is None, value) for value in values]
 
 
 def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:

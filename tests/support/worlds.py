@@ -1,0 +1,160 @@
+"""Trades of synthetic worlds beside what is true of them: frames of fills, outside minute prices, later prices."""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab import tables
+from loopring_lab.relayer.mainnet import MARKETS
+from loopring_lab.relayer.world import Fill, World
+
+MINUTE = 60_000
+ROWS = 1000  # of a page
+BPS = 10_000
+AMOUNT = pa.decimal256(37, 18)
+
+
+def taken(world: World, fills: Iterable[Fill] | None = None) -> pa.Table:
+    """Return fills as their takers' rows."""
+    rows = [_row(fill) for fill in (world.fills if fills is None else fills)]
+    types = dict.fromkeys(("size", "price", "notional", "fee"), AMOUNT)
+    types |= {"created_at": pa.timestamp("ms", "UTC"), "fee_bps": pa.float64()}
+    return pa.table({name: pa.array([row[name] for row in rows], types.get(name)) for name in rows[0]})
+
+
+def _row(fill: Fill) -> dict[str, object]:
+    market = MARKETS[fill.market]
+    base, quote = market.base, market.quote
+    size, notional = Decimal(fill.size).scaleb(-base.decimals), Decimal(fill.quote).scaleb(-quote.decimals)
+    received = base if fill.side == "BUY" else quote
+    return {
+        "created_at": fill.time_ms, "trade_id": fill.id, "account_id": fill.taker, "market": fill.market,
+        "base": base.symbol, "quote": quote.symbol, "side": fill.side, "fill_type": fill.venue,
+        "role": "taker", "size": size, "price": round(notional / size, 12), "notional": notional,
+        "fee": Decimal(fill.fee).scaleb(-received.decimals), "fee_token": received.symbol,
+        "fee_bps": float(fill.fee_bps), "order_hash": fill.taker_hash, "block_id": fill.block_id,
+        "index_in_block": fill.index_in_block,
+    }  # fmt: skip
+
+
+def true_price(world: World, market: str, moment: int) -> Fraction:
+    """Return what one base unit is worth in quote units at a moment (ms)."""
+    base, quote = MARKETS[market].base.symbol, MARKETS[market].quote.symbol
+    return Fraction(world.latent_dollars(base, moment), world.latent_dollars(quote, moment))
+
+
+def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> pa.Table:
+    """Return the minute closes, true but for a basis point of noise, last before each fill and after it.
+
+    Of a year of closes only those that lookups so many ms after the fills can find.
+    """
+    lags = [0, *after]
+    minutes = {(f.market, (f.time_ms + lag) // MINUTE * MINUTE) for f in fills for lag in lags}
+    rows = sorted(minutes)
+    prices = []
+    for market, minute in rows:
+        noise = random.Random(f"{world.seed} {market} {minute}").gauss(0, 1e-4)
+        price = true_price(world, market, minute) * (1 + Fraction(noise))
+        prices.append(round(Decimal(price.numerator) / price.denominator, 14))
+    return pa.table(
+        {
+            "created_at": pa.array([minute for _, minute in rows], pa.timestamp("ms", "UTC")),
+            "market": [market for market, _ in rows],
+            "base": [MARKETS[market].base.symbol for market, _ in rows],
+            "quote": [MARKETS[market].quote.symbol for market, _ in rows],
+            "price": pa.array(prices, AMOUNT),
+        }
+    )
+
+
+def true_markouts(world: World, fills: Iterable[Fill], horizon: int) -> pd.DataFrame:
+    """Return the effective and realized cost and the impact of fills in bps, from true prices alone."""
+    return pd.DataFrame([_true_markout(world, fill, horizon) for fill in fills])
+
+
+def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
+    market = MARKETS[fill.market]
+    price = Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+    now = true_price(world, fill.market, fill.time_ms)
+    later = true_price(world, fill.market, fill.time_ms + horizon)
+    sign = 1 if fill.side == "BUY" else -1
+    rates = {"effective": price - now, "realized": price - later, "impact": later - now}
+    return {"trade_id": fill.id} | {name: float(sign * gap / now) * 10_000 for name, gap in rates.items()}
+
+
+def trades_of(world: World) -> pd.DataFrame:
+    """Read both sides of every fill of a world into one frame."""
+    rows: dict[str, list[Any]] = defaultdict(list)
+    for number, fill in enumerate(world.fills):
+        rows[fill.venue] += [world.history.row(2 * number), world.history.row(2 * number + 1)]
+    pages = [
+        (venue, some[start : start + ROWS])
+        for venue, some in rows.items()
+        for start in range(0, len(some), ROWS)
+    ]
+    texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
+    tokens = tables.tokens(world.tokens())
+    markets = tables.markets(world.markets(), tokens)
+    return tables.trades(texts, tokens, markets, fill_type=[venue for venue, _ in pages])
+
+
+class Cost(NamedTuple):
+    """A taker's fill: its value in dollars, and its true cost in basis points."""
+
+    fill: Fill
+    dollars: float
+    bps: float
+
+
+def true_costs(world: World) -> list[Cost]:
+    """Return the cost of each fill to its taker: the fee, and how much worse the price was than the truth."""
+    found = []
+    for fill in world.fills:
+        market = MARKETS[fill.market]
+        quote = fill.quote / 10**market.quote.decimals
+        worse = (quote * 10**market.base.decimals / fill.size) / (fill.latent / 10**15) - 1
+        dollars = quote * world.latent_dollars(market.quote.symbol, fill.time_ms) / 10**12
+        bps = fill.fee_bps + worse * BPS * (1 if fill.side == "BUY" else -1)
+        found.append(Cost(fill, dollars, bps))
+    return found
+
+
+def size_classes(costs: Iterable[Cost]) -> dict[int, int]:
+    """Return the quintile of each fill's size in its market, by id."""
+    sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for cost in costs:
+        sizes[cost.fill.market].append((cost.fill.size, cost.fill.id))
+    classes = {}
+    for some in sizes.values():
+        ordered = sorted(size for size, _ in some)
+        first = {size: place for place, size in reversed(list(enumerate(ordered)))}
+        classes |= {number: first[size] * 5 // len(some) for size, number in some}
+    return classes
+
+
+def true_difference(
+    costs: Iterable[Cost], classes: dict[int, int], by: Callable[[Fill], Any] = lambda fill: None
+) -> dict[Any, float]:
+    """Return the pool's true cost minus the book's in each group, over cells in which both have fills."""
+    cells: dict[Any, dict[str, list[Cost]]] = defaultdict(lambda: {"amm": [], "dex": []})
+    for cost in costs:
+        fill = cost.fill
+        cells[by(fill), fill.market, fill.side, classes[fill.id]][fill.venue].append(cost)
+    sums: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (group, *_), at in cells.items():
+        if all(at.values()):
+            dollars = sum(cost.dollars for some in at.values() for cost in some)
+            pool, book = (
+                sum(cost.dollars * cost.bps for cost in some) / sum(cost.dollars for cost in some)
+                for some in at.values()
+            )
+            sums[group][0] += dollars * (pool - book)
+            sums[group][1] += dollars
+    return {group: total / dollars for group, (total, dollars) in sums.items()}

@@ -1,0 +1,163 @@
+"""Prices from a CSV file: exact, in UTC, and refused by file, line and column."""
+
+import gzip
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+from support.wire_rows import NAMES, SYMBOLS, markets
+
+from loopring_lab import tables
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.tables import closes
+
+HEAD = "created_at,market,price\n"
+LINE = "2022-03-31 18:00:00Z,LRC-ETH,0.00031\n"
+EXACT = [
+    Decimal(1),
+    Decimal("0.00031"),
+    Decimal("1e-18"),
+    Decimal("9999999999999999999.999999999999999999"),
+    None,
+]
+
+
+def read(folder: Path, text: str | bytes, **how: Any) -> pd.DataFrame:
+    file = folder / "closes.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return tables.prices(file, **how)
+
+
+@pytest.mark.parametrize("with_tokens", [True, False])
+@pytest.mark.parametrize("numbers", [True, False])
+def test_a_frame_written_with_to_csv_is_read_as_it_was(
+    tmp_path: Path, with_tokens: bool, numbers: bool
+) -> None:
+    """With every digit of the price, times to the millisecond, and what is unknown unknown."""
+    names = [*NAMES, "NOT-LISTED"]
+    moments = [1_648_749_600_123 + 60_000 * number for number in range(50)]
+    made = pd.DataFrame(
+        {
+            "created_at": pd.to_datetime(moments, unit="ms", utc=True).astype("datetime64[ms, UTC]"),
+            "market": pd.Categorical([names[number % len(names)] for number in range(50)]),
+        }
+    )
+    pairs = [NAMES.get(name) for name in made["market"]]
+    for place, name in enumerate(("base", "quote")):
+        made[name] = pd.Categorical([pair and SYMBOLS[pair[place]] for pair in pairs])
+    made["price"] = pd.array([EXACT[number % len(EXACT)] for number in range(50)], AMOUNT)
+    written = made.assign(created_at=moments) if numbers else made
+    file = tmp_path / "closes.csv"
+    (written if with_tokens else written.drop(columns=["base", "quote"])).sample(
+        frac=1, random_state=1
+    ).to_csv(file)
+    how = {"unit": "ms"} if numbers else {}
+    found = tables.prices(file, None if with_tokens else markets(), **how)
+    assert_frame_equal(found, made)
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    assert_frame_equal(tables.prices(file, markets(), **how), made)
+
+
+@given(st.decimals(0, 10**6, places=18) | st.floats(1e-12, 1e6).map(repr).map(Decimal))
+def test_a_price_is_its_text_or_refused(number: Decimal) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = f"{HEAD}2022-03-31,LRC-ETH,{number}\n"
+        if number == round(number, 18):
+            assert read(Path(folder), text)["price"].tolist() == [number]
+        else:
+            with pytest.raises(UnexpectedAnswer, match="line 2, price: expected a decimal number that fits"):
+                read(Path(folder), text)
+
+
+@pytest.mark.parametrize(
+    ("moment", "milliseconds"),
+    [
+        ("2022-03-31", 1_648_684_800_000),
+        ("2022-03-31T18:00Z", 1_648_749_600_000),
+        ("2022-03-31 18:00:00", 1_648_749_600_000),
+        ("2022-03-31 20:00:00+02:00", 1_648_749_600_000),
+        ("2022-03-31 18:00:00.120000+00:00", 1_648_749_600_120),
+        ("1970-01-01", 0),
+    ],
+)
+def test_times_are_read_in_utc(tmp_path: Path, moment: str, milliseconds: int) -> None:
+    found = read(tmp_path, f"{HEAD}{moment},LRC-ETH,1\n")["created_at"]
+    assert found.tolist() == [pd.Timestamp(milliseconds, unit="ms", tz="UTC")]
+    assert str(found.dtype) == "datetime64[ms, UTC]"
+
+
+def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path: Path) -> None:
+    text = b'\xef\xbb\xbfprice,volume,"market",created_at\r\n1.5,,"LRC-ETH",1648749600\r\n\r\n'
+    found = read(tmp_path, text, unit="s")
+    assert found["created_at"].tolist() == [pd.Timestamp("2022-03-31T18:00Z")]
+    assert found[["market", "price"]].values.tolist() == [["LRC-ETH", Decimal("1.5")]]
+    assert found[["base", "quote"]].isna().all(axis=None)
+    assert read(tmp_path, HEAD).dtypes.astype(str)["price"] == str(AMOUNT)
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "where", "said"),
+    [
+        ("", {}, ", line 1", "expected a line of names with created_at, market, price, got ''"),
+        ("time,market,price\n", {}, ", line 1", "a line of names with created_at, market, price, got 'time,market,price'"),
+        ("created_at;market;price\n", {}, ", line 1", "got 'created_at;market;price'"),
+        (HEAD.replace("price", "price,price"), {}, ", line 1", "each column once, got price twice"),
+        (HEAD + LINE + "\n\n" + LINE + "2022-03-31,LRC-ETH\n", {}, ", line 6", "expected 3 columns, got 2"),
+        (HEAD + LINE + "\n" + "soon,LRC-ETH,1\n", {}, ", line 4, created_at", "such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers, got 'soon'"),
+        (HEAD + "1648749600000,LRC-ETH,1\n", {}, ", line 2, created_at", "or unit='ms' for numbers, got '1648749600000'"),
+        (HEAD + "2022-03-31 18:00:00.1234Z,LRC-ETH,1\n", {}, ", line 2, created_at", "to the millisecond"),
+        (HEAD + "2022-02-30,LRC-ETH,1\n", {}, ", line 2, created_at", "got '2022-02-30'"),
+        (HEAD + "1969-12-31,LRC-ETH,1\n", {}, ", line 2, created_at", "got '1969-12-31'"),
+        (HEAD + LINE, {"unit": "ms"}, ", line 2, created_at", "a whole number of ms since 1970, got '2022-03-31"),
+        (HEAD + "1,LRC-ETH,1\n1648749600000000,LRC-ETH,1\n", {"unit": "ms"}, ", line 3, created_at", "got '1648749600000000'"),
+        (HEAD + "9223372036854775807,LRC-ETH,1\n", {"unit": "s"}, ", line 2, created_at", "got '9223372036854775807'"),
+        (HEAD + ",LRC-ETH,1\n", {}, ", line 2, created_at", "got nothing"),
+        (HEAD + LINE + "2022-03-31,,1\n", {}, ", line 3, market", "expected a name, got nothing"),
+        (HEAD + LINE + "2022-03-31,LRC-ETH,cheap\n", {}, ", line 3, price", "fits decimal256(37, 18), got 'cheap'"),
+        (HEAD + LINE + "2022-03-31,LRC-ETH,NaN\n", {}, ", line 3, price", "got 'NaN'"),
+        (HEAD + "2022-03-31,LRC-ETH,1e-19\n", {}, ", line 2, price", "got '1e-19'"),
+        (HEAD + "2022-03-31,LRC-ETH,1e999999999\n", {}, ", line 2, price", "got '1e999999999'"),
+        (HEAD + "2022-03-31,LRC-ETH," + "9" * 400 + "\n", {}, ", line 2, price", "got '9999"),
+        (HEAD + LINE + LINE + LINE.replace("31\n", "32\n"), {}, ", line 4, price", "0.000320000000000000, but another price of LRC-ETH"),
+        (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
+    tmp_path: Path, text: str | bytes, how: dict[str, Any], where: str, said: str
+) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(tmp_path, text, **how)
+    assert caught.value.field == f"closes.csv{where}"
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_other_arguments_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LabError, match="unit='minutes' is not known. Use 's' or 'ms'"):
+        read(tmp_path, HEAD, unit="minutes")
+    with pytest.raises(LabError, match="markets: expected the frame that tables.markets makes, got list"):
+        read(tmp_path, HEAD, markets=[])
+    with pytest.raises(UnexpectedAnswer, match="nothing.csv: expected a readable file"):
+        tables.prices(tmp_path / "nothing.csv")
+    monkeypatch.setattr(closes, "LARGEST", 1 << 20)
+    with pytest.raises(UnexpectedAnswer, match="expected a file of at most 1 MiB"):
+        read(tmp_path, HEAD + 40_000 * LINE)
+
+
+def test_identical_lines_are_kept_and_large_files_take_seconds(tmp_path: Path) -> None:
+    assert len(read(tmp_path, HEAD + LINE + LINE)) == 2
+    minutes = pd.date_range("2022-01-01", periods=200_000, freq="min", tz="UTC")
+    table = pa.table({"created_at": minutes.astype(str), "market": ["LRC-ETH"] * len(minutes)})
+    frame = table.to_pandas().assign(price=[f"0.{number:08}" for number in range(1, len(minutes) + 1)])
+    frame.to_csv(tmp_path / "many.csv", index=False)
+    found = tables.prices(tmp_path / "many.csv", markets())
+    assert [Decimal(text) for text in frame["price"]] == found["price"].tolist()

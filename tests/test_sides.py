@@ -1,0 +1,387 @@
+"""Roles that follow with certainty, fills counted once, and results that say where both sides are counted."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engines import IN_MEMORY, OTHERS, collected, on, result_rows, without_warnings
+from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.trade_histories import Drawn, assert_refused, frame_of
+from support.wire_rows import page, row
+
+import loopring_lab as lab
+from loopring_lab.relayer import World
+
+Roles = dict[tuple[int, str], str]
+COLUMNS = ["role", "role_source"]
+
+
+@pytest.fixture(scope="module")
+def block(block_folder: Path) -> pd.DataFrame:
+    trades = trades_of(client_of(block_folder))
+    assert trades["role"].isna().all()
+    return trades
+
+
+@pytest.fixture(scope="module")
+def settled(block_folder: Path) -> Settled:
+    return settled_of(block_folder)
+
+
+@pytest.fixture(scope="module")
+def roles(settled: Settled) -> Roles:
+    return {key: fact["role"] for key, fact in settled.items()}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(seed=4, size=0.03)
+
+
+@pytest.fixture(scope="module")
+def everybody(world: World) -> pd.DataFrame:
+    """Read both sides of every fill of a small world, those of pools too, as sent before 2023."""
+    rows: dict[str, list[Any]] = defaultdict(list)
+    for number, fill in enumerate(world.fills):
+        for side in (0, 1):
+            rows[fill.venue].append(world.history.row(2 * number + side)[:13])
+    tokens = lab.tables.tokens(world.tokens())
+    pages = [page(rows[venue]) for venue in ("amm", "dex")]
+    markets = lab.tables.markets(world.markets(), tokens)
+    return lab.tables.trades(pages, tokens, markets, fill_type=["amm", "dex"])
+
+
+@pytest.fixture(scope="module")
+def truth(world: World) -> Roles:
+    found = {}
+    for fill in world.fills:
+        found[fill.id, fill.side] = "taker"
+        found[fill.id, "SELL" if fill.side == "BUY" else "BUY"] = "maker"
+    return found
+
+
+def judge(found: pd.DataFrame, roles: Roles) -> Counter[tuple[str, str | None]]:
+    """Count rows by fill type and role found; none may differ from the truth, and each says how it is known."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for line in found[["trade_id", "side", "fill_type", *COLUMNS]].astype(object).itertuples():
+        role, source = (None if pd.isna(cell) else cell for cell in (line.role, line.role_source))
+        assert role in (None, roles[line.trade_id, line.side])
+        assert (role is None) == (source is None)
+        counts[line.fill_type, role] += 1
+    return counts
+
+
+def drawn(
+    number: int, side: str, account: int | None, fee: str = "0", role: str | None = None, **more: Any
+) -> Drawn:
+    """Make one side of a fill of LRC-ETH."""
+    kind = more.pop("kind", "dex")
+    members = row(id=str(number), side=side, accountId=account and str(account), feeAmount=fee, type=role,
+                  tokenId="0" if side == "BUY" else "1", orderHash=f"0x{number}{side}", **more)  # fmt: skip
+    return kind, members
+
+
+def trades_from(*fills: Drawn) -> pd.DataFrame:
+    frame = frame_of(list(fills))
+    ids = {members[12]: int(members[1]) for _, members in fills}
+    return frame.assign(trade_id=[ids[order] for order in frame["order_hash"]])
+
+
+def roles_of(trades: pd.DataFrame, pools: Any = None) -> list[tuple[str | None, str | None]]:
+    found = collected(lab.fills.with_roles(trades, pools)).select(COLUMNS).to_pylist()
+    return [(line["role"], line["role_source"]) for line in found]
+
+
+# Roles
+
+
+def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(
+    block: pd.DataFrame, roles: Roles, settled: Settled
+) -> None:
+    counts = judge(lab.fills.with_roles(block), roles)
+    real = Counter((fact["fill_type"], fact["role"]) for fact in settled.values())
+    for role in ("taker", "maker"):
+        assert counts["amm", role] == real["amm", role]
+        assert counts["dex", role] <= real["dex", role]
+
+
+def test_takers_at_the_pool_paid_what_the_chain_says(block: pd.DataFrame, settled: Settled) -> None:
+    """Point 1: takers by their role, where ``role != "maker"`` keeps both sides or none."""
+    found = lab.fills.with_roles(block)
+    takers = found[found["role"] == "taker"]
+    assert takers["trade_id"].nunique() == len({number for number, _ in settled})
+    rates = takers.loc[takers["fill_type"] == "amm", "fee_bps"]
+    paid = [
+        fact["fee_bips"] for fact in settled.values() if (fact["fill_type"], fact["role"]) == ("amm", "taker")
+    ]
+    assert round(rates.median()) == median(paid)
+
+
+@pytest.mark.parametrize("engine", IN_MEMORY)
+def test_roles_are_the_same_on_every_engine_that_holds_rows_in_memory(
+    block: pd.DataFrame, engine: str
+) -> None:
+    expected = collected(lab.fills.with_roles(block))
+    trades = on(engine, block)
+    found = lab.fills.with_roles(trades)
+    assert type(found) is type(trades)
+    assert collected(found).equals(expected)
+    assert collected(found).column_names == [*block.columns, "role_source"]
+    assert collected(lab.fills.one_side(trades)).equals(collected(lab.fills.one_side(block)))
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_no_part_of_the_rows_makes_a_role_wrong(
+    everybody: pd.DataFrame, truth: Roles, world: World, data: st.DataObject
+) -> None:
+    accounts = sorted(set(everybody["account_id"]))
+    some = data.draw(st.lists(st.sampled_from(accounts), min_size=1, max_size=12, unique=True))
+    part = everybody[everybody["account_id"].isin(some)]
+    part = part.sample(frac=data.draw(st.sampled_from([0.02, 0.3, 1.0])), random_state=1)
+    judge(lab.fills.with_roles(part), truth)
+    known = judge(lab.fills.with_roles(part, world.pools), truth)
+    assert known["amm", None] == 0
+    judge(lab.fills.with_roles(part, list(world.pools.values())[::2]), truth)
+
+
+def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
+    everybody: pd.DataFrame, truth: Roles, world: World
+) -> None:
+    free = sum(fill.venue == "dex" and not fill.fee for fill in world.fills)
+    counts = judge(lab.fills.with_roles(everybody), truth)
+    assert counts["amm", None] == 0
+    assert counts["dex", None] == 2 * free
+
+
+def test_roles_do_not_depend_on_the_order_of_rows(everybody: pd.DataFrame) -> None:
+    expected = lab.fills.with_roles(everybody)
+    shuffled = everybody.sample(frac=1, random_state=5)
+    pd.testing.assert_frame_equal(
+        lab.fills.with_roles(shuffled).sort_index(), expected, check_categorical=False
+    )
+
+
+def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
+    trades = trades_from(
+        drawn(1, "BUY", 5, "7", "maker", kind="amm"),
+        drawn(1, "SELL", 6, "9", None, kind="amm"),
+        drawn(2, "BUY", 5, "0", "taker"),
+        drawn(2, "SELL", 6, "9", "taker"),
+    )
+    found = lab.fills.with_roles(trades, {"LRC-ETH": 6}).set_index(["trade_id", "side"])
+    assert found[COLUMNS].to_dict("index") == {
+        (1, "BUY"): {"role": "maker", "role_source": "reported"},
+        (1, "SELL"): {"role": "maker", "role_source": "pool"},
+        (2, "BUY"): {"role": "taker", "role_source": "reported"},
+        (2, "SELL"): {"role": "taker", "role_source": "reported"},
+    }
+
+
+def test_asking_again_changes_nothing(block: pd.DataFrame) -> None:
+    once = lab.fills.with_roles(block)
+    assert collected(lab.fills.with_roles(once)).equals(collected(once))
+
+
+def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown() -> None:
+    assert roles_of(trades_from(drawn(1, "BUY", 5, "7"))) == [("taker", "fee")]
+    assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [("taker", "fee")]
+    assert roles_of(trades_from(drawn(1, "BUY", 5))) == [(None, None)]
+    assert roles_of(trades_from(drawn(1, "BUY", 5, kind="amm"))) == [(None, None)]
+
+
+def test_two_sides_without_a_fee_are_unknown_on_the_book() -> None:
+    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6))
+    assert roles_of(trades) == [(None, None)] * 2
+
+
+def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
+    """Both sides paid for one fill, so that a fee is no sign of the taker in the others."""
+    both = [drawn(1, "BUY", 5, "7"), drawn(1, "SELL", 6, "3")]
+    assert set(roles_of(trades_from(*both, drawn(2, "BUY", 5, "7")))) == {(None, None)}
+    reported = drawn(3, "SELL", 9, "7", "maker")
+    found = lab.fills.with_roles(
+        trades_from(reported, drawn(2, "BUY", 5, "7"), drawn(4, "BUY", 5, "7", kind="amm"))
+    )
+    assert found.set_index("trade_id")["role"].astype(object).fillna("?").to_dict() == {
+        3: "maker",
+        2: "?",
+        4: "taker",
+    }
+
+
+def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market() -> None:
+    proof = [drawn(1, "BUY", 5, "7", kind="amm"), drawn(1, "SELL", 900, kind="amm")]
+    free = [drawn(2, "BUY", 900, kind="amm"), drawn(3, "SELL", 8, kind="amm")]
+    found = lab.fills.with_roles(trades_from(*proof, *free)).set_index(["trade_id", "account_id"])
+    assert found["role"].astype(object).to_dict() == {
+        (1, 5): "taker",
+        (1, 900): "maker",
+        (2, 900): "maker",
+        (3, 8): "taker",
+    }
+    elsewhere = drawn(4, "BUY", 900, kind="amm", market="WBTC-ETH", size="100000000")
+    assert roles_of(trades_from(*proof, elsewhere)).count((None, None)) == 1
+
+
+def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None:
+    free = trades_from(drawn(1, "BUY", 900, kind="amm"), drawn(2, "BUY", 5, kind="amm"))
+    assert sorted(roles_of(free, {"LRC-ETH": 900})) == [("maker", "pool"), ("taker", "pool")]
+    assert sorted(roles_of(free, {"AMM-LRC-ETH": [900, 901]})) == [("maker", "pool"), ("taker", "pool")]
+    assert sorted(roles_of(free, [900])) == [("maker", "pool"), ("taker", "pool")]
+    assert roles_of(free, [7]) == roles_of(free, {"WBTC-ETH": 900}) == [(None, None)] * 2
+    for wrong in ("LRC-ETH", {"LRC-ETH": "x"}, [None], {1: 900}, 1.5):
+        assert_refused(lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong), "pools=", free)
+
+
+@pytest.mark.parametrize("engine", OTHERS[:2])
+def test_other_engines_say_how_to_collect(block: pd.DataFrame, engine: str) -> None:
+    for ask in (lab.fills.with_roles, lab.fills.one_side):
+        with pytest.raises(lab.LabError, match="needs a pandas, pyarrow or Polars frame"):
+            ask(on(engine, block))
+
+
+# Each fill once
+
+
+def test_each_fill_of_the_block_is_counted_once_as_its_taker(block: pd.DataFrame, roles: Roles) -> None:
+    once = lab.fills.one_side(block)
+    assert once["trade_id"].tolist() == sorted({number for number, _ in roles})
+    assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {"taker"}
+    assert list(once.columns) == list(block.columns)
+    assert lab.fills.breakdown(once)["fills"].sum() == len(roles) // 2
+
+
+def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody: pd.DataFrame, world: World) -> None:
+    """Point 2: with all users' accounts each book fill stands twice, each pool fill once."""
+    users = everybody[everybody["account_id"].isin(world.accounts)]
+    twice, once = (
+        lab.fills.breakdown(frame).set_index("fill_type") for frame in (users, lab.fills.one_side(users))
+    )
+    venues = Counter(fill.venue for fill in world.fills)
+    assert once["fills"].to_dict() == venues
+    assert Fraction(once.loc["dex", "share"]).limit_denominator(10**6) == Fraction(
+        venues["dex"], venues.total()
+    )
+    assert twice.loc["dex", "both_sides"] == venues["dex"]
+    assert twice.loc["amm", "both_sides"] == once["both_sides"].sum() == 0
+    assert twice.attrs["notes"] == [
+        f"Both sides of {venues['dex']:,} fills are counted; lab.fills.one_side(trades) counts each fill once."
+    ]
+    assert twice.attrs["notes"][0] in str(lab.show(twice))
+    assert "notes" not in once.attrs
+
+
+@settings(max_examples=4)
+@given(st.data())
+def test_neither_order_nor_overlapping_reads_change_what_is_kept(
+    block: pd.DataFrame, data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(block)), min_size=2, max_size=2)))
+    again = block.iloc[cuts[0] : cuts[1]]
+    mixed = pd.concat([again, block.iloc[cuts[0] :], block.iloc[: cuts[1]]])
+    mixed = mixed.sample(frac=1, random_state=data.draw(st.integers(0, 99)))
+    for engine in IN_MEMORY[:3]:
+        assert collected(lab.fills.one_side(on(engine, mixed))).equals(collected(lab.fills.one_side(block)))
+
+
+def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> None:
+    buy, sell = drawn(1, "BUY", 5), drawn(1, "SELL", 6)
+    assert lab.fills.one_side(trades_from(sell, buy))["side"].tolist() == ["BUY"]
+    early = trades_from(drawn(1, "BUY", 5, blockId="0", indexInBlock="0"))
+    late = trades_from(drawn(1, "BUY", 5, blockId="7", indexInBlock="3"))
+    for parts in ([early, late], [late, early]):
+        assert lab.fills.one_side(pd.concat(parts))["block_id"].tolist() == [7]
+
+
+def test_versions_that_differ_elsewhere_only_give_the_same_in_any_order() -> None:
+    one = trades_from(drawn(1, "BUY", 5), drawn(2, "BUY", 5))
+    parts = [one.assign(label=label) for label in ("b", "a", "c")]
+    found = [
+        lab.fills.one_side(pd.concat([parts[n] for n in order]))["label"].tolist()
+        for order in ((0, 1, 2), (2, 1, 0))
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
+def test_rows_without_a_trade_id_are_all_kept() -> None:
+    trades = trades_from(drawn(1, "BUY", 5), drawn(2, "SELL", 6), drawn(3, "SELL", 6))
+    unnumbered = trades.assign(trade_id=pd.array([None, None, 3], "Int64"))
+    assert len(lab.fills.one_side(pd.concat([unnumbered, unnumbered]))) == 5
+    assert len(lab.fills.one_side(trades.iloc[:0])) == len(lab.fills.with_roles(trades.iloc[:0])) == 0
+
+
+def test_large_ids_beside_unknown_ones_stay_apart() -> None:
+    first = 2**62
+    trades = trades_from(drawn(1, "BUY", 5), drawn(2, "BUY", 6), drawn(3, "BUY", 6))
+    trades = trades.assign(trade_id=pd.array([first, first + 1, None], "Int64"))
+    assert len(lab.fills.one_side(trades)) == 3
+
+
+# Results that say so
+
+
+SUMMARIES: dict[str, Callable[[Any], Any]] = {
+    "summary": lambda f: lab.fees.summary(f, by=["fill_type", "fee_token"]),
+    "over_time": lambda f: lab.fees.over_time(f, "1h", by="market"),
+    "breakdown": lambda f: lab.fills.breakdown(f, by="market"),
+    "vwap": lab.fills.vwap,
+    "orders": lab.fills.orders,
+    "size_profile": lambda f: lab.fills.size_profile(f, 3),
+    "tiers": lambda f: lab.fees.tiers(f, by="market"),
+}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block: pd.DataFrame, name: str) -> None:
+    ask = SUMMARIES[name]
+    one = block[block["account_id"] == block["account_id"].iloc[0]]
+    assert set(ask(one)["both_sides"]) == {0}
+    assert "notes" not in ask(one).attrs
+    assert ask(one)["both_sides"].dtype == "int64"
+    if name != "orders":
+        assert ask(block.drop(columns="trade_id"))["both_sides"].isna().all()
+        assert collected(ask(block.drop(columns="side")))["both_sides"].type == pa.int64()
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block: pd.DataFrame, name: str) -> None:
+    number = block["trade_id"].nunique()
+    note = f"Both sides of {number} fills are counted; lab.fills.one_side(trades) counts each fill once."
+    found = SUMMARIES[name](block)
+    assert found.attrs["notes"] == [note]
+    assert note in str(lab.show(found))
+    assert note in lab.show(found)._repr_html_()
+    if name in ("breakdown", "vwap", "size_profile"):
+        assert found["both_sides"].sum() == number
+    shuffled = block.sample(frac=1, random_state=2)
+    assert collected(SUMMARIES[name](shuffled)).equals(collected(found))
+
+
+def test_one_fill_is_one_fill_in_words() -> None:
+    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6))
+    assert lab.fills.breakdown(trades).attrs["notes"][0].startswith("Both sides of 1 fill are counted;")
+
+
+def test_the_same_side_read_twice_is_no_other_side(block: pd.DataFrame) -> None:
+    takers = lab.fills.one_side(block)
+    assert lab.fills.breakdown(pd.concat([takers, takers]))["both_sides"].sum() == 0
+
+
+def test_both_sides_are_counted_under_unknown_keys_too() -> None:
+    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6), drawn(2, "SELL", 6))
+    trades["fill_type"] = None
+    for engine in (*IN_MEMORY, "duckdb"):
+        found = result_rows(
+            without_warnings(lab.fills.breakdown, on(engine, trades.astype({"fill_type": "str"})))
+        )
+        assert [(line["fill_type"], line["fills"], line["both_sides"]) for line in found] == [(None, 3, 1)]
