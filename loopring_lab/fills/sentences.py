@@ -12,9 +12,9 @@ from loopring_lab.fills.prices import OWN_TRADES as OWN
 
 NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps")
 VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
-NOTHING = "Undecided: no taker fills of both venues in the same market, side and size class."
+NOTHING = "Undecided: no market, side and size class has priced taker fills of both venues."
 PULLED = (
-    " The reference is own trades: the interval covers sampling only, and the difference is pulled towards 0."
+    " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0."
 )
 
 
@@ -41,7 +41,7 @@ def describe(comparison: Any) -> str:
     --------
     >>> trades = client.trades(account_id=10083).head(5)
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
-    Undecided: no taker fills of both venues in the same market, side and size class.
+    Undecided: no market, side and size class has priced taker fills of both venues.
     """
     names = nw.from_native(comparison).lazy().collect_schema().names()
     keys = names[: names.index("fills")] if "fills" in names else []
