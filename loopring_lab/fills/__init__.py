@@ -30,12 +30,14 @@ from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.pools import pool_returns
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
+from loopring_lab.fills.sentences import describe
 from loopring_lab.fills.sides import one_side, with_roles
 
 __all__ = [
     "all_in_cost",
     "breakdown",
     "compare_venues",
+    "describe",
     "markouts",
     "one_side",
     "orders",
