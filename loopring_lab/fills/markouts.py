@@ -33,6 +33,7 @@ from loopring_lab.fills.prices import (
     known_prices,
     moved_bps,
     needed_for,
+    weights_of,
     with_reference,
 )
 from loopring_lab.fills.sides import with_roles
@@ -131,6 +132,7 @@ def markouts(
     before = lookup.before(moments, within=limit)[takers]
     fills, parts = fills.take(pa.array(takers)), []
     paired = PairedFills(fills, caller)
+    weights = np.empty(0) if names is None else weights_of(fills, names, prices)
     for place, (name, length) in enumerate(lengths.items()):
         after = lookup.before(moments + length, newer_than=moments)[takers]
         rates = _split_cost(fills, history.integers(before), history.integers(after))
@@ -138,7 +140,7 @@ def markouts(
             prices_used = _prices_used(name, history, before, after)
             columns = columns_of(fills, shown, prices_used, rates)
         else:
-            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, prices)
+            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, weights)
         rows = np.arange(len(next(iter(columns.values()))))
         parts.append(pa.table(columns | {"order": pa.array(rows * len(lengths) + place)}))
     table = pa.concat_tables(parts).sort_by("order").drop_columns("order")
@@ -220,7 +222,8 @@ def shortfall(
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
-        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, prices)
+        weights = weights_of(orders, names, prices)
+        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, weights)
         groups = GroupBy(orders, names)
         seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
         columns |= {
@@ -282,12 +285,12 @@ def _estimates_at(
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Estimate rates at one horizon over the fills that have all of them."""
     unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
     rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, prices)
+    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, weights)
     horizons = pa.array([horizon] * len(found["fills"]), pa.string())
     return {name: found[name] for name in keys} | {"horizon": horizons} | found
 

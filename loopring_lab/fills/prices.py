@@ -104,7 +104,7 @@ def price_gap(
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed)
+        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed, weights_of(fills, keys))
         return convert.with_note(result_frame(trades, columns), paired.note)
     times = history.times_at(other)
     others = {
@@ -203,7 +203,8 @@ def all_in_cost(
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, source)
+        weights = weights_of(fills, names, None if source is trades else source)
+        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, weights)
         return with_reference(trades, columns, history, paired.note)
     columns = columns_of(fills, shown, {"reference_price": history.take(positions)}, rates)
     return with_reference(trades, columns, history)
@@ -261,7 +262,7 @@ def estimates(
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any = None,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Count the fills of each group, and those without the first rate, and estimate the rates."""
     groups = GroupBy(fills, keys)
@@ -273,13 +274,17 @@ def estimates(
         "fills": np.bincount(groups.ids, minlength=groups.count),
         missing: np.bincount(groups.ids[unknown], minlength=groups.count),
     }
-    weights = np.where(
-        groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
-        floats(fills["notional"]),
-        values_in_one_token(fills, fills, *linked(prices)),
-    )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
     return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
+
+
+def weights_of(fills: pa.Table, keys: list[str], prices: Any = None) -> np.ndarray:
+    """Return the value of each fill, in one token where its group has several quote tokens."""
+    groups, values = GroupBy(fills, keys), floats(fills["notional"])
+    alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
+    if alone.all():
+        return values
+    return np.where(alone, values, values_in_one_token(fills, fills, *linked(prices)))
 
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
