@@ -2,12 +2,10 @@
 
 from fractions import Fraction
 from itertools import pairwise
-from statistics import mean, median
-from typing import Any
+from statistics import fmean, median
 
 import pandas as pd
 import pytest
-from support.worlds import MINUTE, minute_marks
 
 import loopring_lab as lab
 from loopring_lab.relayer.mainnet import MARKETS
@@ -94,33 +92,24 @@ def test_costs_against_the_latent_price_are_the_worlds_own(
     for row in found.itertuples():
         own = [worse_bps(fill) for fill in rows if fill.venue == row.fill_type]
         assert row.unpriced == 0
-        assert row.median_price_bps == pytest.approx(median(own), abs=0.01)
+        # Prices have eight decimals: a fill of LRC-ETH is known to within 0.2 basis points.
+        assert row.median_price_bps == pytest.approx(median(own), abs=0.1)
 
 
-def test_outside_prices_tell_what_each_venue_cost_and_the_next_trade_does_not(
-    taken: pd.DataFrame, truth: dict[int, Fill]
+def test_against_outside_prices_the_cost_at_each_venue_is_the_worlds_own(
+    trades: pd.DataFrame, taken: pd.DataFrame, truth: dict[int, Fill]
 ) -> None:
-    """The next trade carries the cost of its own venue."""
-    market = taken[taken["market"] == "ETH-USDC"]
-    marks = minute_marks(World(seed=1), [truth[number] for number in market["trade_id"]], [MINUTE])
-
-    def means(prices: Any, reference: str = "next") -> dict[str, float]:
-        found = lab.fills.all_in_cost(market, reference if prices is None else prices, by="fill_type")
-        return dict(zip(found["fill_type"], found["mean_all_in_bps"], strict=True))
-
-    true = {
-        venue: mean(
-            worse_bps(truth[number]) + truth[number].fee_bps
-            for number in market["trade_id"]
-            if truth[number].venue == venue
-        )
-        for venue in ("amm", "dex")
-    }
-    assert means(marks) == pytest.approx(true, abs=1)
-    assert max(abs(means(None)[venue] - true[venue]) for venue in true) > 2
+    outside = lab.connect().outside_prices(trades)
+    found = lab.fills.all_in_cost(taken, outside, by="fill_type").set_index("fill_type")
+    for venue, row in found.iterrows():
+        own = [worse_bps(fill) + fill.fee_bps for fill in truth.values() if fill.venue == venue]
+        assert row["unpriced"] == 0
+        assert row["mean_all_in_bps"] == pytest.approx(fmean(own), abs=0.3)
+        assert row["median_all_in_bps"] == pytest.approx(median(own), abs=0.5)
+    assert found.loc["amm", "mean_all_in_bps"] < found.loc["dex", "mean_all_in_bps"] - 5
 
 
-def test_the_pool_takes_the_large_orders_as_the_router_sends_them(
+def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(
     taken: pd.DataFrame, truth: dict[int, Fill]
 ) -> None:
     profile = lab.fills.size_profile(taken, 5)
@@ -134,5 +123,3 @@ def test_the_pool_takes_the_large_orders_as_the_router_sends_them(
         for start, stop in pairwise(edges)
     ]
     assert share["share"].tolist() == pytest.approx(own, abs=0.01)
-    assert share["share"].is_monotonic_increasing
-    assert share.loc[5, "share"] > 0.5 > share.loc[4, "share"]
