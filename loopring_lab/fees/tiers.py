@@ -158,7 +158,8 @@ def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[pa.Table]:
     """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
-    like = [] if tokens is None else [name for name in LIKE if name in convert.column_names(trades)]
+    names = convert.column_names(trades)
+    like = [] if tokens is None else [name for name in LIKE if name in names]
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):
