@@ -208,6 +208,13 @@ class PairedFills:
         bought, sold = (pd.Series(pd.unique(np.concatenate(ids))) for ids in found.values())
         self._ids = bought[bought.isin(sold)].to_numpy()
 
+        self.columns = PAIRED_BY if len(self._ids) else ()  # to read, where results are made row by row
+
+    def summary(self, groups: GroupBy, columns: Mapping[str, Any], every: str | None = None) -> Any:
+        """Build a result that counts fills, with ``both_sides`` and, in pandas, the note."""
+        result = result_frame(self._trades, {**columns, "both_sides": self.count(groups, every)})
+        return convert.with_note(result, self.note)
+
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
@@ -247,15 +254,6 @@ class PairedFills:
             if period:
                 rows = rows.append_column("period", period.starts(period.numbers(rows["moment"])))
             yield rows.select(list(dict.fromkeys([*PAIRED_BY, *keys])))
-
-
-def summary_frame(
-    trades: Any, groups: GroupBy, columns: Mapping[str, Any], caller: str, every: str | None = None
-) -> Any:
-    """Build a result that counts fills, with ``both_sides`` and, in pandas, a note on it."""
-    paired = PairedFills(trades, caller)
-    result = result_frame(trades, {**columns, "both_sides": paired.count(groups, every)})
-    return convert.with_note(result, paired.note)
 
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:

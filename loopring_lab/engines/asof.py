@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -35,7 +36,7 @@ class PriceHistory:
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid())
         table = table if pc.all(known).as_py() else table.filter(known)
-        self._labels = {name: as_text(table[name]).unique() for name in keys}
+        self._labels = {name: as_text(table[name]).unique().sort() for name in keys}
         times = table["moment"].to_numpy()
         ordered = np.sort(times, kind="stable")
         self._moments = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
@@ -53,6 +54,19 @@ class PriceHistory:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def combinations(self) -> list[tuple[str, ...]]:
+        """Return the combinations of keys that have a price, in order."""
+        codes, parts = np.unique(self._at // self._width), []
+        for labels in reversed(self._labels.values()):
+            codes, places = np.divmod(codes, len(labels))
+            parts.append(labels.take(pa.array(places)).to_pylist())
+        return sorted(zip(*reversed(parts), strict=True))
+
+    @property
+    def code_count(self) -> int:
+        """The number of codes that keys may have."""
+        return math.prod(map(len, self._labels.values()))
 
     def lookup(self, rows: pa.Table) -> Lookup:
         """Prepare lookups for rows that have the keys as columns.

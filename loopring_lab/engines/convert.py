@@ -103,12 +103,6 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
             yield normalize(part.slice(start, BATCH_ROWS))
 
 
-def column_names(frame: Any) -> list[str]:
-    """Return the names of a frame's columns, of any engine."""
-    engine_of(frame)
-    return list(nw.from_native(frame).collect_schema().names())
-
-
 def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of a frame that is in memory into pandas."""
     table, names = to_table(frame, caller, columns), list(dict.fromkeys(columns))
@@ -121,8 +115,8 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
 def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
     require_in_memory(frame, caller)
-    there = frame.columns if isinstance(frame, pd.DataFrame) else nw.from_native(frame).collect_schema()
-    names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    there = (name for name in optional if adapters.has_columns(frame, [name]))
+    names = dict.fromkeys([*columns, *there])
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
 

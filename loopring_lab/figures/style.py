@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engines import convert
+from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.errors import LabError
 
 STYLE: dict[Any, Any] = {
@@ -92,9 +93,20 @@ class Figure(_Figure):
 
 @contextmanager
 def drawing(
-    trades: Any, ax: Axes | None, title: str, note: str = "", *, legend: Mapping[str, Any] | None = None
+    trades: Any,
+    ax: Axes | None,
+    title: str,
+    note: str = "",
+    *,
+    legend: Mapping[str, Any] | None = None,
+    takers_only: bool = False,
 ) -> Iterator[Axes]:
-    """Provide the axes to draw on, then add the title, the legend and the label of synthetic data."""
+    """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
+
+    Unless takers' sides only are drawn, a note says of how many fills both sides are.
+    """
+    both_sides = "" if takers_only else PairedFills(trades, "figures").note
+    note = "\n".join(filter(None, [both_sides, note]))
     with rc_context(STYLE):
         axes = ax if ax is not None else Figure(figsize=(9, 4.2), dpi=100, layout="constrained").subplots()
         axes.spines[["top", "right"]].set_visible(False)

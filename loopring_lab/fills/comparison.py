@@ -105,11 +105,14 @@ def compare_venues(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> found = lab.fills.compare_venues(trades, client.outside_prices(trades))
-    >>> found[["verdict", "reference"]]
-      verdict       reference
-    0    pool  outside prices
+    >>> import pandas as pd
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH")
+    >>> outside = lab.fills.compare_venues(trades, client.outside_prices(trades))
+    >>> own = lab.fills.compare_venues(trades)
+    >>> pd.concat([outside, own])[["verdict", "reference"]]
+         verdict       reference
+    0       pool  outside prices
+    0  undecided      own trades
     """
     caller = "fills.compare_venues"
     names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)

@@ -336,6 +336,74 @@ def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
 
 
+def figures(fills):
+    """What the table in docs/data-sources.md states, of fills as (venue, taker, bps, quote, amount)."""
+
+    def by_count(bps):
+        return ", ".join(str(each) for each, _ in Counter(bps).most_common())
+
+    def amounts(symbol):
+        return sorted(amount for *_, quote, amount in fills if quote == symbol)
+
+    def middle(values):
+        return values[len(values) // 2]
+
+    busiest = sum(count for _, count in Counter(taker for _, taker, *_ in fills).most_common(5))
+    return {
+        "fills at pools": f"{sum(fill[0] == 'amm' for fill in fills) / len(fills):.0%}".replace("%", " %"),
+        "takers pay there, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "amm"),
+        "takers pay on the book, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "dex"),
+        "fills of the five busiest takers": f"{busiest / len(fills):.0%}".replace("%", " %"),
+        "median fill, quoted in USDC": f"{middle(amounts('USDC')):,.0f}",
+        "median fill, quoted in ETH": f"{middle(amounts('ETH')):.2f}",
+        "one fill in a thousand is above, in USDC": f"{amounts('USDC')[-len(amounts('USDC')) // 1000]:,.0f}",
+    }
+
+
+def documented(column):
+    page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"
+    ]
+    return {cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]}
+
+
+def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
+    decimals = {symbol: token.decimals for symbol, token in TOKENS.items()}
+    fills = [
+        (fill.venue, fill.taker, fill.fee_bps, quote, fill.quote / 10 ** decimals[quote])
+        for fill in year.fills
+        if (quote := MARKETS[fill.market].quote.symbol)
+    ]
+    assert {row[6] for row in rows[1::2]} == {documented(3)["makers pay, bps"]}
+    assert figures(fills).items() <= documented(3).items()
+
+
+def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
+    settled = [
+        json.loads(line) for line in (recordings / "mainnet_block_a/settled.jsonl").read_text().splitlines()
+    ]
+    tokens = json.loads((recordings / "mainnet_block_a/tokens.json").read_text())
+    decimals = {token["symbol"]: token["decimals"] for token in tokens}
+    fills = [
+        (
+            fact["fill_type"],
+            fact["account_id"],
+            fact["fee_bips"],
+            fact["quote"],
+            int(fact["quote_amount"]) / 10 ** decimals[fact["quote"]],
+        )
+        for fact in settled
+        if fact["role"] == "taker"
+    ]
+    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {
+        documented(1)["makers pay, bps"]
+    }
+    found = figures(fills)
+    del found["one fill in a thousand is above, in USDC"]
+    assert found.items() <= documented(1).items()
+
+
 def test_worlds_of_another_setting_are_other_sources():
     names = {World(seed=1, cheaper=cheaper).name for cheaper in ("pool", "neither", "book")}
     assert names == {f"synthetic world, seed 1{more}" for more in ("", ", cheaper neither", ", cheaper book")}
