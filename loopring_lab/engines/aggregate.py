@@ -200,7 +200,7 @@ class PairedFills:
 
     def __init__(self, trades: Any, caller: str) -> None:
         self._trades, self._caller = trades, caller
-        self._known = adapters.has_columns(trades, PAIRED_BY)
+        self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
         found: dict[str, list[Any]] = {side: [np.empty(0, np.int64)] for side in SIDES}
         for batch in convert.batches(trades, PAIRED_BY, caller) if self._known else ():
             for side, ids in found.items():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
 from loopring_lab.errors import LabError
 
@@ -158,7 +158,8 @@ def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[pa.Table]:
     """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
-    like = [] if tokens is None else [name for name in LIKE if has_columns(trades, [name])]
+    names = convert.column_names(trades)
+    like = [] if tokens is None else [name for name in LIKE if name in names]
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):

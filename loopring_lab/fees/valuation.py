@@ -12,7 +12,7 @@ import pyarrow as pa
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal, summary_frame
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_tolerance
 from loopring_lab.errors import LabError, did_you_mean
 
@@ -112,22 +112,17 @@ def in_token(
     groups = GroupBy(table.append_column("age", ages), keys)
     sums = groups.sum("fee_value")
     medians = pd.Series(ages.to_pandas()).groupby(groups.ids).median().round()
-    return summary_frame(
-        trades,
-        groups,
-        groups.key_columns()
-        | {
-            "fills": np.bincount(groups.ids, minlength=groups.count),
-            "unpriced": np.bincount(groups.ids[is_none(valued.amounts)], minlength=groups.count),
-            "fee": groups.sum("fee"),
-            "fee_value": sums,
-            "value_token": pa.array([token] * groups.count, pa.string()),
-            "within_bps": _Errors(valued, fills, history).bps(groups.ids, sums),
-            "median_age": pa.array(medians, pa.int64(), from_pandas=True).cast(AGES),
-            "max_age": groups.aggregate("age", "max").cast(AGES),
-        },
-        CALLER,
-    )
+    sums_of_groups = {
+        "fills": np.bincount(groups.ids, minlength=groups.count),
+        "unpriced": np.bincount(groups.ids[is_none(valued.amounts)], minlength=groups.count),
+        "fee": groups.sum("fee"),
+        "fee_value": sums,
+        "value_token": pa.array([token] * groups.count, pa.string()),
+        "within_bps": _Errors(valued, fills, history).bps(groups.ids, sums),
+        "median_age": pa.array(medians, pa.int64(), from_pandas=True).cast(AGES),
+        "max_age": groups.aggregate("age", "max").cast(AGES),
+    }
+    return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums_of_groups)
 
 
 class Step(NamedTuple):
