@@ -33,6 +33,7 @@ from loopring_lab.fills.prices import (
     known_prices,
     moved_bps,
     needed_for,
+    weights_of,
     with_reference,
 )
 from loopring_lab.fills.sides import with_roles
@@ -117,6 +118,10 @@ def markouts(
     >>> moved = lab.fills.markouts(trades, horizons=["1min", "1h"], by="fill_type")
     >>> moved[["fill_type", "horizon", "fills", "unpriced"]]
       fill_type horizon  fills  unpriced
+    0       amm    1min   1227      1220
+    1       amm      1h   1227      1189
+    2       dex    1min    823       822
+    3       dex      1h    823       811
     """
     caller = "fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -131,6 +136,7 @@ def markouts(
     before = lookup.before(moments, within=limit)[takers]
     fills, parts = fills.take(pa.array(takers)), []
     paired = PairedFills(fills, caller)
+    weights = np.empty(0) if names is None else weights_of(fills, names, prices)
     for place, (name, length) in enumerate(lengths.items()):
         after = lookup.before(moments + length, newer_than=moments)[takers]
         rates = _split_cost(fills, history.integers(before), history.integers(after))
@@ -138,7 +144,7 @@ def markouts(
             prices_used = _prices_used(name, history, before, after)
             columns = columns_of(fills, shown, prices_used, rates)
         else:
-            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, prices)
+            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, weights)
         rows = np.arange(len(next(iter(columns.values()))))
         parts.append(pa.table(columns | {"order": pa.array(rows * len(lengths) + place)}))
     table = pa.concat_tables(parts).sort_by("order").drop_columns("order")
@@ -206,6 +212,9 @@ def shortfall(
     >>> trades = client.trades(account_id=10083)
     >>> orders = lab.fills.shortfall(trades)
     >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
+          market  fills  seconds_to_fill            average_price  arrival_price
+    0  USDT-USDC      1              0.0     1.000399490000000000           <NA>
+    1   ETH-USDT      1              0.0  3690.868421050000000000           <NA>
     """
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -220,7 +229,8 @@ def shortfall(
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
-        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, prices)
+        weights = weights_of(orders, names, prices)
+        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, weights)
         groups = GroupBy(orders, names)
         seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
         columns |= {
@@ -282,12 +292,12 @@ def _estimates_at(
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Estimate rates at one horizon over the fills that have all of them."""
     unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
     rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, prices)
+    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, weights)
     horizons = pa.array([horizon] * len(found["fills"]), pa.string())
     return {name: found[name] for name in keys} | {"horizon": horizons} | found
 

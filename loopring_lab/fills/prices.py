@@ -85,8 +85,8 @@ def price_gap(
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
          side                 price           other_price  worse_bps
-    147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
-    149  SELL  0.000609850000000000  0.000612090000000000  36.595925
+    491  SELL  0.000570490000000000  0.000569490000000000 -17.559571
+    492  SELL  0.000570390000000000  0.000569490000000000 -15.803614
     """
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -104,7 +104,7 @@ def price_gap(
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed)
+        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed, weights_of(fills, keys))
         return convert.with_note(result_frame(trades, columns), paired.note)
     times = history.times_at(other)
     others = {
@@ -181,8 +181,8 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
     >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
       fill_type  median_fee_bps  median_all_in_bps
-    0       amm             8.0           7.380183
-    1       dex            20.0          26.620762
+    0       amm        8.000000           5.855675
+    1       dex        7.996386                NaN
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -203,7 +203,8 @@ def all_in_cost(
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, source)
+        weights = weights_of(fills, names, None if source is trades else source)
+        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, weights)
         return with_reference(trades, columns, history, paired.note)
     columns = columns_of(fills, shown, {"reference_price": history.take(positions)}, rates)
     return with_reference(trades, columns, history)
@@ -261,7 +262,7 @@ def estimates(
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any = None,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Count the fills of each group, and those without the first rate, and estimate the rates."""
     groups = GroupBy(fills, keys)
@@ -273,13 +274,17 @@ def estimates(
         "fills": np.bincount(groups.ids, minlength=groups.count),
         missing: np.bincount(groups.ids[unknown], minlength=groups.count),
     }
-    weights = np.where(
-        groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
-        floats(fills["notional"]),
-        values_in_one_token(fills, fills, *linked(prices)),
-    )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
     return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
+
+
+def weights_of(fills: pa.Table, keys: list[str], prices: Any = None) -> np.ndarray:
+    """Return the value of each fill, in one token where its group has several quote tokens."""
+    groups, values = GroupBy(fills, keys), floats(fills["notional"])
+    alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
+    if alone.all():
+        return values
+    return np.where(alone, values, values_in_one_token(fills, fills, *linked(prices)))
 
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
