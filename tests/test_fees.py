@@ -754,10 +754,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
     "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot include 3. Use columns such as market"),
     "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* cannot be ordered"),
-    "by intervals": (
-        lambda f: lab.fees.summary(f.assign(part=pd.cut(f["fee_bps"], 3)), by="part"),
-        r"'part' is .*interval.* Convert them to strings or numbers",
-    ),
     "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
     "no every": (lambda f: lab.fees.over_time(f, None), r"every='None' is not a period"),
     "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),

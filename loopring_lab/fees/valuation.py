@@ -75,6 +75,7 @@ def in_token(
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
     fills, which tells where an account trades when prices move. For several groups, add up their errors.
+    `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
     --------
