@@ -74,7 +74,7 @@ def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed: int, 
     found = valued_accounts(world, trades, token, trades)
     assert len(found) > 15
     assert all(abs(one.error_bps) <= max(20, one.within_bps) for one in found)
-    assert median(abs(one.error_bps) for one in found) < 8
+    assert median(abs(one.error_bps) for one in found) < 12
     assert sum(one.unpriced for one in found) / len(found) < 0.05
 
 
