@@ -12,7 +12,7 @@ import pyarrow as pa
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal, summary_frame
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_tolerance
 from loopring_lab.errors import LabError, did_you_mean
 
@@ -82,14 +82,14 @@ def in_token(
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].head(2)
       fee_token                   fee             fee_value
-    0       DAI  1.579216000000000000  1.569800138645561512
-    1       ENJ  1.787064000000000000  4.813791536722362352
+    0       DAI  4.387974400000000000  2.749644974009060557
+    1       ENJ  0.350599200000000000  0.612925299780662711
     """
     own_columns = ("fee_value", "value_token", "within_bps", "age")
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
-    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY))
+    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY, "side"))
     history = PriceHistory(trades if prices is None else prices, CALLER, PAIR)
     known = sorted(
         {one for pair in history.combinations() for one in pair}
@@ -119,7 +119,7 @@ def in_token(
         "median_age": _median_age(groups),
         "max_age": groups.aggregate("age", "max").cast(AGES),
     }
-    return summary_frame(trades, groups, groups.key_columns() | sums, CALLER)
+    return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums)
 
 
 def _ages(fills: pa.Table, valued: Valued) -> pa.Array:
