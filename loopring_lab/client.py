@@ -202,7 +202,7 @@ class Client:
             The relayer sends fewer or more rows than it counts, or readings disagree.
         UnexpectedAnswer
             An answer is not as documented, a row is of another account than the one asked for, or a fill is
-            listed under both fill types.
+            listed under both fill types. An odd row is no error: it is kept, and `lab.anomalies` lists it.
         LabError
             An argument is not valid.
 

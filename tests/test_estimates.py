@@ -173,7 +173,7 @@ def marks(world: World) -> pa.Table:
 
 
 def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
-    """Find the last trade in the minute after each fill's order that is no side of the order's fills."""
+    """Find the last trade in the day after each fill's order that is no side of the order's fills."""
     place = ["created_at", "block_id", "index_in_block", "trade_id"]
     ordered = list(trades.sort_values(place).itertuples())
     fills_of: dict[str, set[int]] = defaultdict(set)
@@ -184,7 +184,7 @@ def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
     found = {}
     for fill in ordered:
         if fill.role == "taker":
-            until = end[fill.order_hash] + pd.Timedelta(1, "min")
+            until = end[fill.order_hash] + pd.Timedelta(1, "D")
             for other in ordered:
                 is_after = end[fill.order_hash] < other.created_at <= until
                 if (
@@ -220,7 +220,7 @@ def test_the_comparison_is_its_definition_in_plain_python(trades: pd.DataFrame, 
                     (value, worse + fill.fee_bps, fill.fee_bps, fill.order_hash)
                 )
         both = [cell for cell in cells.values() if all(cell.values())]
-        found = lab.fills.compare_venues(some, prices).iloc[0]
+        found = lab.fills.compare_venues(some, prices, horizon="1d" if prices is None else "1min").iloc[0]
         rows = [row for cell in both for row in (*cell["amm"], *cell["dex"])]
         assert found["fills"] == len(rows)
         assert found["orders"] == len({row[3] for row in rows})
@@ -354,10 +354,13 @@ def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: 
         found = lab.fills.compare_venues(odd, marks).iloc[0]
         assert 0 < found["fills"] < whole["fills"]
         assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
-    for name in ("fill_type", "order_hash"):
+    for name, left_out in (("fill_type", True), ("order_hash", False)):
         odd = takers.copy()
         odd.loc[odd.index[::7], name] = None
-        assert lab.fills.compare_venues(odd, marks).iloc[0]["verdict"] == "pool"
+        found = lab.fills.compare_venues(odd, marks)
+        assert found.iloc[0]["verdict"] == "pool"
+        note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
+        assert (found.attrs.get("notes") == [note]) is left_out
 
 
 def test_trades_as_prices_are_no_outside_market(trades: pd.DataFrame) -> None:
@@ -382,8 +385,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "half a seed": (lambda f: lab.fills.compare_venues(f, seed=0.5), r"seed=0.5 is not a whole number from 0"),
     "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
     "its own column": (lambda f: lab.fills.compare_venues(f, by="verdict"), r"'verdict'. The result has its own"),
+    "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
     "no prices": (lambda f: lab.fills.compare_venues(f, f[["market"]]), r"no column 'created_at'"),
     "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),
+    "a name": (lambda f: lab.fills.pool_returns(f, "LRC-ETH"), r"pool_account='LRC-ETH' is not a valid account id"),
     "nobody": (lambda f: lab.fills.pool_returns(f, 7), r"account 7 has no fills in these trades"),
     "a share": (lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002), r"pool_fee_bps=0.002 is not a fee"),
     "no period": (lambda f: lab.fills.pool_returns(f, 1, every="daily"), r"every='daily' is not a period"),

@@ -1,6 +1,7 @@
 """Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
 import random
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -350,23 +351,113 @@ def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) 
         assert (fills.loc[mine, "priced_at"] == fills.loc[mine, "created_at"]).all()
 
 
+Traded = tuple[str, list[Any]]
+
+
+def traded(market: str, second: float, price: str, order: int = 0, **members: str) -> Traded:
+    """Make a fill that receives one unit of a token of 18 decimals and pays it all as the fee."""
+    paid = {"side": "BUY", "tokenId": "0", "size": str(UNIT), "feeAmount": str(UNIT)}
+    times = {"createdAt": str(int(second * 1000)), "orderHash": f"0x{order or int(second * 1000):064x}"}
+    return market, row(price=price, **(paid | times | members))
+
+
+def frame_traded(drawn: list[Traded]) -> pd.DataFrame:
+    pairs = [market.split("-") for market, _ in drawn]
+    frame = frame_of([("amm", members) for _, members in drawn]).sort_values("trade_id", ignore_index=True)
+    columns = {"market": [market for market, _ in drawn], "base": [base for base, _ in pairs]}
+    return frame.assign(**columns, quote=[quote for _, quote in pairs], fee_token=columns["base"])
+
+
+def values_of(
+    drawn: list[Traded], token: str = "USDT", **arguments: Any
+) -> list[tuple[int | None, str | None]]:
+    frame = frame_traded(drawn)
+    found = lab.fees.in_token(frame, token, **arguments)
+    shuffled = frame.sample(frac=1, random_state=len(drawn))
+    assert_frame_equal(lab.fees.in_token(shuffled, token, **arguments).sort_index(), found)
+    return [(line["fee_value"], line["value_path"]) for line in result_rows(found)]
+
+
 def test_unpriced_fills_are_counted_and_left_null() -> None:
-    first = ("amm", row(market="LRC-ETH", createdAt="1000", side="BUY", tokenId="0", size=str(2 * UNIT), price="0.5",
-                        feeAmount=str(UNIT)))  # fmt: skip
-    usdt = (
-        "amm",
-        row(market="ETH-USDT", createdAt="2000", size=str(UNIT), price="2000.0", feeAmount="0", tokenId="0"),
+    first, usdt, again = (
+        traded("LRC-ETH", 1, "0.5"),
+        traded("ETH-USDT", 2, "2000.0"),
+        traded("LRC-ETH", 3, "0.25"),
     )
-    again = ("amm", [*first[1][:0], "3000", *first[1][1:]])
-    frame = frame_of([first, usdt, again])
-    values = [line["fee_value"] for line in result_rows(lab.fees.in_token(frame, "USDT"))]
-    assert values == [None, 0, 1000 * UNIT]
+    assert [value for value, _ in values_of([first, usdt, again])] == [None, None, 1000 * UNIT]
     (line,) = (
-        line for line in result_rows(lab.fees.in_token(frame, "USDT", by=[])) if line["fee_token"] == "LRC"
+        line
+        for line in result_rows(lab.fees.in_token(frame_traded([first, usdt, again]), "USDT", by=[]))
+        if line["fee_token"] == "LRC"
     )
     assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (2, 1, 2 * UNIT, 1000 * UNIT)
-    paths = lab.fees.in_token(frame, "USDT")["value_path"].tolist()
-    assert paths[1:] == ["USDT", "LRC>ETH>USDT"]
+
+
+def test_a_fresh_path_of_two_markets_is_preferred_to_an_old_price() -> None:
+    year = 365 * 86_400
+    old = traded("LRC-USDT", 0.001, "9.0", feeAmount="0")
+    near = [
+        traded("LRC-ETH", year, "0.5", feeAmount="0"),
+        traded("ETH-USDT", year + 1, "2000.0", feeAmount="0"),
+    ]
+    fill = traded("LRC-ETH", year + 2, "0.7")
+    assert values_of([old, *near, fill], tolerance=None)[-1] == (1000 * UNIT, "LRC>ETH>USDT")
+    direct = traded("LRC-USDT", year + 1, "8.0", feeAmount="0")
+    assert values_of([old, *near, direct, fill])[-1] == (8 * UNIT, "LRC>USDT")
+    same = traded("LRC-USDT", year, "7.0", feeAmount="0")  # as old as the oldest price of the longer path
+    assert values_of([old, *near, same, fill])[-1] == (7 * UNIT, "LRC>USDT")
+    assert values_of([old, fill], tolerance=None)[-1] == (9 * UNIT, "LRC>USDT")
+    assert values_of([old, near[1], fill])[-1] == (None, None)
+
+
+def test_a_price_older_than_the_tolerance_is_no_price() -> None:
+    drawn = [traded("LRC-USDT", 1, "2.0"), traded("LRC-USDT", 61, "3.0")]
+    assert values_of(drawn, tolerance="60s")[1] == (2 * UNIT, "LRC>USDT")
+    assert values_of(drawn, tolerance="59s")[1] == (None, None)
+    week = 7 * 86_400
+    assert values_of([drawn[0], traded("LRC-USDT", week + 1, "3.0")])[1] == (2 * UNIT, "LRC>USDT")
+    assert values_of([drawn[0], traded("LRC-USDT", week + 1.001, "3.0")])[1] == (None, None)
+
+
+def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
+    orders = [(1, "2.0", 1), (2, "3.0", 2), (3, "4.0", 2)]
+    frame = frame_traded([traded("LRC-USDT", second, price, order) for second, price, order in orders])
+    other_side = frame.assign(side="SELL", account_id=9, order_hash="0x" + "f" * 64)
+    for prices in (None, frame, pd.concat([other_side, frame])):
+        found = result_rows(lab.fees.in_token(frame, "USDT", prices))
+        assert [line["fee_value"] for line in found] == [None, 2 * UNIT, 2 * UNIT]
+    outside = frame[["created_at", "base", "quote", "price"]]
+    found = result_rows(lab.fees.in_token(frame, "USDT", outside))
+    assert [line["fee_value"] for line in found] == [2 * UNIT, 3 * UNIT, 4 * UNIT]
+
+
+def test_of_prices_in_one_millisecond_the_last_by_block_index_and_id_counts() -> None:
+    places = [("4.0", "8", "1"), ("6.0", "7", "3"), ("5.0", "8", "2"), ("3.0", "7", "9")]
+    ties = [
+        traded("LRC-USDT", 1, price, number, blockId=block, indexInBlock=index)
+        for number, (price, block, index) in enumerate(places, start=1)
+    ]
+    later = traded("LRC-USDT", 2, "1.0")
+    assert values_of([*ties, later])[-1] == (5 * UNIT, "LRC>USDT")
+    assert values_of([*reversed(ties), later])[-1] == (5 * UNIT, "LRC>USDT")
+
+
+def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history: pd.DataFrame) -> None:
+    valued, summed = (result_rows(lab.fees.in_token(history, "USDC", by=by)) for by in (None, []))
+    for line in summed:
+        mine = [
+            one for one in valued if one["fee_token"] == line["fee_token"] and one["priced_at"] is not None
+        ]
+        ages = sorted(one["created_at"] - one["priced_at"] for one in mine)
+        assert line["unpriced"] == line["fills"] - len(ages)
+        assert line["max_age"] == max(ages, default=None)
+        if ages:
+            assert line["median_age"] == pytest.approx(statistics.median(ages), abs=0.5)
+            assert (line["within_bps"] == 0) == (line["fee_token"] == "USDC")
+    mixed = history.sample(frac=1, random_state=3)
+    assert result_rows(lab.fees.in_token(mixed, "USDC", by=[])) == summed
+    parts = pd.concat([history.iloc[700:], history.iloc[:700]])
+    assert result_rows(lab.fees.in_token(parts, "USDC", by=[])) == summed
 
 
 # Schedules
@@ -663,10 +754,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
     "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot include 3. Use columns such as market"),
     "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* cannot be ordered"),
-    "by intervals": (
-        lambda f: lab.fees.summary(f.assign(part=pd.cut(f["fee_bps"], 3)), by="part"),
-        r"'part' is .*interval.* Convert them to strings or numbers",
-    ),
     "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
     "no every": (lambda f: lab.fees.over_time(f, None), r"every='None' is not a period"),
     "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),

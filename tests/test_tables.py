@@ -17,6 +17,7 @@ from pandas.testing import assert_frame_equal
 from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 
 from loopring_lab import tables
+from loopring_lab.amounts import to_smallest, to_units
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.relayer import World
 from loopring_lab.tables import rows, wire
@@ -699,6 +700,17 @@ def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
     record = {"tokenId": 1, "symbol": "BIG", "decimals": 0, "orderAmounts": {"maximum": "1" + "0" * 60}}
     with pytest.raises(AmountError, match=r"BIG.orderAmounts.maximum.*does not fit decimal256\(76, 18\)"):
         tables.tokens([record])
+
+
+def test_what_to_do_about_an_amount_names_only_arguments_that_exist() -> None:
+    """`tokens` has no dtype to choose, and `to_smallest` none that would help."""
+    limits = {"tokenId": 0, "symbol": "A", "decimals": 0, "orderAmounts": {"dust": "9" * 70}}
+    with pytest.raises(AmountError, match="never rounded: correct the value, or leave it out.$"):
+        tables.tokens([limits])
+    with pytest.raises(AmountError, match="never rounded: give a wider dtype, or leave the value out.$"):
+        to_units([10**30], 0)
+    with pytest.raises(AmountError, match="never rounded: correct the value, or leave it out.$"):
+        to_smallest(to_units([1], 18), 6)
 
 
 def test_unknown_fields_are_kept() -> None:

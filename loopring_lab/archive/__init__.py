@@ -317,9 +317,9 @@ class Archive:
             One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
             that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
             ``synced_at`` (UTC), ``checked_at`` (when every page was last read: by the first sync, or with
-            ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (irregular
-            rows, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a sync has
-            finished. Trades that the relayer no longer lists stay and count as held.
+            ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (rows
+            irregular as sent, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a
+            sync has finished. Trades that the relayer no longer lists stay and count as held.
 
         Examples
         --------

@@ -241,8 +241,12 @@ def _categories(lookup: MarketLookup) -> dict[str, Sequence[str]]:
 
 def _row_texts(pages: Sequence[RawPage], count: int) -> list[str]:
     """Split pages into rows, quickly where they are plain; splitting at a wrong place gives too many."""
-    quick = [row for page in pages for row in _cut(page.body)]
+    quick = [row for page in pages for row in (_cut if _is_of_trades(page) else row_texts)(page.body)]
     return quick if len(quick) == count else [row for page in pages for row in row_texts(page.body)]
+
+
+def _is_of_trades(page: RawPage) -> bool:
+    return bool(page.batch.columns["no_trade"].null_count == page.batch.columns.num_rows)
 
 
 def _cut(body: bytes) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,16 +32,19 @@ class PriceHistory:
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], TIE_BREAKERS)
         self.is_trades = "trade_id" in table.column_names
+        known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
-            table = table.filter(table[name].is_valid())
-        table = table.filter(pc.greater(table["price"], pa.scalar(0, table["price"].type)))
-        self._labels = {name: as_text(table[name]).unique() for name in keys}
+            known = pc.and_(known, table[name].is_valid())
+        table = table if pc.all(known).as_py() else table.filter(known)
+        self._labels = {name: as_text(table[name]).unique().sort() for name in keys}
         times = table["moment"].to_numpy()
-        self._moments = np.unique(times)
+        ordered = np.sort(times, kind="stable")
+        self._moments = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
         spots = self._spots(self.codes(table), times)
-        order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
-        table = table.take(pa.array(order))
-        self.times, self._at = times[order], spots[order]
+        if (np.diff(spots) <= 0).any():
+            order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
+            table, times, spots = table.take(pa.array(order)), times[order], spots[order]
+        self.times, self._at = times, spots
         self.prices: pa.Array = table["price"].combine_chunks()
         self.orders = as_text(table["order_hash"]) if "order_hash" in table.column_names else None
         self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None
@@ -50,6 +54,19 @@ class PriceHistory:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def combinations(self) -> list[tuple[str, ...]]:
+        """Return the combinations of keys that have a price, in order."""
+        codes, parts = np.unique(self._at // self._width), []
+        for labels in reversed(self._labels.values()):
+            codes, places = np.divmod(codes, len(labels))
+            parts.append(labels.take(pa.array(places)).to_pylist())
+        return sorted(zip(*reversed(parts), strict=True))
+
+    @property
+    def code_count(self) -> int:
+        """The number of codes that keys may have."""
+        return math.prod(map(len, self._labels.values()))
 
     def lookup(self, rows: pa.Table) -> Lookup:
         """Prepare lookups for rows that have the keys as columns.

@@ -105,7 +105,8 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
 
 def column_names(frame: Any) -> list[str]:
     """Return the names of a frame's columns, of any engine."""
-    engine_of(frame)
+    if engine_of(frame) == "pandas":
+        return list(frame.columns)
     return list(nw.from_native(frame).collect_schema().names())
 
 
@@ -121,8 +122,8 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
 def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
     require_in_memory(frame, caller)
-    there = frame.columns if isinstance(frame, pd.DataFrame) else nw.from_native(frame).collect_schema()
-    names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    there = (name for name in optional if name in column_names(frame))
+    names = dict.fromkeys([*columns, *there])
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, aggregate, summary_columns, summary_frame, with_period
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, aggregate, summary_columns, with_period
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -100,4 +100,5 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     names = group_keys(by, caller, frame=trades)
     groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
-    return summary_frame(trades, groups, groups.key_columns() | summary_columns(groups), caller, every)
+    columns = groups.key_columns() | summary_columns(groups)
+    return PairedFills(trades, caller).summary(groups, columns, every)

@@ -256,9 +256,8 @@ def venue_differences(
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(known)
-    with drawing(
-        trades, ax, f"AMM pool minus order book, like with like, by {', '.join(names)}", note
-    ) as axes:
+    title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
+    with drawing(trades, ax, title, note, takers_only=True) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         for place, row in rows.iterrows():
             group = VERDICTS[row["verdict"]]
@@ -328,7 +327,8 @@ def markouts(
     if table["low_realized_bps"].isna().any():
         note += f"; {HOLLOW}"
     note += _pulled(table)
-    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+    title = "Realized part of the effective cost, by time after the fill"
+    with drawing(trades, ax, title, note, takers_only=True) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
         groups = _by_fill_type(table)

@@ -12,18 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
-    PAIRED_BY,
     SUM,
     GroupBy,
+    PairedFills,
     aggregate,
     equal,
     ratio,
     shares,
     summary_columns,
-    summary_frame,
     with_period,
 )
 from loopring_lab.errors import LabError
@@ -96,7 +95,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
     columns = groups.key_columns() | {"fills": fills, "share": share} | sums
-    return summary_frame(trades, groups, columns, "fills.breakdown", every)
+    return PairedFills(trades, "fills.breakdown").summary(groups, columns, every)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
@@ -145,7 +144,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
-    return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
+    return PairedFills(trades, "fills.vwap").summary(groups, groups.key_columns() | sums, every)
 
 
 def orders(trades: Any) -> Any:
@@ -193,7 +192,7 @@ def orders(trades: Any) -> Any:
         volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
     columns |= {name: sums[name] for name in sums if name not in columns}
-    return summary_frame(trades, groups, columns, "fills.orders")
+    return PairedFills(trades, "fills.orders").summary(groups, columns)
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -240,8 +239,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         )
     names = group_keys(by, caller, "outer", frame=trades)
     outer = list(dict.fromkeys([*names, "quote"]))
-    paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
-    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
+    paired = PairedFills(trades, caller)
+    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired.columns]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
     table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
@@ -266,7 +265,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "notional_share": ratio(notional.cast(SUM), parts.sum("notional").take(pa.array(part)).cast(SUM)),
         "median_bps": groups.median_bps(),
     }
-    return summary_frame(trades, groups, columns, caller)
+    return paired.summary(groups, columns)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:

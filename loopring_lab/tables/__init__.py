@@ -70,18 +70,19 @@ def trades(
         Oldest first. ``created_at`` (UTC, milliseconds), ``trade_id``, ``account_id``, ``market`` (without
         prefix), ``base``, ``quote``, ``side``, ``fill_type``, ``role``, ``size`` (base units, gross),
         ``price`` (quote per base, truncated to 8 decimals by the relayer), ``notional`` (size times price in
-        quote units, truncated to 18 decimals; relative error up to 1e-8/price), ``fee`` (units of
-        ``fee_token``), ``fee_token``, ``fee_bps`` (float64, fee per gross amount of its token),
-        ``order_hash``, ``block_id`` (0: not in a block yet), ``index_in_block``, ``token_id`` (token sold),
-        ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null for a regular row; for an
-        irregular one JSON text with the reason (``anomaly``) and the members that no column can hold.
-        Source: the relayer.
+        quote units, truncated to 18 decimals; relative error up to 1e-8/price; null at a price of 0, which is
+        one below 1e-8), ``fee`` (units of ``fee_token``), ``fee_token``, ``fee_bps`` (float64, fee per gross
+        amount of its token), ``order_hash``, ``block_id`` (0: not in a block yet), ``index_in_block``,
+        ``token_id`` (token sold), ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null
+        for a row that is regular as sent; else JSON text with the reason (``anomaly``) and the members that
+        no column can hold. Source: the relayer.
 
     Raises
     ------
     UnexpectedAnswer
-        A page or row is not as documented; names its place, what was expected and what was received. A
-        member that its column cannot hold is no error: it becomes null, and `anomalies` lists the row.
+        A page is not as documented, or none of the rows is a trade; names its place, what was expected and
+        what was received. One row is no error: a member that its column cannot hold becomes null, a row that
+        is not a trade has null columns and its text in ``extra``, and `anomalies` lists both.
 
     See Also
     --------

@@ -41,14 +41,15 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
 
 
 def hash_identities(
-    trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array, no_trades: pa.Array
+    trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array, no_trades: pa.Array | None = None
 ) -> list[int]:
     """Hash the identities of rows, which for rows that are no trade are their text.
 
     Hashes can be compared within this process only.
     """
     known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
-    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes, no_trades])
+    texts = pa.nulls(len(sides), pa.string()) if no_trades is None else no_trades
+    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes, texts])
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:

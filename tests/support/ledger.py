@@ -34,10 +34,12 @@ class Ledger:
             base, quote = TOKENS[market]
             order = f"0x{dice.getrandbits(256):064x}"
             self.keys.append(RowKey(account, market, kind, order))
+            size, fee = dice.randrange(1, 10**12) * 10**6, dice.randrange(10**9)
+            at_price = size * 35_669 // 10**8 // 10 ** (12 if market == "ETH-USDC" else 0)
             self.rows.append((
                 str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,
-                str(dice.randrange(1, 10**12) * 10**6), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
-                str(dice.randrange(10**9)), str(number // 300), str(number % 300), str(account),
+                str(size), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
+                str(fee % (1 + (size if side == "BUY" else at_price))), str(number // 300), str(number % 300), str(account),
                 str(base if side == "SELL" else quote), str(dice.randrange(10**6)), order, "taker",
             ))  # fmt: skip
 

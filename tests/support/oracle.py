@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +35,8 @@ def to_rows(table: pa.Table) -> Rows:
 def _to_python(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value - EPOCH) // MILLISECOND
+    if isinstance(value, timedelta):
+        return value // MILLISECOND
     if isinstance(value, float):
         return None if math.isnan(value) else value
     return whole(value, 18) if hasattr(value, "scaleb") else value
@@ -89,9 +90,11 @@ def summed(
 
 def both_sides(fills: list[Fill]) -> int:
     """Count the fills of which there is a BUY and a SELL."""
-    numbers = {fill.trade_id for fill in fills} - {None}
-    sides = [{fill.side for fill in fills if fill.trade_id == number} for number in numbers]
-    return sum(found >= {"BUY", "SELL"} for found in sides)
+    sides: dict[int, set[str | None]] = {}
+    for fill in fills:
+        if fill.trade_id is not None:
+            sides.setdefault(fill.trade_id, set()).add(fill.side)
+    return sum(found >= {"BUY", "SELL"} for found in sides.values())
 
 
 def known(values: Iterable[Any]) -> list[Any]:
@@ -172,6 +175,7 @@ def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Rows:
         key
         | {"fills": len(some), "share": len(some) / whole[tuple(key[name] for name in by)]}
         | {how: least_or_most(how, some) for how in ("first", "last")}
+        | {"both_sides": both_sides(some)}
         for key, some in grouped(told, [*by, "tier_bps", "certainty"])
     ]
 
@@ -247,55 +251,65 @@ def above(fills: list[Fill], bps: int) -> Rows:
     return rows
 
 
-def in_token(fills: list[Fill], token: str) -> Rows:
-    """Value each fill's fee: every path of markets tried, the last price at or before each looked up."""
-    priced = [f for f in fills if f.price and f.price > 0 and None not in (f.created_at, f.base, f.quote)]
-    return [vars(fill) | {"value_token": token} | _valued(fill, token, priced) for fill in fills]
+def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> Rows:
+    """Value each fill's fee: every path of three markets or fewer tried, the last price of each looked up."""
+    pairs: dict[tuple[str, str], list[Fill]] = {}
+    for fill in fills:
+        if None not in (fill.base, fill.quote):
+            pairs.setdefault((fill.base, fill.quote), []).append(fill)
+    return [vars(fill) | {"value_token": token} | _valued(fill, token, pairs, tolerance) for fill in fills]
 
 
 def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
     rows = [Fill(**row) for row in in_token(fills, token)]
+    ages = [None if row.priced_at is None else row.created_at - row.priced_at for row in rows]
+    rows = [Fill(**vars(row), age=age) for row, age in zip(rows, ages, strict=True)]
     return [
         key
         | {"fills": len(some), "unpriced": sum(row.fee_value is None for row in some)}
         | {name: total(getattr(row, name) for row in some) for name in ("fee", "fee_value")}
-        | {"value_token": token}
+        | {"value_token": token, "max_age": max(known(row.age for row in some), default=None)}
         for key, some in grouped(rows, [*by, "fee_token"])
     ]
 
 
-def _valued(fill: Fill, token: str, priced: list[Fill]) -> dict[str, Any]:
+def _valued(
+    fill: Fill, token: str, pairs: dict[tuple[str, str], list[Fill]], tolerance: int | None
+) -> dict[str, Any]:
     nothing = {"fee_value": None, "value_path": None, "priced_at": None}
     if fill.fee is None or fill.fee_token is None or fill.created_at is None:
         return nothing
-    before = [one for one in priced if one.created_at <= fill.created_at]
-    path = _shortest(fill.fee_token, token, {(one.base, one.quote) for one in before})
-    if path is None:
+    last = {}
+    for pair, some in pairs.items():
+        others = not_its_own(fill, some) if pair == (fill.base, fill.quote) else some
+        if found := last_known(others, fill.created_at, None):
+            last[pair] = found
+    oldest, path = _freshest(fill.fee_token, token, last, fill.created_at, 3)
+    if oldest is None or (tolerance is not None and fill.created_at - oldest > tolerance):
         return nothing
-    value, oldest = fill.fee, fill.created_at
-    for here, there in pairwise(path):
-        pair = min({(one.base, one.quote) for one in before} & {(here, there), (there, here)})
-        last = max((one for one in before if (one.base, one.quote) == pair), key=_moment_then_place(before))
-        value = value * last.price // UNIT if pair[0] == here else value * UNIT // last.price
-        oldest = min(oldest, last.created_at)
-    return {"fee_value": value, "value_path": ">".join(path), "priced_at": oldest}
+    value, names = fill.fee, [fill.fee_token]
+    for pair in path:
+        price, forward = last[pair].price, pair[0] == names[-1]
+        value = value * price // UNIT if forward else value * UNIT // price
+        names.append(pair[forward])
+    return {"fee_value": value, "value_path": ">".join(names), "priced_at": oldest}
 
 
-def _moment_then_place(rows: list[Fill]) -> Callable[[Fill], tuple[int, int]]:
-    places = {id(row): place for place, row in enumerate(rows)}
-    return lambda row: (row.created_at, places[id(row)])
-
-
-def _shortest(here: str, there: str, pairs: set[tuple[str, str]]) -> list[str] | None:
-    """Walk every way, one step longer each time; of the first that arrive, the first in the order of names."""
-    linked = pairs | {(quote, base) for base, quote in pairs}
-    ways = [[here]]
-    while ways:
-        arrived = [way for way in ways if way[-1] == there]
-        if arrived:
-            return min(arrived)
-        ways = [[*way, stop] for way in ways for step, stop in linked if step == way[-1] and stop not in way]
-    return None
+def _freshest(
+    here: str, token: str, last: dict[Any, Fill], moment: int, most: int
+) -> tuple[int | None, list[tuple[str, str]]]:
+    """Return the time of the oldest price on the freshest path; a longer one only if it is fresher."""
+    if here == token:
+        return moment, []
+    if not most:
+        return None, []
+    best, path = _freshest(here, token, last, moment, most - 1)
+    ways = [(pair[pair[0] == here], pair) for pair in last if here in pair]
+    for there, pair in sorted(ways):
+        oldest, rest = _freshest(there, token, last, moment, most - 1)
+        if oldest is not None and (best is None or min(oldest, last[pair].created_at) > best):
+            best, path = min(oldest, last[pair].created_at), [pair, *rest]
+    return best, path
 
 
 # Fills

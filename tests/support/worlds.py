@@ -21,29 +21,6 @@ BPS = 10_000
 AMOUNT = pa.decimal256(37, 18)
 
 
-def taken(world: World, fills: Iterable[Fill] | None = None) -> pa.Table:
-    """Return fills as their takers' rows."""
-    rows = [_row(fill) for fill in (world.fills if fills is None else fills)]
-    types = dict.fromkeys(("size", "price", "notional", "fee"), AMOUNT)
-    types |= {"created_at": pa.timestamp("ms", "UTC"), "fee_bps": pa.float64()}
-    return pa.table({name: pa.array([row[name] for row in rows], types.get(name)) for name in rows[0]})
-
-
-def _row(fill: Fill) -> dict[str, object]:
-    market = MARKETS[fill.market]
-    base, quote = market.base, market.quote
-    size, notional = Decimal(fill.size).scaleb(-base.decimals), Decimal(fill.quote).scaleb(-quote.decimals)
-    received = base if fill.side == "BUY" else quote
-    return {
-        "created_at": fill.time_ms, "trade_id": fill.id, "account_id": fill.taker, "market": fill.market,
-        "base": base.symbol, "quote": quote.symbol, "side": fill.side, "fill_type": fill.venue,
-        "role": "taker", "size": size, "price": round(notional / size, 12), "notional": notional,
-        "fee": Decimal(fill.fee).scaleb(-received.decimals), "fee_token": received.symbol,
-        "fee_bps": float(fill.fee_bps), "order_hash": fill.taker_hash, "block_id": fill.block_id,
-        "index_in_block": fill.index_in_block,
-    }  # fmt: skip
-
-
 def true_price(world: World, market: str, moment: int) -> Fraction:
     """Return what one base unit is worth in quote units at a moment (ms)."""
     base, quote = MARKETS[market].base.symbol, MARKETS[market].quote.symbol

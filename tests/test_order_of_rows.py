@@ -1,0 +1,144 @@
+"""Any order of rows, and any split into frames put together again, gives the same result of every function."""
+
+import functools
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.settled_block import client_of, trades_of
+from support.wire_rows import DECIMALS, NAMES, page, read, row
+
+import loopring_lab as lab
+
+POOL = 1  # an account that is a pool, in the block and in what is drawn
+NEEDED = {"token": "ETH", "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}], "pool_account": POOL}
+"""Arguments without a default; those of a new function are added here."""
+FURTHER: dict[str, Any] = {
+    "by": ["market", "role"],
+    "every": "1h",
+    "horizons": ["10s", "1min"],
+    "reference": "last",
+}
+ROOMS = {"fees": lab.fees, "fills": lab.fills}
+SOME = range(POOL, 10**6, 2)
+SHUFFLES = 3
+HASHES = [f"0x{number:064x}" for number in range(20)]
+
+Ask = Callable[[pd.DataFrame], Any]
+
+
+def questions() -> Iterator[tuple[str, Ask]]:
+    """Ask every public function with its defaults, and again with each further argument that it takes."""
+    for room, module in ROOMS.items():
+        for name in module.__all__:
+            function = getattr(module, name)
+            parameters = inspect.signature(function).parameters
+            _, *others = parameters.values()
+            needed = {one.name: NEEDED[one.name] for one in others if one.default is inspect.Parameter.empty}
+            yield f"{room}.{name}", functools.partial(function, **needed)
+            for argument in FURTHER.keys() & parameters.keys():
+                asked = functools.partial(function, **needed, **{argument: FURTHER[argument]})
+                yield f"{room}.{name}, {argument}", asked
+            if "prices" in parameters:
+                yield f"{room}.{name}, prices", with_prices(function, needed)
+
+
+def with_prices(function: Callable[..., Any], needed: dict[str, Any]) -> Ask:
+    """Ask about every other account, with all rows as prices."""
+    return lambda frame: function(frame[frame["account_id"].isin(SOME)], **needed, prices=frame)
+
+
+QUESTIONS = dict(questions())
+
+
+@functools.cache
+def drawn(seed: int) -> pd.DataFrame:
+    """Draw fills with both sides or one, many at one moment, some read twice, roles and blocks known or not."""
+    dice = random.Random(seed)
+    rows: dict[str | None, list[Any]] = {"amm": [], "dex": [], None: []}
+    for number in range(70):
+        market = dice.choice(["LRC-ETH", "ETH-USDT", "WBTC-ETH"])
+        base, quote = NAMES[market]
+        size = dice.randrange(1, 10**6) * 10 ** (DECIMALS[base] - 3)
+        moment = 1_648_749_600_000 + dice.choice(
+            [0, 1, 1, 2, 5_000, 60_000, 61_000, 7_200_000]
+        ) * dice.randrange(1, 4)
+        block = dice.choice([("0", "0"), ("7", str(dice.randrange(9))), (None, None)])
+        shared = {
+            "createdAt": str(moment), "id": str(100 + number), "size": str(size), "market": market,
+            "price": f"{dice.choice([1000, 1000, 1001, 1003, 1010])}E-3", "blockId": block[0], "indexInBlock": block[1],
+        }  # fmt: skip
+        if dice.random() < 0.15:
+            shared |= dice.choice([{"price": "0.0"}, {"size": None}, {"createdAt": "0"}, {"id": None}])
+        fill_type = dice.choice(["amm", "dex", "dex", None])
+        for side in dice.choice([["BUY"], ["SELL"], ["BUY", "SELL"]]):
+            paid = dice.choice([0, 10, 20]) * size // 10_000 // (1 if side == "BUY" else 10**12)
+            is_pool = fill_type == "amm" and side == "SELL"
+            one = row(
+                **shared, side=side, feeAmount=str(0 if is_pool else paid), tokenId=str(quote if side == "BUY" else base),
+                accountId=str(POOL if is_pool else dice.randrange(2, 7)), orderHash=dice.choice([None, *HASHES]),
+                type=dice.choice(["maker", None] if is_pool else ["maker", "taker", "taker", None]),
+            )  # fmt: skip
+            rows[fill_type].append(one)
+    parts = [read(page(some), fill_type=fill_type) for fill_type, some in rows.items()]
+    frame = pd.concat([*parts, parts[1].head(9)], ignore_index=True)
+    assert len(frame) > 90
+    return frame
+
+
+@pytest.fixture(scope="module")
+def block(any_block_folder: Path) -> pd.DataFrame:
+    frame: pd.DataFrame = trades_of(client_of(any_block_folder))
+    return frame
+
+
+def rearranged(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Shuffle rows, split them into frames that know only their own categories, and put these together."""
+    dice = np.random.default_rng(seed)
+    shuffled = frame.iloc[dice.permutation(len(frame))]
+    if not seed:
+        return frame[::-1]
+    borders = [0, *sorted(dice.integers(0, len(frame), 3)), len(frame)]
+    parts = [shuffled.iloc[start:stop] for start, stop in pairwise(borders)]
+    named = [part.assign(market=part["market"].cat.remove_unused_categories()) for part in parts]
+    return pd.concat(named, ignore_index=bool(dice.integers(2)))
+
+
+def content(result: pd.DataFrame) -> tuple[list[str], list[tuple[str, ...]], Any]:
+    """Return columns, rows and notes of a result; the rows of fills and orders are compared as sets."""
+    rows = list(zip(*(map(str, result[name].astype(object)) for name in result), strict=True))
+    is_by_row = {"trade_id", "order_hash"} & {*result.columns}
+    return [*result.columns], sorted(rows) if is_by_row else rows, result.attrs.get("notes")
+
+
+def check(frame: pd.DataFrame, ask: Ask, shuffles: int) -> None:
+    expected = content(ask(frame))
+    for seed in range(shuffles):
+        assert content(ask(rearranged(frame, seed))) == expected, seed
+
+
+def test_every_public_function_is_asked() -> None:
+    asked = {name.partition(",")[0] for name in QUESTIONS}
+    assert asked == {f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("seed", range(1))
+def test_any_order_and_split_of_drawn_rows_gives_the_same(seed: int, question: str) -> None:
+    check(drawn(seed), QUESTIONS[question], SHUFFLES)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_any_order_and_split_of_a_block_s_rows_gives_the_same(block: pd.DataFrame, question: str) -> None:
+    check(block, QUESTIONS[question], 1)
+
+
+def test_anomalies_are_those_of_the_rows_in_any_order() -> None:
+    check(drawn(0), lab.anomalies, SHUFFLES)
+    assert set(lab.anomalies(drawn(0))["reason"]) >= {"read twice: identical to another row", "id is missing"}
