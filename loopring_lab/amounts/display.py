@@ -83,9 +83,9 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     Examples
     --------
     >>> lab.show(client.trades(account_id=10083, limit=2)[["side", "size", "base", "price", "quote"]])
-    side size (LRC) price (ETH)
-     BUY    62.2042  0.00061569
-     BUY    271.973  0.00061969
+    side            size    price (USDT)
+     BUY 0.00481882 WBTC 46,514.49940026
+    SELL     90.9497 LRC      2.17476253
     """
     if rows < 1:
         raise LabError(f"rows={rows} is too few. Give 1 or more.")

@@ -81,8 +81,8 @@ def in_token(
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].head(2)
       fee_token                   fee             fee_value
-    0       DAI  1.579216000000000000  1.569800138645561512
-    1       ENJ  1.787064000000000000  4.813791536722362352
+    0       DAI  4.387974400000000000  2.749644974009060557
+    1       ENJ  0.350599200000000000  0.612925299780662711
     """
     own_columns = ("fee_value", "value_token", "within_bps", "age")
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)

@@ -118,6 +118,10 @@ def markouts(
     >>> moved = lab.fills.markouts(trades, horizons=["1min", "1h"], by="fill_type")
     >>> moved[["fill_type", "horizon", "fills", "unpriced"]]
       fill_type horizon  fills  unpriced
+    0       amm    1min   1227      1220
+    1       amm      1h   1227      1189
+    2       dex    1min    823       822
+    3       dex      1h    823       811
     """
     caller = "fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -208,6 +212,9 @@ def shortfall(
     >>> trades = client.trades(account_id=10083)
     >>> orders = lab.fills.shortfall(trades)
     >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
+          market  fills  seconds_to_fill            average_price  arrival_price
+    0  USDT-USDC      1              0.0     1.000399490000000000           <NA>
+    1   ETH-USDT      1              0.0  3690.868421050000000000           <NA>
     """
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)

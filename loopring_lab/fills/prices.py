@@ -85,8 +85,8 @@ def price_gap(
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
          side                 price           other_price  worse_bps
-    147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
-    149  SELL  0.000609850000000000  0.000612090000000000  36.595925
+    491  SELL  0.000570490000000000  0.000569490000000000 -17.559571
+    492  SELL  0.000570390000000000  0.000569490000000000 -15.803614
     """
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -181,8 +181,8 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
     >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
       fill_type  median_fee_bps  median_all_in_bps
-    0       amm             8.0           7.380183
-    1       dex            20.0          26.620762
+    0       amm        8.000000           5.855675
+    1       dex        7.996386                NaN
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
