@@ -16,7 +16,8 @@ from support.wire_rows import DECIMALS, NAMES, page, read, row
 
 import loopring_lab as lab
 
-NEEDED = {"token": "ETH", "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}], "pool_account": 1}
+POOL = 1  # an account that is a pool, in the block and in what is drawn
+NEEDED = {"token": "ETH", "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}], "pool_account": POOL}
 """Arguments without a default; those of a new function are added here."""
 FURTHER: dict[str, Any] = {
     "by": ["market", "role"],
@@ -25,8 +26,9 @@ FURTHER: dict[str, Any] = {
     "reference": "last",
 }
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
-SOME = range(0, 10**6, 2)
+SOME = range(POOL, 10**6, 2)
 SHUFFLES = 3
+HASHES = [f"0x{number:064x}" for number in range(20)]
 
 Ask = Callable[[pd.DataFrame], Any]
 
@@ -77,10 +79,11 @@ def drawn(seed: int) -> pd.DataFrame:
         fill_type = dice.choice(["amm", "dex", "dex", None])
         for side in dice.choice([["BUY"], ["SELL"], ["BUY", "SELL"]]):
             paid = dice.choice([0, 10, 20]) * size // 10_000 // (1 if side == "BUY" else 10**12)
+            is_pool = fill_type == "amm" and side == "SELL"
             one = row(
-                **shared, side=side, feeAmount=str(paid), tokenId=str(quote if side == "BUY" else base),
-                accountId=str(dice.randrange(1, 6)), orderHash=dice.choice([None, *(f"0x{n:064x}" for n in range(20))]),
-                type=dice.choice(["maker", "taker", "taker", None]),
+                **shared, side=side, feeAmount=str(0 if is_pool else paid), tokenId=str(quote if side == "BUY" else base),
+                accountId=str(POOL if is_pool else dice.randrange(2, 7)), orderHash=dice.choice([None, *HASHES]),
+                type=dice.choice(["maker", None] if is_pool else ["maker", "taker", "taker", None]),
             )  # fmt: skip
             rows[fill_type].append(one)
     parts = [read(page(some), fill_type=fill_type) for fill_type, some in rows.items()]

@@ -339,6 +339,7 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, 3),
     "tiers": lambda f: lab.fees.tiers(f, by="market"),
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
 }
 
 
@@ -406,5 +407,5 @@ def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd
 def test_figures_say_so_too(block: pd.DataFrame, name: str) -> None:
     draw = getattr(lab.figures, name)
     note = lab.fills.breakdown(block).attrs["notes"][0]
-    assert any(text.startswith(note) for text in words(draw(block)))
+    assert note in words(draw(block))
     assert not any("oth sides" in text for text in words(draw(lab.fills.one_side(block))))

@@ -126,8 +126,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
          fee_bps  tier_bps certainty
-    40  7.962602         8     exact
-    50  7.997097         8     exact
+    40  7.997783         8     exact
+    50  8.000000         8     exact
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
@@ -158,7 +158,8 @@ def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[pa.Table]:
     """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
-    like = [] if tokens is None else [name for name in LIKE if name in convert.column_names(trades)]
+    names = convert.column_names(trades)
+    like = [] if tokens is None else [name for name in LIKE if name in names]
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):

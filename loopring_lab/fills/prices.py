@@ -85,8 +85,8 @@ def price_gap(
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
          side                 price           other_price  worse_bps
-    147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
-    149  SELL  0.000609850000000000  0.000612090000000000  36.595925
+    491  SELL  0.000570490000000000  0.000569490000000000 -17.559571
+    492  SELL  0.000570390000000000  0.000569490000000000 -15.803614
     """
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -178,11 +178,11 @@ def all_in_cost(
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
-    >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
-      fill_type  median_fee_bps  median_all_in_bps
-    0       amm             8.0           7.380183
-    1       dex            20.0          26.620762
+    >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
+    >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
+      fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
+    0       amm     60            32.797929       26.751688        38.497313
+    1       dex     40            17.235656        2.651039        30.194322
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
