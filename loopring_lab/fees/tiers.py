@@ -126,8 +126,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
          fee_bps  tier_bps certainty
-    40  7.962602         8     exact
-    50  7.997097         8     exact
+    40  7.997783         8     exact
+    50  8.000000         8     exact
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
