@@ -122,7 +122,10 @@ def serve(arguments: argparse.Namespace) -> int:
     settings, folder = Settings.from_text(arguments.settings), arguments.recording
     if folder is not None and not folder.is_dir():
         raise LabError(f"{folder} is not a folder. Give the folder that holds the recording's tokens.json.")
-    world = None if folder else World(seed=1 if arguments.seed is None else arguments.seed)
+    if folder and arguments.cheaper:
+        raise LabError("--cheaper is a setting of the synthetic world, not of a recording. Leave it out.")
+    seed = 1 if arguments.seed is None else arguments.seed
+    world = None if folder else World(seed=seed, cheaper=arguments.cheaper or "pool")
     relayer = Relayer(world, settings, recording=folder, port=arguments.port, store=arguments.store)
     with relayer:
         print(greeting(relayer, show_key=arguments.show_key), flush=True)
@@ -219,6 +222,8 @@ def _add_serve(commands: Any) -> None:
     world = serve.add_mutually_exclusive_group()
     world.add_argument("--seed", type=int, help="seed of the synthetic world (default: 1)")
     world.add_argument("--recording", type=Path, metavar="FOLDER", help="serve saved responses instead")
+    cheaper = "the cheaper venue for users of the synthetic world: pool (the default), book or neither"
+    serve.add_argument("--cheaper", choices=["pool", "book", "neither"], help=cheaper)
     meaning = "a setting of the relayer, such as order=oldest"
     _add_repeatable(serve, "--set", meaning, dest="settings", metavar="KEY=VALUE")
     store_help = "keep accounts and key updates in this file (default: in memory)"

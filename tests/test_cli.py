@@ -1,5 +1,6 @@
 """The command line, called in this process and run as a program."""
 
+import json
 import os
 import queue
 import re
@@ -20,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from loopring_lab import cli, templates
+from loopring_lab.relayer import World
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60  # seconds that a process may take to answer or to end
@@ -251,6 +253,14 @@ class FakeRelayer:
     base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
 
 
+def test_serve_makes_the_venue_cheaper_that_it_is_told() -> None:
+    with running("serve", "--cheaper", "book") as server:
+        base = address(server)
+        answer = requests.get(f"{base}/api/v3/timestamp", timeout=PATIENCE)
+    stated = json.loads(answer.headers["X-Loopring-Lab-Source"])
+    assert stated == {"name": World(cheaper="book").name, "synthetic": True}
+
+
 def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
     with running("serve", "--recording", str(any_block_folder)) as server:
         base = address(server)
@@ -266,6 +276,7 @@ def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
         (["serve", "--set", "order"], "order"),
         (["serve", "--set", "order=upwards"], "upwards"),
         (["serve", "--recording", "no/such/folder"], "no/such/folder"),
+        (["serve", "--recording", ".", "--cheaper", "book"], "--cheaper"),
         (["serve", "--store", "no/such/folder/x.db"], "no/such/folder"),
     ],
 )

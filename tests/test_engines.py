@@ -249,6 +249,35 @@ def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
     pd.testing.assert_frame_equal(frame, before)
 
 
+COUNTED_TWICE = (
+    *("summary by three", "over_time every 1w", "breakdown by label", "vwap every 1mo by label"),
+    *("tiers", "tiers every 1q", "size_profile by label"),
+)
+
+
+@functools.cache
+def with_other_sides() -> pd.DataFrame:
+    """Put the other side beside every second fill, and the same side once more beside every third."""
+    every_second, every_third = odd().iloc[::2], odd().iloc[::3]
+    other = every_second.assign(
+        side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"})
+    )
+    other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
+    return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fills_of_which_both_sides_are_counted_are_those_counted_by_hand(engine: str) -> None:
+    asked = COUNTED_TWICE if engine in QUICK else COUNTED_TWICE[:1]
+    trades = on(engine, with_other_sides())
+    for question in asked:
+        found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
+        expected = SUMS[question][1](with_other_sides())
+        assert [row["both_sides"] for row in found] == [row["both_sides"] for row in expected]
+        assert sum(row["both_sides"] for row in found) > 30
+        assert list(found[0])[-1] == "both_sides"
+
+
 # Where frames come from
 
 

@@ -1,14 +1,36 @@
 """Estimates of fills: intervals against their definition, comparisons and pools against the world's truth."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from statistics import median
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from pandas.testing import assert_frame_equal
+from support.engines import on, result_rows
+from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
+from support.worlds import (
+    MINUTE,
+    minute_marks,
+    size_classes,
+    trades_of,
+    true_costs,
+    true_difference,
+    true_price,
+)
 
+import loopring_lab as lab
 from loopring_lab.engines import convert
 from loopring_lab.fills import intervals
+from loopring_lab.relayer import World
+from loopring_lab.relayer.mainnet import MARKETS
+from loopring_lab.relayer.world import Fill
 
 
 def drawn(orders: int, seed: int) -> dict[str, np.ndarray]:
@@ -130,3 +152,339 @@ def test_weights_are_values_in_the_quote_token_with_most_fills() -> None:
     assert intervals.values_in_one_token(lrc, table).tolist() == pytest.approx([5, 5])
     apart = intervals.values_in_one_token(table, lrc)
     assert np.isnan(apart).tolist() == [False, True, True, False, False]
+
+
+# The pool against the order book
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(seed=23, size=0.05)
+
+
+@pytest.fixture(scope="module")
+def trades(world: World) -> pd.DataFrame:
+    return trades_of(world)
+
+
+@pytest.fixture(scope="module")
+def marks(world: World) -> pa.Table:
+    return minute_marks(world, world.fills, [MINUTE])
+
+
+def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
+    """Find the last trade in the day after each fill's order that is no side of the order's fills."""
+    place = ["created_at", "block_id", "index_in_block", "trade_id"]
+    ordered = list(trades.sort_values(place).itertuples())
+    fills_of: dict[str, set[int]] = defaultdict(set)
+    end: dict[str, pd.Timestamp] = {}
+    for one in ordered:
+        fills_of[one.order_hash].add(one.trade_id)
+        end[one.order_hash] = one.created_at
+    found = {}
+    for fill in ordered:
+        if fill.role == "taker":
+            until = end[fill.order_hash] + pd.Timedelta(1, "D")
+            for other in ordered:
+                is_after = end[fill.order_hash] < other.created_at <= until
+                if (
+                    is_after
+                    and other.market == fill.market
+                    and other.trade_id not in fills_of[fill.order_hash]
+                ):
+                    found[fill.trade_id] = other.price
+    return found
+
+
+def test_the_comparison_is_its_definition_in_plain_python(trades: pd.DataFrame, marks: pa.Table) -> None:
+    some = trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])].sort_values("created_at").tail(800)
+    takers = some[some["role"] == "taker"].reset_index(drop=True)
+    classes = size_classes_of(takers)
+    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
+    ends = takers.groupby("order_hash")["created_at"].transform("max")
+    worth = {
+        "USDC": 1.0,
+        "ETH": float(takers.loc[takers["market"] == "ETH-USDC", "price"].astype(float).mean()),
+    }
+    own = own_references(some)
+    for prices in (marks, None):
+        cells: dict[Any, Any] = defaultdict(lambda: {"amm": [], "dex": []})
+        for fill, end in zip(takers.itertuples(), ends, strict=True):
+            minute = (end + pd.Timedelta(1, "min")).floor("min")
+            price = own.get(fill.trade_id) if prices is None else closes[fill.market, minute]
+            if price is not None:
+                worse = float(fill.price / price - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
+                value = float(fill.notional) * worth[fill.quote]
+                cell = fill.market, fill.side, classes[fill.trade_id]
+                cells[cell][fill.fill_type].append(
+                    (value, worse + fill.fee_bps, fill.fee_bps, fill.order_hash)
+                )
+        both = [cell for cell in cells.values() if all(cell.values())]
+        found = lab.fills.compare_venues(some, prices, horizon="1d" if prices is None else "1min").iloc[0]
+        rows = [row for cell in both for row in (*cell["amm"], *cell["dex"])]
+        assert found["fills"] == len(rows)
+        assert found["orders"] == len({row[3] for row in rows})
+        assert found["matched_share"] == len(rows) / len(takers)
+        expected = over_cells(both, 1)
+        assert [found["book_bps"], found["pool_bps"]] == pytest.approx(expected, rel=0.02)
+        assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
+        fees = over_cells(both, 2)
+        assert found["fee_difference_bps"] == pytest.approx(fees[1] - fees[0], abs=0.1)
+        parts = found["fee_difference_bps"] + found["price_difference_bps"]
+        assert parts == pytest.approx(found["difference_bps"])
+        assert found["by_order_bps"] == pytest.approx(by_order(both), rel=1e-3)
+
+
+def over_cells(cells: list[Any], column: int) -> list[float]:
+    """Return the mean cost at the book and the pool, each cell weighted by the value of all its fills."""
+    values = [sum(row[0] for at in cell.values() for row in at) for cell in cells]
+    means = [
+        [
+            sum(row[0] * row[column] for row in cell[venue]) / sum(row[0] for row in cell[venue])
+            for cell in cells
+        ]
+        for venue in ("dex", "amm")
+    ]
+    return [sum(v * x for v, x in zip(values, some, strict=True)) / sum(values) for some in means]
+
+
+def by_order(cells: list[Any]) -> float:
+    """Return the difference if each order of a cell weighs the same, as does each order in the sum of cells."""
+    whole = []
+    for cell in cells:
+        at = {}
+        for venue, rows in cell.items():
+            orders: dict[str, list[Any]] = defaultdict(list)
+            for fill in rows:
+                orders[fill[3]].append(fill)
+            at[venue] = [
+                (1.0, sum(r[0] * r[1] for r in some) / sum(r[0] for r in some)) for some in orders.values()
+            ]
+        whole.append(at)
+    book, pool = over_cells(whole, 1)
+    return pool - book
+
+
+def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
+    classes = {}
+    for _, some in takers.groupby("market", observed=True):
+        sizes = sorted(some["size"])
+        numbered = zip(some["trade_id"], some["size"], strict=True)
+        classes |= {number: sizes.index(size) * 5 // len(sizes) for number, size in numbered}
+    return classes
+
+
+GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
+    "all": (None, lambda fill: None),
+    "market": ("market", lambda fill: fill.market),
+    "side": ("side", lambda fill: fill.side),
+    "account": ("account_id", lambda fill: fill.taker),
+}
+
+
+@pytest.mark.parametrize(("seed", "cheaper"), [(31, "pool"), (32, "book"), (33, "neither")])
+def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
+    """A sample of tests/benchmarks/bench_estimates.py."""
+    world = World(seed=seed, size=0.05, cheaper=cheaper)
+    trades, costs = trades_of(world), true_costs(world)
+    classes, marks = size_classes(costs), minute_marks(world, world.fills, [MINUTE])
+    bias = []
+    for by, key in GROUPINGS.values():
+        truth = true_difference(costs, classes, key)
+        outside, own = (lab.fills.compare_venues(trades, prices, by=by) for prices in (marks, None))
+        for found in (outside, own):
+            groups = [None] if by is None else found[by]
+            for group, line in zip(groups, found.itertuples(), strict=True):
+                if line.verdict != "undecided":
+                    assert line.verdict == ("pool" if truth[group] < 0 else "book")
+                if found is outside and line.fills:
+                    bias.append(line.difference_bps - truth[group])
+                    assert np.isnan(line.low_bps) or line.low_bps <= truth[group] <= line.high_bps
+        assert (own["reference"] == "own trades").all()
+        assert "intervals cover sampling only, and trades as reference pull the difference towards 0" in repr(
+            lab.show(own)
+        )
+        assert (outside["reference"] == "outside prices").all()
+        assert "notes" not in outside.attrs
+    assert len(bias) > 12
+    assert abs(median(bias)) < 0.5
+
+
+def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Table) -> None:
+    takers = trades[trades["role"] == "taker"]
+    found = lab.fills.compare_venues(takers, marks, by="side")
+    twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
+    assert_frame_equal(lab.fills.compare_venues(twice, marks, by="side"), found)
+    forgotten = trades.assign(role=None)
+    assert_frame_equal(lab.fills.compare_venues(forgotten, marks, by="side"), found)
+    makers = trades[trades["role"] == "maker"]
+    assert lab.fills.compare_venues(makers, marks).empty
+
+
+def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFrame, marks: pa.Table) -> None:
+    trades = trades.tail(1500)
+    for ask in (lambda f: lab.fills.compare_venues(f, marks, by="market"), lab.fills.compare_venues):
+        found = ask(trades)
+        assert_frame_equal(ask(trades.sample(frac=1, random_state=1)), found)
+        parts = [trades.iloc[700:], trades.iloc[:300], trades.iloc[300:700]]
+        assert_frame_equal(ask(pd.concat(parts)), found)
+        for engine in ("pyarrow", "polars", "polars, lazy"):
+            assert result_rows(ask(on(engine, trades))) == result_rows(found)
+    with pytest.raises(lab.LabError, match="fills.compare_venues"):
+        lab.fills.compare_venues(on("duckdb", trades))
+
+
+def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:
+    pool = trades[trades["fill_type"] == "amm"]
+    alone = lab.fills.compare_venues(pool, marks).iloc[0]
+    assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (0, 0.0, "undecided")
+    assert pd.isna(alone[["pool_bps", "book_bps", "difference_bps", "low_bps", "by_order_bps"]]).all()
+    unpriced = lab.fills.compare_venues(trades, marks.slice(0, 0))
+    assert unpriced["fills"].tolist() == [0]
+    empty = lab.fills.compare_venues(trades.iloc[:0], marks, by="market")
+    found = lab.fills.compare_venues(trades, marks, by="market")
+    assert empty.empty
+    assert empty.drop(columns="market").dtypes.equals(found.drop(columns="market").dtypes)
+
+
+def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: pa.Table) -> None:
+    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
+    whole = lab.fills.compare_venues(takers, marks).iloc[0]
+    for name in ("size", "price", "notional", "fee_bps", "market", "side", "created_at"):
+        odd = takers.copy()
+        odd.loc[odd.index[::7], name] = None
+        found = lab.fills.compare_venues(odd, marks).iloc[0]
+        assert 0 < found["fills"] < whole["fills"]
+        assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
+    for name, left_out in (("fill_type", True), ("order_hash", False)):
+        odd = takers.copy()
+        odd.loc[odd.index[::7], name] = None
+        found = lab.fills.compare_venues(odd, marks)
+        assert found.iloc[0]["verdict"] == "pool"
+        note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
+        assert (found.attrs.get("notes") == [note]) is left_out
+
+
+def test_trades_as_prices_are_no_outside_market(trades: pd.DataFrame) -> None:
+    found = lab.fills.compare_venues(trades, trades)
+    assert found["reference"].tolist() == ["own trades"]
+    assert_frame_equal(found, lab.fills.compare_venues(trades))
+
+
+def test_a_seed_gives_the_same_interval_again(trades: pd.DataFrame, marks: pa.Table) -> None:
+    one, again, other = (lab.fills.compare_venues(trades, marks, seed=seed) for seed in (0, 0, 9))
+    assert_frame_equal(one, again)
+    assert one["low_bps"].tolist() != other["low_bps"].tolist()
+    narrow = lab.fills.compare_venues(trades, marks, intervals=0.5)
+    assert (
+        one.loc[0, "low_bps"] < narrow.loc[0, "low_bps"] < narrow.loc[0, "high_bps"] < one.loc[0, "high_bps"]
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
+    "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
+    "no interval": (lambda f: lab.fills.compare_venues(f, intervals=None), r"intervals=None is not a level"),
+    "half a seed": (lambda f: lab.fills.compare_venues(f, seed=0.5), r"seed=0.5 is not a whole number from 0"),
+    "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
+    "its own column": (lambda f: lab.fills.compare_venues(f, by="verdict"), r"'verdict'. The result has its own"),
+    "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
+    "no prices": (lambda f: lab.fills.compare_venues(f, f[["market"]]), r"no column 'created_at'"),
+    "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),
+    "a name": (lambda f: lab.fills.pool_returns(f, "LRC-ETH"), r"pool_account='LRC-ETH' is not a valid account id"),
+    "nobody": (lambda f: lab.fills.pool_returns(f, 7), r"account 7 has no fills in these trades"),
+    "a share": (lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002), r"pool_fee_bps=0.002 is not a fee"),
+    "no period": (lambda f: lab.fills.pool_returns(f, 1, every="daily"), r"every='daily' is not a period"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_in_words(trades: pd.DataFrame, case: str) -> None:
+    assert_refused(*REFUSED[case], trades)
+
+
+# Pools
+
+
+def of_pool(world: World, market: str) -> list[Fill]:
+    return [fill for fill in world.fills if fill.market == market and fill.venue == "amm"]
+
+
+def test_a_pool_earns_and_loses_what_integers_say() -> None:
+    """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
+    members = {
+        "market": "AMM-ETH-USDT",
+        "size": str(10**18),
+        "accountId": "4",
+        "type": "maker",
+        "feeAmount": "0",
+    }
+    rows = [
+        row(**members, id="1", side="SELL", price="2010.0", createdAt="100000", orderHash="0x1"),
+        row(**members, id="2", side="BUY", price="1980.0", createdAt="200000", orderHash="0x2"),
+        row(**members, id="3", side="BUY", price="1980.0", createdAt="90000000", orderHash="0x3"),
+    ]
+    pool = read([page(rows)], fill_type="amm")
+    prices = pd.DataFrame({
+        "created_at": pd.to_datetime([0, 400_000], unit="ms", utc=True),
+        "market": "ETH-USDT",
+        "price": lab.amounts.to_units([2000, 2100], 0),
+    })  # fmt: skip
+    found = lab.fills.pool_returns(pool, 4, prices)
+    assert found["period"].dt.day.tolist() == [1, 2]
+    assert found["fills"].tolist() == [2, 1]
+    assert found["unpriced"].tolist() == [0, 1]  # no later price
+    first = found.iloc[0]
+    fees = Decimal(2010 + 2000) * 20 / 10_000
+    assert first["fees"] == fees
+    assert first["net"] == 10 + 20
+    assert first["lvr"] == fees - 30
+    assert first["markout"] == (2010 - 2100) + (2100 - 1980)
+    assert first["notional"] == 3990
+    assert first["net_bps"] == float(Fraction(30 * 10_000, 3990))
+    assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
+
+
+def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.DataFrame) -> None:
+    horizon = 5 * MINUTE
+    for market, account in world.pools.items():
+        fills = of_pool(world, market)
+        if len(fills) < 100:
+            continue
+        base, quote = MARKETS[market].base.decimals, MARKETS[market].quote.decimals
+        sums = dict.fromkeys(("notional", "fees", "net", "markout"), 0.0)
+        for fill in fills:
+            size, moved = fill.size / 10**base, fill.quote / 10**quote
+            now, later = (float(true_price(world, market, fill.time_ms + lag)) for lag in (0, horizon))
+            sign = 1 if fill.side == "BUY" else -1
+            sums["notional"] += moved
+            sums["fees"] += 0.002 * (moved if fill.side == "BUY" else size * now)
+            sums["net"] += sign * (moved - size * now)
+            sums["markout"] += sign * (moved - size * later)
+        marks = minute_marks(world, fills, [horizon])
+        pool = trades[trades["account_id"] == account]
+        found = lab.fills.pool_returns(pool, account, marks, every="1y")
+        assert (found["fills"].sum(), found["unpriced"].sum()) == (len(fills), 0)
+        for name, true in sums.items():
+            ours = float(lab.amounts.total(found[name]))
+            assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
+        assert (found["fees"] - found["lvr"] == found["net"]).all()
+        assert (found["lvr"] > 0).all()
+
+
+def test_a_pools_returns_depend_on_no_order_of_rows_and_no_engine(world: World, trades: pd.DataFrame) -> None:
+    account = world.pools["LRC-ETH"]
+    pool = trades[trades["account_id"] == account]
+    marks = minute_marks(world, of_pool(world, "LRC-ETH"), [5 * MINUTE])
+    for ask in (
+        lambda f: lab.fills.pool_returns(f, account, marks),
+        lambda f: lab.fills.pool_returns(f, account),
+    ):
+        found = ask(pool)
+        assert len(found) > 50
+        assert_frame_equal(ask(pool.sample(frac=1, random_state=2)), found)
+        for engine in ("pyarrow", "polars"):
+            assert result_rows(ask(on(engine, pool))) == result_rows(found)
+    assert "notes" in lab.fills.pool_returns(pool, account).attrs
+    everything = lab.fills.pool_returns(trades, account, marks)
+    assert_frame_equal(everything, lab.fills.pool_returns(pool, account, marks))
+    assert lab.fills.pool_returns(pool.iloc[:0], account).empty

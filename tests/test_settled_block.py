@@ -1,6 +1,6 @@
 """A block of settled fills, served over HTTP and read by the client, against independent facts of each fill."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,3 +112,13 @@ def test_a_recording_is_not_called_synthetic(
     assert not client.synthetic
     assert client.source == str(block_folder.resolve())
     assert trades.attrs["synthetic"] is False
+
+
+def test_the_returns_of_each_pool_cover_its_fills(trades: pd.DataFrame, settled: Settled) -> None:
+    made = [f for f in settled.values() if f["fill_type"] == "amm" and f["role"] == "maker"]
+    for account, count in Counter(fact["account_id"] for fact in made).items():
+        found = lab.fills.pool_returns(trades, account)
+        assert found["fills"].sum() == count
+        priced = found[found["unpriced"] < found["fills"]]
+        assert (priced["fees"] - priced["lvr"] == priced["net"]).all()
+        assert priced["fees_bps"].between(19.5, 20.5).all()

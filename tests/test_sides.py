@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines import IN_MEMORY, OTHERS, collected, on, result_rows, without_warnings
+from support.figures import words
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
@@ -338,6 +339,7 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, 3),
     "tiers": lambda f: lab.fees.tiers(f, by="market"),
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
 }
 
 
@@ -385,3 +387,25 @@ def test_both_sides_are_counted_under_unknown_keys_too() -> None:
             without_warnings(lab.fills.breakdown, on(engine, trades.astype({"fill_type": "str"})))
         )
         assert [(line["fill_type"], line["fills"], line["both_sides"]) for line in found] == [(None, 3, 1)]
+
+
+def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd.DataFrame) -> None:
+    sizes = pd.cut(lab.to_float(block["size"]), 4, labels=["d", "b", "c", "a"])
+    keyed = block.assign(size_class=sizes.cat.set_categories(["d", "b", "c", "a"], ordered=True))
+    found = lab.fills.vwap(keyed, by="size_class")
+    counts = Counter()
+    for (_, *key), part in keyed.groupby(["trade_id", "size_class", "base", "quote"], observed=True):
+        counts[tuple(key)] += set(part["side"]) == {"BUY", "SELL"}
+    keys = zip(found["size_class"], found["base"], found["quote"], strict=True)
+    assert found["both_sides"].tolist() == [counts[key] for key in keys]
+    assert list(dict.fromkeys(found["size_class"])) == [c for c in "dbca" if c in set(found["size_class"])]
+
+
+@pytest.mark.parametrize(
+    "name", ["volume", "fill_shares", "size_profile", "fee_rates", "fee_tiers", "fees_by_token"]
+)
+def test_figures_say_so_too(block: pd.DataFrame, name: str) -> None:
+    draw = getattr(lab.figures, name)
+    note = lab.fills.breakdown(block).attrs["notes"][0]
+    assert note in words(draw(block))
+    assert not any("oth sides" in text for text in words(draw(lab.fills.one_side(block))))

@@ -109,13 +109,6 @@ def engine_of(frame: Any) -> str:
     )
 
 
-def has_columns(frame: Any, names: Iterable[str]) -> bool:
-    """Return whether a frame of any engine has these columns."""
-    if engine_of(frame) in ("polars", "duckdb", "spark"):
-        return set(names) <= set(nw.from_native(frame).collect_schema().names())
-    return set(names) <= set(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
-
-
 def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     """Open columns of a frame with narwhals, ``created_at`` as ``moment`` in milliseconds."""
     engine = engine_of(frame)

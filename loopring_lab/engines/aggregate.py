@@ -200,13 +200,20 @@ class PairedFills:
 
     def __init__(self, trades: Any, caller: str) -> None:
         self._trades, self._caller = trades, caller
-        self._known = adapters.has_columns(trades, PAIRED_BY)
+        self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
         found: dict[str, list[Any]] = {side: [np.empty(0, np.int64)] for side in SIDES}
         for batch in convert.batches(trades, PAIRED_BY, caller) if self._known else ():
             for side, ids in found.items():
                 ids.append(batch["trade_id"].filter(equal(batch["side"], side)).drop_null().to_numpy())
         bought, sold = (pd.Series(pd.unique(np.concatenate(ids))) for ids in found.values())
         self._ids = bought[bought.isin(sold)].to_numpy()
+
+        self.columns = PAIRED_BY if len(self._ids) else ()  # to read, where results are made row by row
+
+    def summary(self, groups: GroupBy, columns: Mapping[str, Any], every: str | None = None) -> Any:
+        """Build a result that counts fills, with ``both_sides`` and, in pandas, the note."""
+        result = result_frame(self._trades, {**columns, "both_sides": self.count(groups, every)})
+        return convert.with_note(result, self.note)
 
     @property
     def note(self) -> str:
@@ -247,15 +254,6 @@ class PairedFills:
             if period:
                 rows = rows.append_column("period", period.starts(period.numbers(rows["moment"])))
             yield rows.select(list(dict.fromkeys([*PAIRED_BY, *keys])))
-
-
-def summary_frame(
-    trades: Any, groups: GroupBy, columns: Mapping[str, Any], caller: str, every: str | None = None
-) -> Any:
-    """Build a result that counts fills, with ``both_sides`` and, in pandas, a note on it."""
-    paired = PairedFills(trades, caller)
-    result = result_frame(trades, {**columns, "both_sides": paired.count(groups, every)})
-    return convert.with_note(result, paired.note)
 
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:

@@ -32,16 +32,19 @@ class PriceHistory:
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], TIE_BREAKERS)
         self.is_trades = "trade_id" in table.column_names
+        known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
-            table = table.filter(table[name].is_valid())
-        table = table.filter(pc.greater(table["price"], pa.scalar(0, table["price"].type)))
+            known = pc.and_(known, table[name].is_valid())
+        table = table if pc.all(known).as_py() else table.filter(known)
         self._labels = {name: as_text(table[name]).unique().sort() for name in keys}
         times = table["moment"].to_numpy()
-        self._moments = np.unique(times)
+        ordered = np.sort(times, kind="stable")
+        self._moments = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
         spots = self._spots(self.codes(table), times)
-        order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
-        table = table.take(pa.array(order))
-        self.times, self._at = times[order], spots[order]
+        if (np.diff(spots) <= 0).any():
+            order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
+            table, times, spots = table.take(pa.array(order)), times[order], spots[order]
+        self.times, self._at = times, spots
         self.prices: pa.Array = table["price"].combine_chunks()
         self.orders = as_text(table["order_hash"]) if "order_hash" in table.column_names else None
         self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None

@@ -103,6 +103,13 @@ def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Tabl
             yield normalize(part.slice(start, BATCH_ROWS))
 
 
+def column_names(frame: Any) -> list[str]:
+    """Return the names of a frame's columns, of any engine."""
+    if engine_of(frame) == "pandas":
+        return list(frame.columns)
+    return list(nw.from_native(frame).collect_schema().names())
+
+
 def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of a frame that is in memory into pandas."""
     table, names = to_table(frame, caller, columns), list(dict.fromkeys(columns))
@@ -115,7 +122,7 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
 def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
     require_in_memory(frame, caller)
-    there = (name for name in optional if adapters.has_columns(frame, [name]))
+    there = (name for name in optional if name in column_names(frame))
     names = dict.fromkeys([*columns, *there])
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 

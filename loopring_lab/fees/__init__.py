@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, aggregate, summary_columns, summary_frame, with_period
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, aggregate, summary_columns, with_period
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
@@ -55,9 +55,9 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
-       side fee_token  fills                   fee
-    0   BUY       LRC     48  4.593454480000000000
-    1  SELL       ETH     52  0.003691724640000000
+       side fee_token  fills                    fee
+    0   BUY       LRC     64  12.076508160000000000
+    1  SELL       ETH     36   0.003388103680000000
     """
     return _sum_fees("fees.summary", trades, by)
 
@@ -91,8 +91,8 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
     >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
                          period fee_token                   fee
-    0 2022-12-19 00:00:00+00:00       ETH  0.000572635400000000
-    1 2022-12-19 00:00:00+00:00       LRC  0.360000000000000000
+    0 2022-12-12 00:00:00+00:00       LRC                 0E-18
+    1 2022-12-19 00:00:00+00:00       ETH  0.000327077600000000
     """
     return _sum_fees("fees.over_time", trades, by, str(every))
 
@@ -100,4 +100,5 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     names = group_keys(by, caller, frame=trades)
     groups = GroupBy(aggregate(trades, names, caller, every), [*with_period(names, every), "fee_token"])
-    return summary_frame(trades, groups, groups.key_columns() | summary_columns(groups), caller, every)
+    columns = groups.key_columns() | summary_columns(groups)
+    return PairedFills(trades, caller).summary(groups, columns, every)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
-from loopring_lab.engines.aggregate import GroupBy, Period, equal, result_frame, shares, with_period
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
 from loopring_lab.errors import LabError
 
 FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
@@ -56,10 +56,10 @@ def tiers(
     frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``tier_bps`` (int, null if not known), ``certainty``, ``fills``,
         ``share`` (of the fills of that period and `by`, 0 to 1), ``first`` and ``last`` (times of its
-        fills). ``certainty`` is ``exact`` (one tier fits), ``likely`` (several fit, but the same account was
-        charged only one of them for certain at the same venue, for the same pair and in the same role, both
-        before and after), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or ``unknown`` (an
-        amount is unknown).
+        fills), ``both_sides``, as `summary` counts them. ``certainty`` is ``exact`` (one tier fits),
+        ``likely`` (several fit, but the same account was charged only one of them for certain at the same
+        venue, for the same pair and in the same role, both before and after), ``ambiguous`` (several fit),
+        ``none`` (no whole tier fits) or ``unknown`` (an amount is unknown).
 
     Notes
     -----
@@ -83,8 +83,10 @@ def tiers(
     caller = "fees.tiers"
     names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
     period = None if every is None else Period.parse(every)
-    bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
-    table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
+    paired = PairedFills(trades, caller)
+    columns = [*names, *paired.columns]
+    bounds = _tier_bounds(trades, ["created_at", *columns], tokens, caller)
+    table = _concatenate(_count(batch, columns, period, tokens is not None) for batch in bounds)
     tier, certainty = _choose_tier(table, tokens is not None)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
@@ -96,7 +98,7 @@ def tiers(
         "first": groups.aggregate("first", "min").cast(TIMESTAMP),
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
     }
-    return result_frame(trades, groups.key_columns() | counts)
+    return paired.summary(groups, groups.key_columns() | counts)
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
@@ -124,8 +126,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
          fee_bps  tier_bps certainty
-    40  7.962602         8     exact
-    50  7.997097         8     exact
+    40  7.997783         8     exact
+    50  8.000000         8     exact
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
@@ -156,7 +158,8 @@ def _tier_bounds(
     trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
 ) -> Iterator[pa.Table]:
     """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
-    like = [] if tokens is None else [name for name in LIKE if has_columns(trades, [name])]
+    names = convert.column_names(trades)
+    like = [] if tokens is None else [name for name in LIKE if name in names]
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):

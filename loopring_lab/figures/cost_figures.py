@@ -242,7 +242,7 @@ def venue_differences(
         as_pandas(fills.compare_venues(trades, prices, keys, horizon)) for keys in (None, names)
     )
     known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
-    if known.empty:
+    if overall["difference_bps"].isna().all():
         raise LabError(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
@@ -251,14 +251,13 @@ def venue_differences(
     rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
     rows = rows.reset_index(drop=True)
     note = (
-        f"{INTERVAL}; hollow: undecided\n{rows['reference'].iloc[0]}, {horizon} after the end of each order"
+        f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
     )
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
-    note += _pulled(known)
-    with drawing(
-        trades, ax, f"AMM pool minus order book, like with like, by {', '.join(names)}", note
-    ) as axes:
+    note += _pulled(rows)
+    title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
+    with drawing(trades, ax, title, note, takers_only=True) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         for place, row in rows.iterrows():
             group = VERDICTS[row["verdict"]]
@@ -322,13 +321,12 @@ def markouts(
         )
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
-    note = (
-        f"{INTERVAL}; faint: effective cost; counted above each point\n{table['reference'].iloc[0]} as prices"
-    )
+    note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
     if table["low_realized_bps"].isna().any():
         note += f"; {HOLLOW}"
     note += _pulled(table)
-    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+    title = "Realized part of the effective cost, by time after the fill"
+    with drawing(trades, ax, title, note, takers_only=True) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
         groups = _by_fill_type(table)

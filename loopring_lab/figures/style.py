@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engines import convert
+from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.errors import LabError
 
 STYLE: dict[Any, Any] = {
@@ -92,18 +93,31 @@ class Figure(_Figure):
 
 @contextmanager
 def drawing(
-    trades: Any, ax: Axes | None, title: str, note: str = "", *, legend: Mapping[str, Any] | None = None
+    trades: Any,
+    ax: Axes | None,
+    title: str,
+    note: str = "",
+    *,
+    legend: Mapping[str, Any] | None = None,
+    takers_only: bool = False,
 ) -> Iterator[Axes]:
-    """Provide the axes to draw on, then add the title, the legend and the label of synthetic data."""
+    """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
+
+    Unless takers' sides only are drawn, a note says of how many fills both sides are.
+    """
+    both_sides = "" if takers_only else PairedFills(trades, "figures").note
+    notes = [text for text in (note, both_sides) if text]
     with rc_context(STYLE):
         axes = ax if ax is not None else Figure(figsize=(9, 4.2), dpi=100, layout="constrained").subplots()
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=STYLE["grid.color"])
         axes.set_axisbelow(True)
         yield axes
-        axes.set_title(title, pad=NOTE_PAD + NOTE_LINE * note.count("\n") if note else None)
-        if note:
-            _small_print(axes, note, (0, 1), "axes fraction", xytext=(0, 7), fontsize=10)
+        height = NOTE_LINE * sum(text.count("\n") + 1 for text in notes)
+        axes.set_title(title, pad=NOTE_PAD - NOTE_LINE + height if notes else None)
+        for text in reversed(notes):  # each on its own: the upper one may pass above what stands beside it
+            height -= NOTE_LINE * (text.count("\n") + 1)
+            _small_print(axes, text, (0, 1), "axes fraction", xytext=(0, 7 + height), fontsize=10)
         handles, labels = axes.get_legend_handles_labels()
         if handles:  # to the right of the axes, where nothing is drawn
             corner: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.5}

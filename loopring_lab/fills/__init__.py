@@ -12,18 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys, has_columns
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import (
     MILLI_BPS,
-    PAIRED_BY,
     SUM,
     GroupBy,
+    PairedFills,
     aggregate,
     equal,
     ratio,
     shares,
     summary_columns,
-    summary_frame,
     with_period,
 )
 from loopring_lab.errors import LabError
@@ -31,12 +30,14 @@ from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.pools import pool_returns
 from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
+from loopring_lab.fills.sentences import describe
 from loopring_lab.fills.sides import one_side, with_roles
 
 __all__ = [
     "all_in_cost",
     "breakdown",
     "compare_venues",
+    "describe",
     "markouts",
     "one_side",
     "orders",
@@ -83,8 +84,8 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.breakdown(trades)[["fill_type", "fills", "share"]]
       fill_type  fills  share
-    0       amm     26   0.26
-    1       dex     74   0.74
+    0       amm     60    0.6
+    1       dex     40    0.4
     """
     names = group_keys(by, "fills.breakdown", frame=trades)
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
@@ -94,7 +95,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
     columns = groups.key_columns() | {"fills": fills, "share": share} | sums
-    return summary_frame(trades, groups, columns, "fills.breakdown", every)
+    return PairedFills(trades, "fills.breakdown").summary(groups, columns, every)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
@@ -127,8 +128,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
        side  fills                  vwap
-    0   BUY     48  0.000566517496144499
-    1  SELL     52  0.000570852074727801
+    0   BUY     64  0.000571880731007713
+    1  SELL     36  0.000572586455374155
     """
     names = group_keys(by, "fills.vwap", frame=trades)
     table = aggregate(trades, names, "fills.vwap", every)
@@ -143,7 +144,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "vwap": average_price(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
-    return summary_frame(trades, groups, groups.key_columns() | sums, "fills.vwap", every)
+    return PairedFills(trades, "fills.vwap").summary(groups, groups.key_columns() | sums, every)
 
 
 def orders(trades: Any) -> Any:
@@ -172,9 +173,9 @@ def orders(trades: Any) -> Any:
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.orders(trades).nlargest(2, "fills")[["market", "fills", "average_price"]]
-           market  fills             average_price
-    25  WBTC-USDC      5  44414.519999996301040000
-    57    LRC-ETH      5      0.000601582913456305
+          market  fills          average_price
+    53   LRC-ETH      4   0.000578533430351581
+    13  WBTC-ETH      3  12.236553189337063829
     """
     keys = ["order_hash", "account_id", "market", "side"]
     table = aggregate(trades, [*keys, "fill_type", "role"], "fills.orders")
@@ -191,7 +192,7 @@ def orders(trades: Any) -> Any:
         volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
     columns |= {name: sums[name] for name in sums if name not in columns}
-    return summary_frame(trades, groups, columns, "fills.orders")
+    return PairedFills(trades, "fills.orders").summary(groups, columns)
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -228,8 +229,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     >>> halves = lab.fills.size_profile(trades, quantiles=2)
     >>> halves.loc[halves["fill_type"] == "amm", ["quantile", "fill_type", "share"]]
        quantile fill_type  share
-    0         1       amm   0.02
-    2         2       amm   0.26
+    0         1       amm   0.24
+    2         2       amm   0.44
     """
     caller = "fills.size_profile"
     if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
@@ -238,8 +239,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         )
     names = group_keys(by, caller, "outer", frame=trades)
     outer = list(dict.fromkeys([*names, "quote"]))
-    paired_by = PAIRED_BY if has_columns(trades, PAIRED_BY) else ()
-    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired_by]))
+    paired = PairedFills(trades, caller)
+    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired.columns]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
     table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
     table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
@@ -264,7 +265,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "notional_share": ratio(notional.cast(SUM), parts.sum("notional").take(pa.array(part)).cast(SUM)),
         "median_bps": groups.median_bps(),
     }
-    return summary_frame(trades, groups, columns, caller)
+    return paired.summary(groups, columns)
 
 
 def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:

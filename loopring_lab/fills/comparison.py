@@ -14,6 +14,7 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, order_span, parse_length
+from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     FEWEST,
     add_up,
@@ -59,8 +60,8 @@ def compare_venues(
     Parameters
     ----------
     trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`. Each fill counts once, from its taker's side; fills whose taker `with_roles`
-        cannot tell do not count.
+        From `Client.trades`. Each fill counts once, from its taker's side. Fills whose taker `with_roles`
+        cannot tell are left out; a note in ``attrs["notes"]`` counts them.
     prices : frame of pandas, pyarrow or Polars, optional
         Prices from outside the exchange, such as minute closes: ``created_at``, ``market``, ``price``. The
         reference is at most `horizon` older than the end of the order. By default `trades`: the reference is
@@ -105,33 +106,47 @@ def compare_venues(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> found = lab.fills.compare_venues(trades, client.outside_prices(trades))
-    >>> found[["verdict", "reference"]]
-      verdict       reference
-    0    pool  outside prices
+    >>> import pandas as pd
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH")
+    >>> outside = lab.fills.compare_venues(trades, client.outside_prices(trades))
+    >>> own = lab.fills.compare_venues(trades)
+    >>> pd.concat([outside, own])[["verdict", "reference"]]
+         verdict       reference
+    0       pool  outside prices
+    0  undecided      own trades
     """
     caller = "fills.compare_venues"
-    names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)
+    names = _keys(by, caller, trades)
     length = parse_length(horizon, caller, "horizon")
     check_sampling(intervals, seed, caller)
     history = PriceHistory(trades if prices is None else prices, caller)
-    fills = _takers_fills(trades, caller, names)
+    fills, left_out = _takers_fills(trades, caller, names)
     groups = GroupBy(fills, names)
     costs = _costs(fills, history, length, linked(prices))
     costs = costs.assign(group=groups.ids, cell=GroupBy(fills, [*names, *CELL]).ids)
     compared = _compared(_matched(costs), groups.count, intervals, seed, history.is_trades)
     compared["matched_share"] = compared["fills"] / np.bincount(groups.ids, minlength=groups.count)
     found = {name: pa.array(compared[name], from_pandas=True) for name in RESULTS}
-    return with_reference(trades, groups.key_columns() | found, history)
+    result = with_reference(trades, groups.key_columns() | found, history)
+    fills_are = "1 fill is" if left_out == 1 else f"{left_out:,} fills are"
+    return convert.with_note(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
 
 
-def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> pa.Table:
-    """Read each fill once whose type and taker are known, with its ``size_class``."""
+def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]:
+    names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)
+    if "fill_type" in names:
+        raise LabError(f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out.")
+    return names
+
+
+def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[pa.Table, int]:
+    """Read each fill once whose type and taker are known, with its ``size_class``; also count the others."""
     fills = convert.to_table(one_side(with_roles(trades)), caller, [*READ, *names])
     is_typed = np.asarray(pc.is_in(fills["fill_type"], pa.array(FILL_TYPES)))
-    fills = fills.filter(pa.array(is_typed & equal(fills["role"], "taker")))
-    return fills.append_column("size_class", pa.array(_size_classes(fills)))
+    taken = is_typed & equal(fills["role"], "taker")
+    left_out = len(fills) - np.count_nonzero(taken | (is_typed & equal(fills["role"], "maker")))
+    fills = fills.filter(pa.array(taken))
+    return fills.append_column("size_class", pa.array(_size_classes(fills))), int(left_out)
 
 
 def _size_classes(fills: pa.Table) -> np.ndarray:
@@ -186,7 +201,7 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
     slots = cell * 2 + venue
     cell_groups = fills.drop_duplicates("cell").sort_values("cell")["group"].to_numpy()
     book, pool = _at_venues(slots, value, value * cost, cell_groups, count)
-    fees = _at_venues(slots, value, value * fee, cell_groups, count)
+    fee_gap = np.diff(_at_venues(slots, value, value * fee, cell_groups, count), axis=0)[0]
     _, order_slots, (values, products) = add_up(orders, slots, value, value * cost)
     each = _at_venues(order_slots, np.ones(len(values)), products / values, cell_groups, count)
     counts = np.bincount(add_up(orders, group * 2 + venue)[1], minlength=2 * count).reshape(-1, 2)
@@ -203,8 +218,8 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
         "difference_bps": pool - book,
         "low_bps": low,
         "high_bps": high,
-        "fee_difference_bps": fees[1] - fees[0],
-        "price_difference_bps": pool - book - (fees[1] - fees[0]),
+        "fee_difference_bps": fee_gap,
+        "price_difference_bps": pool - book - fee_gap,
         "by_order_bps": each[1] - each[0],
         "verdict": pa.array(verdict, pa.string()),
     }
@@ -240,4 +255,4 @@ def _draws(fills: pd.DataFrame, seed: int) -> np.ndarray:
 
 def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
     """Divide; NaN where the denominator is 0."""
-    return np.asarray(numerators / np.where(denominators == 0, np.nan, denominators))
+    return np.asarray(numerators / np.where(denominators == 0, np.nan, denominators) + 0.0)

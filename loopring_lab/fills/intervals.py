@@ -20,6 +20,7 @@ from loopring_lab.errors import LabError
 
 FEWEST = 20
 """Fewer fills or orders than these give no interval."""
+PRICED = ["moment", "base", "quote", "price"]
 UNITS_AT_MOST = 1 << 14  # resampled units of a group; more orders than these are put together at random
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
@@ -127,7 +128,7 @@ def values_in_one_token(fills: pa.Table, *prices: pa.Table) -> np.ndarray:
     quotes = fills["quote"].to_pandas().astype(object)
     counts = quotes.value_counts().sort_index().sort_values(ascending=False, kind="stable")
     times = fills["moment"].to_numpy()
-    rates = _rates(counts.index[0], times, prices) if len(counts) > 1 else {}
+    rates = _rates([*counts.index], times, prices) if len(counts) > 1 else {}
     for token in counts.index[1:]:
         rows = (quotes == token).to_numpy()
         values[rows] *= rates[token][rows] if token in rates else np.nan
@@ -176,17 +177,24 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def _rates(hub: str, times: np.ndarray, prices: Sequence[pa.Table]) -> dict[str, np.ndarray]:
-    """Return the value in `hub` of each token that markets connect with it, at each time."""
-    columns = [part.select(["moment", "base", "quote", "price"]) for part in prices]
-    known = pa.concat_tables(columns, promote_options="permissive").drop_null()
-    known = known.set_column(3, "price", known["price"].cast(pa.float64())).to_pandas()
-    known = known[known["price"] > 0].sort_values(["moment", "price"])
-    histories: Any = dict(iter(known.groupby(["base", "quote"])))
-    rates = {hub: np.ones(len(times))}
-    while edges := [pair for pair in histories if (pair[0] in rates) != (pair[1] in rates)]:
-        base, quote = min(edges, key=lambda pair: (-len(histories[pair]), pair))
-        price = _nearest(histories[base, quote], times)
+def _rates(tokens: Sequence[str], times: np.ndarray, prices: Sequence[pa.Table]) -> dict[str, np.ndarray]:
+    """Return the value of tokens in the first of them at each time, where markets connect them."""
+    known = pa.concat_tables(
+        [part.select(PRICED) for part in prices], promote_options="permissive"
+    ).drop_null()
+    known = known.filter(pc.greater(known["price"], pa.scalar(0, known["price"].type)))
+    pairs, codes = _pairs(known)
+    counts = np.bincount(codes, minlength=len(pairs))
+    rates = {tokens[0]: np.ones(len(times))}
+    while not rates.keys() >= {*tokens}:
+        edges = [
+            n for n, (base, quote) in enumerate(pairs) if counts[n] and (base in rates) != (quote in rates)
+        ]
+        if not edges:
+            break
+        most = min(edges, key=lambda n: (-counts[n], pairs[n]))
+        base, quote = pairs[most]
+        price = _nearest(known.filter(pa.array(codes == most)), times)
         if base in rates:
             rates[quote] = rates[base] / price
         else:
@@ -194,8 +202,19 @@ def _rates(hub: str, times: np.ndarray, prices: Sequence[pa.Table]) -> dict[str,
     return rates
 
 
-def _nearest(history: pd.DataFrame, times: np.ndarray) -> np.ndarray:
-    known, prices = history["moment"].to_numpy(), history["price"].to_numpy()
+def _pairs(prices: pa.Table) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Return the pairs of tokens in a table of prices, and the number of each row's pair."""
+    bases, quotes = (prices[name].combine_chunks().dictionary_encode() for name in ("base", "quote"))
+    names = [
+        (base, quote) for base in bases.dictionary.to_pylist() for quote in quotes.dictionary.to_pylist()
+    ]
+    return names, bases.indices.to_numpy() * max(len(quotes.dictionary), 1) + quotes.indices.to_numpy()
+
+
+def _nearest(history: pa.Table, times: np.ndarray) -> np.ndarray:
+    known, prices = history["moment"].to_numpy(), floats(history["price"])
+    place = np.lexsort((prices, known))
+    known, prices = known[place], prices[place]
     after = np.clip(np.searchsorted(known, times), 0, len(known) - 1)
     before = np.maximum(after - 1, 0)
     nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import UNIT, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
-from loopring_lab.engines.aggregate import COLUMNS, GroupBy, aggregate, equal, summary_columns
+from loopring_lab.engines.aggregate import COLUMNS, GroupBy, PairedFills, aggregate, equal, summary_columns
 from loopring_lab.engines.asof import (
     NAT,
     PriceHistory,
@@ -34,8 +33,10 @@ from loopring_lab.fills.prices import (
     known_prices,
     moved_bps,
     needed_for,
+    weights_of,
     with_reference,
 )
+from loopring_lab.fills.sides import with_roles
 
 HORIZONS = ("10s", "1min", "5min", "1h")
 ORDER_KEYS = ("order_hash", "account_id", "market", "side")
@@ -85,8 +86,8 @@ def markouts(
         ``effective_bps``, ``realized_bps`` and ``impact_bps`` (float64, relative to ``price_before``;
         positive costs are the taker's), and ``reference``, either ``outside prices`` or ``own trades``. With
         `by`, one row per group and horizon: ``fills``, ``unpriced`` (without one of the two prices),
-        ``orders``, and the estimates of the three rates that `all_in_cost` describes, all over the same
-        fills.
+        ``orders``, the estimates of the three rates that `all_in_cost` describes, all over the same fills,
+        and ``both_sides``.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def markouts(
     ``price_before`` is the last price at or before the fill, ``price_after`` the last one at or before fill
     and horizon that is later than the fill; where none lies in between, the fill is unpriced. Neither is ever
     of the fill itself, its other side or another fill of its order. Minute closes price one in six fills at
-    10 seconds.
+    10 seconds, over a span of nearly a minute: they say something from 1 minute on.
 
     Compare the horizons: a short one has not seen the whole impact, a long one adds noise. Horizons price
     different fills where prices are rare.
@@ -113,22 +114,31 @@ def markouts(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> moved = lab.fills.markouts(trades, horizons=["1min", "1h"], by="fill_type")
-    >>> moved[["fill_type", "horizon", "fills", "unpriced"]]
-      fill_type horizon  fills  unpriced
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> prices = client.outside_prices(trades)
+    >>> moved = lab.fills.markouts(trades, prices, ["1min", "1h"], by="fill_type")
+    >>> moved[["fill_type", "horizon", "fills", "weighted_realized_bps"]]
+      fill_type horizon  fills  weighted_realized_bps
+    0       amm    1min     60              25.007811
+    1       amm      1h     60              27.614243
+    2       dex    1min     31              25.722770
+    3       dex      1h     31              22.825618
     """
     caller = "fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    fills = convert.to_table(trades, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
+    convert.require_in_memory(trades, caller)
+    known = with_roles(trades)
+    fills = convert.to_table(known, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
     takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
     history = PriceHistory(trades if prices is None else prices, caller)
     lookup, moments = history.lookup(fills), moments_of(fills)
     before = lookup.before(moments, within=limit)[takers]
     fills, parts = fills.take(pa.array(takers)), []
+    paired = PairedFills(fills, caller)
+    weights = np.empty(0) if names is None else weights_of(fills, names, prices)
     for place, (name, length) in enumerate(lengths.items()):
         after = lookup.before(moments + length, newer_than=moments)[takers]
         rates = _split_cost(fills, history.integers(before), history.integers(after))
@@ -136,11 +146,11 @@ def markouts(
             prices_used = _prices_used(name, history, before, after)
             columns = columns_of(fills, shown, prices_used, rates)
         else:
-            columns = _estimates_at(name, fills, names, rates, intervals, seed, prices)
+            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, weights)
         rows = np.arange(len(next(iter(columns.values()))))
         parts.append(pa.table(columns | {"order": pa.array(rows * len(lengths) + place)}))
     table = pa.concat_tables(parts).sort_by("order").drop_columns("order")
-    return with_reference(trades, {name: table[name] for name in table.column_names}, history)
+    return with_reference(trades, {name: table[name] for name in table.column_names}, history, paired.note)
 
 
 def shortfall(
@@ -180,8 +190,8 @@ def shortfall(
         (null where there is none), ``shortfall_bps`` (positive: worse for the account), ``fee_bps`` and
         ``all_in_bps``, their sum, in float64 basis points, and ``reference``, either ``outside prices`` or
         ``own trades``. Null where an amount of the order is unknown. With `by`, one row per group: ``fills``,
-        ``unpriced`` (orders without a shortfall), ``orders``, ``median_seconds_to_fill``, and the estimates
-        of the three rates that `all_in_cost` describes.
+        ``unpriced`` (orders without a shortfall), ``orders``, the estimates of the three rates that
+        `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
 
     Raises
     ------
@@ -201,42 +211,50 @@ def shortfall(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> orders = lab.fills.shortfall(trades)
-    >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> orders = lab.fills.shortfall(trades, client.outside_prices(trades))
+    >>> orders.nlargest(2, "fills")[["fills", "seconds_to_fill", "average_price", "arrival_price"]]
+        fills  seconds_to_fill          average_price          arrival_price
+    53      4            0.033   0.000578533430351581   0.000575753181000000
+    13      3            0.021  12.236553189337063829  12.203961441336000000
     """
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     needed = [*COLUMNS, "trade_id", *ORDER_KEYS, *(names or [])]
     history = PriceHistory(trades if prices is None else prices, caller)
-    orders = _orders(convert.to_table(trades, caller, needed), names or [], caller)
+    fills = convert.to_table(trades, caller, needed)
+    paired, orders = PairedFills(fills, caller), _orders(fills, names or [], caller)
     arrived = orders["arrived"].to_numpy()
     arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
     worse = _shortfall_bps(orders, history.integers(arrival)) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
-        columns = estimates(orders, names, "unpriced", rates, intervals, seed, prices)
+        weights = weights_of(orders, names, prices)
+        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, weights)
         groups = GroupBy(orders, names)
         seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
         columns |= {
             "fills": groups.sum("fills"),
             "median_seconds_to_fill": pa.array(seconds, from_pandas=True),
+            "both_sides": paired.count(GroupBy(fills, names)),
         }
-        return with_reference(trades, columns, history)
+        return with_reference(trades, columns, history, paired.note)
     times = history.times_at(arrival)
     columns = {name: orders[name] for name in [*ORDER_KEYS, *SHOWN]} | {
         "arrival_price": history.take(arrival),
         "arrival_at": pa.array(times, TIMESTAMP, mask=times == NAT),
+        "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
     }
     added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-    return with_reference(trades, columns | added, history)
+    return with_reference(trades, columns | added, history, paired.note)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
     """Parse horizons as milliseconds, by their names."""
-    given = [horizons] if isinstance(horizons, (str, timedelta)) else [*horizons]
+    several = isinstance(horizons, Iterable) and not isinstance(horizons, str)
+    given = [*horizons] if several else [horizons]
     lengths = {str(one): parse_length(one, caller, "horizons") for one in given}
     if not given or 0 in lengths.values() or len({*lengths.values()}) < len(given):
         raise LabError(
@@ -271,16 +289,17 @@ def _prices_used(
 def _estimates_at(
     horizon: str,
     fills: pa.Table,
+    paired: PairedFills,
     keys: list[str],
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Estimate rates at one horizon over the fills that have all of them."""
     unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
     rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-    found = estimates(fills, keys, "unpriced", rates, level, seed, prices)
+    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, weights)
     horizons = pa.array([horizon] * len(found["fills"]), pa.string())
     return {name: found[name] for name in keys} | {"horizon": horizons} | found
 

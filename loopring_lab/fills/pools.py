@@ -14,6 +14,7 @@ from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, with_reference
+from loopring_lab.query import parse_account_id
 
 READ = (
     *("created_at", "trade_id", "order_hash", "account_id", "market", "base", "quote", "side", "fill_type"),
@@ -90,7 +91,8 @@ def pool_returns(
         raise LabError(
             f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
         )
-    fills = _of_pool(convert.to_table(trades, caller, READ), pool_account, caller)
+    account = parse_account_id(pool_account, "pool_account")
+    fills = _of_pool(convert.to_table(trades, caller, READ), account, caller)
     fills = fills.append_column("period", period.starts(period.numbers(fills["moment"])))
     history = PriceHistory(trades if prices is None else prices, caller)
     moments, lookup = moments_of(fills), history.lookup(fills)
@@ -111,7 +113,7 @@ def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:
         problem = "is no pool: it took liquidity, or traded on the order book"
     else:
         return rows
-    raise LabError(f"{caller}: account {account!r} {problem}. Give the account id of a pool, and its trades.")
+    raise LabError(f"{caller}: account {account} {problem}. Give the account id of a pool, and its trades.")
 
 
 def _totals(
@@ -130,7 +132,9 @@ def _totals(
         sums = np.zeros(groups.count, object)
         np.add.at(sums, ids, parts)
         cut = [abs(number) // (UNIT * BPS) * (1 if number > 0 else -1) for number in sums]
-        return np.where(priced > 0, np.array(cut, object), None)
+        whole = np.array(cut, object)
+        whole[priced == 0] = None
+        return whole
 
     volume = total(moved * BPS)
     fees = total(np.where(is_sell, moved, size * now) * pool_fee_bps)

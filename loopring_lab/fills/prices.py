@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_positive, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import SUM, GroupBy, equal, result_frame
+from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
     NAT,
     Lookup,
@@ -32,8 +32,8 @@ FILL_TYPES = ("amm", "dex")
 IDENTITY = ("trade_id", "order_hash")
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
-    "The reference prices are trades, which carry their own venue's cost: differences between groups are "
-    "pulled towards 0, and intervals cover sampling only. Pass prices from an outside market to avoid that."
+    "The reference prices are trades of this exchange: intervals cover sampling only, and trades as "
+    "reference pull the difference towards 0. Pass prices= from outside."
 )
 
 
@@ -71,8 +71,8 @@ def price_gap(
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``price``, ``other_price`` and
         ``other_at`` (null where unmatched), ``gap_bps``, how much higher the price is than the other, and
         ``worse_bps``, the same as a cost to the account, which paid more or received less. Float64 basis
-        points. With `by`, one row per group: ``fills``, ``unmatched``, ``orders``, and the estimates of
-        ``gap_bps`` and ``worse_bps`` that `all_in_cost` describes.
+        points. With `by`, one row per group: ``fills``, ``unmatched``, ``orders``, the estimates of
+        ``gap_bps`` and ``worse_bps`` that `all_in_cost` describes, and ``both_sides``.
 
     Raises
     ------
@@ -85,8 +85,8 @@ def price_gap(
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
          side                 price           other_price  worse_bps
-    147   BUY  0.000612310000000000  0.000612900000000000  -9.626366
-    149  SELL  0.000609850000000000  0.000612090000000000  36.595925
+    491  SELL  0.000570490000000000  0.000569490000000000 -17.559571
+    492  SELL  0.000570390000000000  0.000569490000000000 -15.803614
     """
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -103,8 +103,9 @@ def price_gap(
     rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
-        columns = estimates(fills, keys, "unmatched", rates, intervals, seed)
-        return result_frame(trades, columns)
+        paired = PairedFills(fills, caller)
+        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed, weights_of(fills, keys))
+        return convert.with_note(result_frame(trades, columns), paired.note)
     times = history.times_at(other)
     others = {
         "other_price": history.take(other),
@@ -157,7 +158,7 @@ def all_in_cost(
         ``outside prices`` or ``own trades``. With `by`, one row per group: ``fills``, ``unpriced``,
         ``orders``, and of each rate, over the fills that have it: ``mean_…``, ``weighted_…`` (by value),
         ``median_…``, and ``low_…`` to ``high_…``, the interval of the weighted mean; null where fewer than
-        20 fills or orders have the rate.
+        20 fills or orders have the rate; and ``both_sides``, of how many fills both sides are counted.
 
     Raises
     ------
@@ -177,11 +178,11 @@ def all_in_cost(
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
-    >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
-      fill_type  median_fee_bps  median_all_in_bps
-    0       amm             8.0           7.380183
-    1       dex            20.0          26.620762
+    >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
+    >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
+      fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
+    0       amm     60            32.797929       26.751688        38.497313
+    1       dex     40            17.235656        2.651039        30.194322
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -201,8 +202,10 @@ def all_in_cost(
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
-        columns = estimates(fills, names, "unpriced", rates, intervals, seed, source)
-        return with_reference(trades, columns, history)
+        paired = PairedFills(fills, caller)
+        weights = weights_of(fills, names, None if source is trades else source)
+        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, weights)
+        return with_reference(trades, columns, history, paired.note)
     columns = columns_of(fills, shown, {"reference_price": history.take(positions)}, rates)
     return with_reference(trades, columns, history)
 
@@ -253,12 +256,13 @@ def needed_for(names: list[str] | None) -> list[str]:
 
 def estimates(
     fills: pa.Table,
+    paired: PairedFills,
     keys: list[str],
     missing: str,
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    prices: Any = None,
+    weights: np.ndarray,
 ) -> dict[str, Any]:
     """Count the fills of each group, and those without the first rate, and estimate the rates."""
     groups = GroupBy(fills, keys)
@@ -270,13 +274,17 @@ def estimates(
         "fills": np.bincount(groups.ids, minlength=groups.count),
         missing: np.bincount(groups.ids[unknown], minlength=groups.count),
     }
-    weights = np.where(
-        groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids],
-        floats(fills["notional"]),
-        values_in_one_token(fills, fills, *linked(prices)),
-    )
     found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
-    return groups.key_columns() | counts | found
+    return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
+
+
+def weights_of(fills: pa.Table, keys: list[str], prices: Any = None) -> np.ndarray:
+    """Return the value of each fill, in one token where its group has several quote tokens."""
+    groups, values = GroupBy(fills, keys), floats(fills["notional"])
+    alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
+    if alone.all():
+        return values
+    return np.where(alone, values, values_in_one_token(fills, fills, *linked(prices)))
 
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
@@ -285,14 +293,12 @@ def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
 
 
-def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory) -> Any:
+def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
     """Build a result that says what prices it compares with."""
     count = len(next(iter(columns.values())))
-    label = OWN_TRADES if history.is_trades else OUTSIDE_PRICES
-    result = result_frame(trades, columns | {"reference": pa.array([label] * count, pa.string())})
-    if history.is_trades and isinstance(result, pd.DataFrame):
-        result.attrs["notes"] = [*result.attrs.get("notes", []), OWN_TRADES_NOTE]
-    return result
+    label = pa.array([OWN_TRADES if history.is_trades else OUTSIDE_PRICES] * count, pa.string())
+    result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
+    return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
 
 
 def columns_of(

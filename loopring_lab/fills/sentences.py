@@ -12,9 +12,9 @@ from loopring_lab.fills.prices import OWN_TRADES as OWN
 
 NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps")
 VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
-NOTHING = "Undecided: no taker fills of both venues in the same market, side and size class."
+NOTHING = "Undecided: no market, side and size class has priced taker fills of both venues."
 PULLED = (
-    " The reference is own trades: the interval covers sampling only, and the difference is pulled towards 0."
+    " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0."
 )
 
 
@@ -41,16 +41,16 @@ def describe(comparison: Any) -> str:
     --------
     >>> trades = client.trades(account_id=10083).head(5)
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
-    Undecided: no taker fills of both venues in the same market, side and size class.
+    Undecided: no market, side and size class has priced taker fills of both venues.
     """
-    table = convert.to_pandas(comparison, "fills.describe", [*NUMBERS, "reference", "verdict"])
     names = nw.from_native(comparison).lazy().collect_schema().names()
-    keys = convert.to_pandas(comparison, "fills.describe", names[: names.index("fills")])
-    groups = [", ".join("unknown" if pd.isna(key) else str(key) for key in row) for row in keys.to_numpy()]
-    sentences = [_sentence(row) for row in table.to_dict("records")]
-    return "\n".join(
-        f"{group}: {one}" if group else one for group, one in zip(groups, sentences, strict=True)
-    )
+    keys = names[: names.index("fills")] if "fills" in names else []
+    table = convert.to_pandas(comparison, "fills.describe", [*keys, *NUMBERS, "reference", "verdict"])
+    lines = []
+    for row in table.to_dict("records"):
+        group = ", ".join("unknown" if pd.isna(row[key]) else str(row[key]) for key in keys)
+        lines.append(f"{group}: {_sentence(row)}" if keys else _sentence(row))
+    return "\n".join(lines)
 
 
 def _sentence(row: dict[Any, Any]) -> str:

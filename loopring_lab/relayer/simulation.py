@@ -55,11 +55,7 @@ CUMULATIVE_ACTIVITY = tuple(
 
 
 class Taker(NamedTuple):
-    """An account that takes liquidity: its fills in a year, usual order, and tier from each day on.
-
-    Of 16 orders, `swaps` go to the pool and `limits` to the book, whatever the other venue quotes; the rest
-    go to the better one.
-    """
+    """An account that takes liquidity: its fills in a year, usual order, tier from each day, and habits."""
 
     id: int
     fills: int
@@ -68,6 +64,7 @@ class Taker(NamedTuple):
     markets: tuple[str, ...] = ()
     swaps: int = 14
     limits: int = 0
+    """Of 16 orders, these go to the pool and to the book unseen; the rest go to the better venue."""
 
 
 class Arbitrageur(NamedTuple):

@@ -57,10 +57,7 @@ class LatentPrices:
         return self.start + (len(next(iter(self.paths.values()))) - 2) * HOUR
 
     def marks(self, market: Market, times: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-        """Return what an outside market shows at whole minutes: the true price and 1 basis point of noise.
-
-        In units of 10**-12; only operations of IEEE 754 that round alike everywhere.
-        """
+        """Return what an outside market shows at whole minutes: true prices and noise, in 10**-12 quote."""
         import numpy as np
 
         hours, rest = np.divmod(times - self.start, HOUR)
@@ -133,10 +130,7 @@ class Pool:
             self.base, self.quote = self.base + size, self.quote - quote
 
     def arbitrage(self, numerator: int, denominator: int, beyond: int) -> tuple[bool, int] | None:
-        """Return the trade that brings the pool's price back within its fee of the outside price.
-
-        None if it is there already, or outside by no more than `beyond` basis points.
-        """
+        """Return the trade to the edge of the band around a price, if the pool is so much beyond it."""
         mine, outside = self.quote * denominator * BPS, self.base * numerator
         if mine < outside * (BPS - POOL_FEE_BPS - beyond):
             buys, edge = True, BPS - POOL_FEE_BPS

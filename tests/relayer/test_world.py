@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.world_facts import cost_bps, difference_bps, dollars, shares, users
 
 import loopring_lab
 from loopring_lab.errors import LabError
@@ -239,37 +240,17 @@ def test_fees_are_whole_tiers_and_move_with_time(year):
     assert len(moved) >= 5
 
 
-def users(world):
-    """The fills of takers that do not arbitrage."""
-    return [fill for fill in world.fills if fill.taker not in world.arbitrageurs]
-
-
-def dollars(world, fill):
-    quote = MARKETS[fill.market].quote
-    price = world.latent_dollars(quote.symbol, fill.time_ms) / 10**12
-    return fill.quote / 10**quote.decimals * price
-
-
-def cost_bps(fill):
-    """How much worse than the latent price a taker's fill was."""
-    market = MARKETS[fill.market]
-    paid = fill.quote * 10 ** (market.base.decimals + 15)
-    ratio = paid / (fill.size * fill.latent * 10**market.quote.decimals)
-    return (ratio - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
-
-
 @pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), (3, 0.2)])
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
-    fills = world.fills
-    pool = [fill for fill in fills if fill.venue == "amm"]
-    assert 0.85 <= len(pool) / len(fills) <= 0.91
-    assert 0.9 <= sum(fill.fee_bps == 10 for fill in pool) / len(pool) < 1
-    busiest = Counter(fill.taker for fill in fills).most_common(5)
-    assert 0.52 <= sum(count for _, count in busiest) / len(fills) <= 0.63
-    values = sorted(dollars(world, fill) for fill in fills)
-    assert 700 <= values[len(values) // 2] <= 1_200
-    assert values[len(values) * 999 // 1000] > 15_000
+    found = shares(world)
+    assert 0.85 <= found.pool <= 0.91
+    assert 0.52 <= found.busiest_five <= 0.63
+    assert 700 <= found.median_dollars <= 1_200
+    assert found.one_in_a_thousand_dollars > 15_000
+    assert found.steepest_step <= 3
+    fees = [fill.fee_bps for fill in world.fills if fill.venue == "amm"]
+    assert 0.9 <= fees.count(10) / len(fees) < 1
 
 
 @pytest.mark.parametrize("size", [1, 0.02])
@@ -306,34 +287,80 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
     assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
 
 
-def difference_bps(world):
-    """Pool minus book, all in, for users: in markets with both, by side and size, weighted by value."""
-    by_market = defaultdict(list)
-    for fill in users(world):
-        if MARKETS[fill.market].has_pool and MARKETS[fill.market].has_book:
-            by_market[fill.market].append((dollars(world, fill), fill))
-    cells = defaultdict(lambda: {"amm": [0, 0], "dex": [0, 0]})
-    for market, rows in by_market.items():
-        rows.sort()
-        for rank, (value, fill) in enumerate(rows):
-            sums = cells[market, fill.side, rank * 5 // len(rows)][fill.venue]
-            sums[0] += value
-            sums[1] += value * (cost_bps(fill) + fill.fee_bps)
-    total = weight = 0
-    for cell in cells.values():
-        (pool, pool_cost), (book, book_cost) = cell["amm"], cell["dex"]
-        if pool and book:
-            total += (pool + book) * (pool_cost / pool - book_cost / book)
-            weight += pool + book
-    return total / weight
-
-
 @pytest.mark.parametrize("seed", [1, 4])
 @pytest.mark.parametrize(
     ("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)]
 )
 def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
+
+
+def figures(fills):
+    """What the table in docs/data-sources.md states, of fills as (venue, taker, bps, quote, amount)."""
+
+    def by_count(bps):
+        return ", ".join(str(each) for each, _ in Counter(bps).most_common())
+
+    def amounts(symbol):
+        return sorted(amount for *_, quote, amount in fills if quote == symbol)
+
+    def middle(values):
+        return values[len(values) // 2]
+
+    busiest = sum(count for _, count in Counter(taker for _, taker, *_ in fills).most_common(5))
+    return {
+        "fills at pools": f"{sum(fill[0] == 'amm' for fill in fills) / len(fills):.0%}".replace("%", " %"),
+        "takers pay there, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "amm"),
+        "takers pay on the book, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "dex"),
+        "fills of the five busiest takers": f"{busiest / len(fills):.0%}".replace("%", " %"),
+        "median fill, quoted in USDC": f"{middle(amounts('USDC')):,.0f}",
+        "median fill, quoted in ETH": f"{middle(amounts('ETH')):.2f}",
+        "one fill in a thousand is above, in USDC": f"{amounts('USDC')[-len(amounts('USDC')) // 1000]:,.0f}",
+    }
+
+
+def documented(column):
+    page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"
+    ]
+    return {cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]}
+
+
+def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
+    decimals = {symbol: token.decimals for symbol, token in TOKENS.items()}
+    fills = [
+        (fill.venue, fill.taker, fill.fee_bps, quote, fill.quote / 10 ** decimals[quote])
+        for fill in year.fills
+        if (quote := MARKETS[fill.market].quote.symbol)
+    ]
+    assert {row[6] for row in rows[1::2]} == {documented(3)["makers pay, bps"]}
+    assert figures(fills).items() <= documented(3).items()
+
+
+def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
+    settled = [
+        json.loads(line) for line in (recordings / "mainnet_block_a/settled.jsonl").read_text().splitlines()
+    ]
+    tokens = json.loads((recordings / "mainnet_block_a/tokens.json").read_text())
+    decimals = {token["symbol"]: token["decimals"] for token in tokens}
+    fills = [
+        (
+            fact["fill_type"],
+            fact["account_id"],
+            fact["fee_bips"],
+            fact["quote"],
+            int(fact["quote_amount"]) / 10 ** decimals[fact["quote"]],
+        )
+        for fact in settled
+        if fact["role"] == "taker"
+    ]
+    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {
+        documented(1)["makers pay, bps"]
+    }
+    found = figures(fills)
+    del found["one fill in a thousand is above, in USDC"]
+    assert found.items() <= documented(1).items()
 
 
 def test_worlds_of_another_setting_are_other_sources():

@@ -90,9 +90,11 @@ def summed(
 
 def both_sides(fills: list[Fill]) -> int:
     """Count the fills of which there is a BUY and a SELL."""
-    numbers = {fill.trade_id for fill in fills} - {None}
-    sides = [{fill.side for fill in fills if fill.trade_id == number} for number in numbers]
-    return sum(found >= {"BUY", "SELL"} for found in sides)
+    sides: dict[int, set[str | None]] = {}
+    for fill in fills:
+        if fill.trade_id is not None:
+            sides.setdefault(fill.trade_id, set()).add(fill.side)
+    return sum(found >= {"BUY", "SELL"} for found in sides.values())
 
 
 def known(values: Iterable[Any]) -> list[Any]:
@@ -173,6 +175,7 @@ def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Rows:
         key
         | {"fills": len(some), "share": len(some) / whole[tuple(key[name] for name in by)]}
         | {how: least_or_most(how, some) for how in ("first", "last")}
+        | {"both_sides": both_sides(some)}
         for key, some in grouped(told, [*by, "tier_bps", "certainty"])
     ]
 

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab import tables
+from loopring_lab import amounts, fees, tables
+from loopring_lab.amounts import to_float
+from loopring_lab.engines import convert
+from loopring_lab.fills.intervals import values_in_one_token
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -19,29 +22,6 @@ MINUTE = 60_000
 ROWS = 1000  # of a page
 BPS = 10_000
 AMOUNT = pa.decimal256(37, 18)
-
-
-def taken(world: World, fills: Iterable[Fill] | None = None) -> pa.Table:
-    """Return fills as their takers' rows."""
-    rows = [_row(fill) for fill in (world.fills if fills is None else fills)]
-    types = dict.fromkeys(("size", "price", "notional", "fee"), AMOUNT)
-    types |= {"created_at": pa.timestamp("ms", "UTC"), "fee_bps": pa.float64()}
-    return pa.table({name: pa.array([row[name] for row in rows], types.get(name)) for name in rows[0]})
-
-
-def _row(fill: Fill) -> dict[str, object]:
-    market = MARKETS[fill.market]
-    base, quote = market.base, market.quote
-    size, notional = Decimal(fill.size).scaleb(-base.decimals), Decimal(fill.quote).scaleb(-quote.decimals)
-    received = base if fill.side == "BUY" else quote
-    return {
-        "created_at": fill.time_ms, "trade_id": fill.id, "account_id": fill.taker, "market": fill.market,
-        "base": base.symbol, "quote": quote.symbol, "side": fill.side, "fill_type": fill.venue,
-        "role": "taker", "size": size, "price": round(notional / size, 12), "notional": notional,
-        "fee": Decimal(fill.fee).scaleb(-received.decimals), "fee_token": received.symbol,
-        "fee_bps": float(fill.fee_bps), "order_hash": fill.taker_hash, "block_id": fill.block_id,
-        "index_in_block": fill.index_in_block,
-    }  # fmt: skip
 
 
 def true_price(world: World, market: str, moment: int) -> Fraction:
@@ -87,6 +67,14 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
     sign = 1 if fill.side == "BUY" else -1
     rates = {"effective": price - now, "realized": price - later, "impact": later - now}
     return {"trade_id": fill.id} | {name: float(sign * gap / now) * 10_000 for name, gap in rates.items()}
+
+
+def values_of(trades: pd.DataFrame) -> pd.Series:
+    """Return the value of each fill, by its id, in the quote token with most fills."""
+    names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
+    table = convert.to_table(trades, "values_of", names)
+    values = pd.Series(values_in_one_token(table, table), table["trade_id"].to_pandas())
+    return values.groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
@@ -158,3 +146,39 @@ def true_difference(
             sums[group][0] += dollars * (pool - book)
             sums[group][1] += dollars
     return {group: total / dollars for group, (total, dollars) in sums.items()}
+
+
+class Valued(NamedTuple):
+    """An account's fees in one token: how far their sum is off, how far it may be, and fills without a value."""
+
+    account: int
+    error_bps: float
+    within_bps: float
+    unpriced: float
+
+
+def valued_accounts(
+    world: World, trades: pd.DataFrame, token: str, prices: Any = None, **arguments: Any
+) -> list[Valued]:
+    """Value the fees of each account of a world, by its own trades or `prices`, and compare with the truth."""
+    found = []
+    for account in world.accounts:
+        mine = trades[trades["account_id"] == account]
+        if prices is None and token not in {*mine["base"], *mine["quote"]}:
+            continue
+        rows = fees.in_token(mine, token, prices, **arguments)
+        summed = fees.in_token(mine, token, prices, by=[], **arguments)
+        priced = rows[rows["fee_value"].notna()]
+        truth = sum(_true_value(world, fill, token) for fill in priced.itertuples())
+        value = Fraction(amounts.total(priced["fee_value"]) if len(priced) else 0)
+        if truth:
+            errors = to_float(summed["fee_value"]).fillna(0) * summed["within_bps"].fillna(0)
+            bps = float(value / truth - 1) * BPS, float(errors.sum()) / float(value)
+            found.append(Valued(account, *bps, 1 - len(priced) / len(rows)))
+    return found
+
+
+def _true_value(world: World, fill: Any, token: str) -> Fraction:
+    moment = fill.created_at.value // 1_000_000
+    dollars = (world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token))
+    return Fraction(fill.fee) * Fraction(*dollars)

@@ -1,0 +1,65 @@
+"""The table in docs/data-sources.md that says which function runs on which engine tells the truth."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from support.engines import IN_MEMORY, on
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError
+
+TABLE = Path(__file__).parents[1] / "docs" / "data-sources.md"
+POOL = 15
+MORE: dict[str, tuple[Any, ...]] = {
+    "fees.in_token": ("USDT",), "fees.over_time": ("1d",), "fees.schedule_check": (30,),
+    "fees.schedule_lines": (30,), "fills.pool_returns": (POOL,),
+}  # fmt: skip
+NOT_OF_TRADES = {"figures.Figure"}
+
+
+def rows() -> dict[str, list[str]]:
+    """Return the cells beside each function of the table."""
+    lines = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("| `f")]
+    return {
+        name: [cell.strip() for cell in cells]
+        for first, *cells in lines
+        for name in re.findall(r"`([\w.]+)`", first)
+    }
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    """A pool's fills, and an account's on the order book, near enough in time to be compared."""
+    client = lab.connect()
+    pool = client.trades(POOL, limit=150)
+    taken = client.trades(11519, since=pool["created_at"].min())
+    return pd.concat([pool, taken], ignore_index=True)
+
+
+def test_every_public_function_is_in_the_table_once() -> None:
+    public = {
+        f"{room}.{name}" for room in ("fees", "fills", "figures") for name in getattr(lab, room).__all__
+    }
+    assert set(rows()) == public - NOT_OF_TRADES
+
+
+@pytest.mark.parametrize("name", rows())
+def test_functions_run_where_the_table_says_and_else_say_how_to_collect(
+    name: str, trades: pd.DataFrame
+) -> None:
+    room, function = name.split(".")
+    run = getattr(getattr(lab, room), function)
+    frame = lab.fills.compare_venues(trades) if name == "fills.describe" else trades
+    for engine in (*IN_MEMORY, "duckdb"):
+        given = on(engine, frame)
+        column = 1 if engine == "polars, lazy" else 0 if engine in IN_MEMORY else 2
+        if rows()[name][column] == "no":
+            with pytest.raises(LabError, match=r"which needs a pandas, pyarrow or Polars frame"):
+                run(given, *MORE.get(name, ()))
+            continue
+        found = run(given, *MORE.get(name, ()))
+        assert isinstance(found, (Figure, str)) or type(found) is type(given)
