@@ -406,7 +406,8 @@ class PageScheduler:
         self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
         self.identities.update(page.keys.identities)
-        self.no_trades.update(compress(page.keys.identities, page.batch.columns["no_trade"].is_valid()))
+        if (no_trade := page.batch.columns["no_trade"]).null_count < len(no_trade):
+            self.no_trades.update(compress(page.keys.identities, no_trade.is_valid().to_pylist()))
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
         if self.total > MAX_ROWS or self._pages > LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10):
