@@ -1,6 +1,7 @@
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -140,3 +141,16 @@ def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
     assert "No rows." in repr(show(pd.DataFrame({"a": []})))
     with pytest.raises(lab.LabError, match="show: expected a pandas DataFrame or Series, got dict"):
         show({"a": 1})
+
+
+def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() -> None:
+    values = to_units(["247736073203824240", "247736073203824240", "247736073203824240", "-1234567", None], 6)
+    frame = pd.DataFrame(
+        {"fee_value": values, "within_bps": [6.5, 0.0, np.nan, 100.0, 1.0], "value_token": "ETH"}
+    )
+    shown = show(frame)
+    assert shown.frame["fee_value (ETH)"].tolist() == [
+        "247,736,073,203", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23", "-",
+    ]  # fmt: skip
+    assert shown.notes == ["fee_value truncated after the first digit that within_bps leaves uncertain."]
+    assert show(frame.drop(columns="within_bps")).notes == []

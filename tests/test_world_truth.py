@@ -6,6 +6,7 @@ from statistics import fmean, median
 
 import pandas as pd
 import pytest
+from support.worlds import trades_of, valued_accounts
 
 import loopring_lab as lab
 from loopring_lab.relayer.mainnet import MARKETS
@@ -65,20 +66,23 @@ def test_the_days_on_which_an_account_changes_tier_are_found(
         assert read == known
 
 
-def test_fees_in_dollars_are_within_a_thousandth_of_the_latent_value(
-    trades: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
-    world = World(seed=1)
-    latent = Fraction(0)
-    for fill in truth.values():
-        market = MARKETS[fill.market]
-        token = market.base if fill.side == "BUY" else market.quote
-        dollars = Fraction(world.latent_dollars(token.symbol, fill.time_ms), 10**12)
-        latent += Fraction(fill.fee, 10**token.decimals) * dollars
-    found = lab.fees.in_token(trades, "USDT", by=[])
-    assert found["unpriced"].sum() <= 10
-    total = Fraction(lab.amounts.total(found["fee_value"]))
-    assert abs(total / latent - 1) < Fraction(1, 1000)
+@pytest.mark.parametrize(("seed", "token"), [(31, "USDC"), (32, "ETH")])
+def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed: int, token: str) -> None:
+    """With the prices of all accounts within 20 bps of the truth, or the stated error says that it is not."""
+    world = World(seed, size=0.05)
+    trades = trades_of(world)
+    found = valued_accounts(world, trades, token, trades)
+    assert len(found) > 15
+    assert all(abs(one.error_bps) <= max(20, one.within_bps) for one in found)
+    assert median(abs(one.error_bps) for one in found) < 12
+    assert sum(one.unpriced for one in found) / len(found) < 0.05
+
+
+def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be() -> None:
+    world = World(33, size=0.05)
+    found = valued_accounts(world, trades_of(world), "USDC", tolerance=None)
+    assert sum(abs(one.error_bps) > 20 for one in found) > 3
+    assert sum(abs(one.error_bps) <= one.within_bps for one in found) >= 0.9 * len(found)
 
 
 def test_costs_against_the_latent_price_are_the_worlds_own(

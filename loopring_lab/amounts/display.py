@@ -58,7 +58,8 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
 
     Amounts lose trailing zeros and carry their token's symbol, in the heading where all rows share one token.
     Columns that only name those tokens are hidden, and so are empty columns. Times are UTC. Long hashes are
-    shortened. Notes that a result carries in ``attrs["notes"]`` are printed under the table.
+    shortened. Values with a stated error, ``within_bps``, are cut after their first uncertain digit. Notes
+    that a result carries in ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -113,6 +114,8 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     if truncated:
         limit = f"{precision} decimals" if isinstance(precision, int) else "the token's precision"
         notes.append(f"{', '.join(truncated)} truncated to {limit}.")
+    if {"fee_value", "within_bps"} <= {*visible.columns}:
+        notes.append("fee_value truncated after the first digit that within_bps leaves uncertain.")
     notes += [str(note) for note in frame.attrs.get("notes", [])]
     table = pd.DataFrame({column.heading: column.texts for column in columns}, index=visible.index)
     redundant = {column.unit_column for column in columns} & set(table.columns)
@@ -154,7 +157,7 @@ def _column(frame: pd.DataFrame, name: Any, decimal_places: DecimalPlaces) -> _C
 
 
 def _amount_column(frame: pd.DataFrame, name: str, decimal_places: DecimalPlaces) -> _Column:
-    amounts = as_array(frame[name]).to_pylist()
+    amounts = _with_certain_digits(frame, name)
     units = _units(frame, name)
     shown = amounts
     if name not in PRICES:
@@ -171,6 +174,18 @@ def _amount_column(frame: pd.DataFrame, name: str, decimal_places: DecimalPlaces
         if texts[row] != MISSING:
             texts[row] += f" {unit or '?'}"
     return _Column(name, texts, UNIT_COLUMNS[name], truncated)
+
+
+def _with_certain_digits(frame: pd.DataFrame, name: str) -> list[Decimal | None]:
+    """Cut values with a stated error after the first digit that is uncertain."""
+    amounts: list[Decimal | None] = as_array(frame[name]).to_pylist()
+    if name != "fee_value" or "within_bps" not in frame:
+        return amounts
+    errors = [None if pd.isna(bps) else Decimal(bps) / 10_000 for bps in frame["within_bps"]]
+    return [
+        truncate(amount, max(0, -(amount * error).adjusted())) if amount and error else amount
+        for amount, error in zip(amounts, errors, strict=True)
+    ]
 
 
 def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
@@ -217,7 +232,7 @@ def _format_value(value: Any, float_format: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, (float, np.floating)):
         return format(value, float_format)
-    text = str(value)
+    text = str(value.floor("s") if isinstance(value, pd.Timedelta) else value)
     if text.startswith("0x") and len(text) > 20:
         return f"{text[:8]}…{text[-4:]}"
     return text

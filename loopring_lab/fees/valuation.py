@@ -75,6 +75,7 @@ def in_token(
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
     fills, which tells where an account trades when prices move. For several groups, add up their errors.
+    `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
     --------
@@ -88,7 +89,7 @@ def in_token(
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
-    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY))
+    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY, "side"))
     history = PriceHistory(trades if prices is None else prices, CALLER, PAIR)
     known = sorted(
         {one for pair in history.combinations() for one in pair}
@@ -106,23 +107,28 @@ def in_token(
     }
     if names is None:
         return convert.with_columns(trades, columns)
-    keys = list(dict.fromkeys([*names, "fee_token"]))
-    ages = pa.array(moments_of(fills) - valued.oldest, mask=valued.oldest == NAT)
-    table = fills.select([*keys, "fee"]).append_column("fee_value", columns["fee_value"])
-    groups = GroupBy(table.append_column("age", ages), keys)
-    sums = groups.sum("fee_value")
-    medians = pd.Series(ages.to_pandas()).groupby(groups.ids).median().round()
-    sums_of_groups = {
+    table = fills.append_column("fee_value", columns["fee_value"])
+    groups = GroupBy(table.append_column("age", _ages(fills, valued)), [*names, "fee_token"])
+    sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),
         "unpriced": np.bincount(groups.ids[is_none(valued.amounts)], minlength=groups.count),
         "fee": groups.sum("fee"),
-        "fee_value": sums,
+        "fee_value": groups.sum("fee_value"),
         "value_token": pa.array([token] * groups.count, pa.string()),
-        "within_bps": _Errors(valued, fills, history).bps(groups.ids, sums),
-        "median_age": pa.array(medians, pa.int64(), from_pandas=True).cast(AGES),
+        "within_bps": _Errors(valued, fills, history).bps(groups),
+        "median_age": _median_age(groups),
         "max_age": groups.aggregate("age", "max").cast(AGES),
     }
-    return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums_of_groups)
+    return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums)
+
+
+def _ages(fills: pa.Table, valued: Valued) -> pa.Array:
+    return pa.array(moments_of(fills) - valued.oldest, mask=valued.oldest == NAT)
+
+
+def _median_age(groups: GroupBy) -> pa.Array:
+    medians = groups.table["age"].to_pandas().groupby(groups.ids).median().round()
+    return pa.array(medians, pa.int64(), from_pandas=True).cast(AGES)
 
 
 class Step(NamedTuple):
@@ -146,10 +152,7 @@ class Valued(NamedTuple):
 def value(
     fills: pa.Table, amount: str, unit: str, token: str, history: PriceHistory, limit: int | None
 ) -> Valued:
-    """Value one column of fills, in the tokens that another names, in one token at their ``moment``.
-
-    `history` has the keys `PAIR`; with those columns and ``trade_id``, a fill's own price is skipped.
-    """
+    """Value a column of fills, in the tokens another names, in one token; prices have the keys `PAIR`."""
     amounts, units = to_integers(fills[amount]), np.array(fills[unit].to_pylist(), object)
     oldest, paths = np.full(len(fills), NAT, np.int64), np.full(len(fills), None, object)
     values, steps, known = np.full(len(fills), None, object), [], ~is_none(amounts)
@@ -165,10 +168,9 @@ def value(
 
 
 class _Paths:
-    """The freshest path from every token to one, for each fill of a chunk.
+    """The path with the freshest oldest price from every token to one, for each fill of a chunk.
 
-    A path is as old as its oldest price. `levels` hold, for one market more each, the number of the pair to
-    go through next, or -1 where fewer steps do as well.
+    `levels` hold, for one market more each, the pair to go through next; -1 where fewer steps do as well.
     """
 
     def __init__(self, fills: pa.Table, token: str, history: PriceHistory) -> None:
@@ -263,21 +265,17 @@ class _Errors:
         signs = np.concatenate([np.full(len(step.rows), 1.0 if step.forward else -1.0) for step in steps])
         self.changes = self.weights * np.expm1(np.bincount(self.rows, signs * changes, len(fills)))
 
-    def bps(self, groups: np.ndarray, sums: pa.Array) -> pa.Array:
-        """Return by how much the sum of each group may be off, in basis points of it.
-
-        Fills at one price are off together, those at different prices are not. Terms are sorted before they
-        are added, so that the order of rows changes nothing.
-        """
-        errors, group = np.abs(self.weights[self.rows]) * self.deviations, groups[self.rows]
-        order = np.lexsort((errors, self.positions, group))
+    def bps(self, groups: GroupBy) -> pa.Array:
+        """Return by how much each group's ``fee_value`` may be off; fills at one price are off together."""
+        errors, group = np.abs(self.weights[self.rows]) * self.deviations, groups.ids[self.rows]
+        order = np.lexsort((errors, self.positions, group))  # so that the order of rows changes no sum
         errors, positions, group = errors[order], self.positions[order], group[order]
         starts = np.flatnonzero(np.append(True, np.diff(positions) | np.diff(group))[: len(order)])
         shared = np.add.reduceat(errors, starts) if len(starts) else errors
-        deviation = np.sqrt(np.bincount(group[starts], shared**2, len(sums)))
-        order = np.lexsort((self.changes, groups))
-        change = np.abs(np.bincount(groups[order], self.changes[order], len(sums)))
-        error, totals = DEVIATIONS * deviation + change, np.abs(floats(sums))
+        deviation = np.sqrt(np.bincount(group[starts], shared**2, groups.count))
+        order = np.lexsort((self.changes, groups.ids))
+        change = np.abs(np.bincount(groups.ids[order], self.changes[order], groups.count))
+        error, totals = DEVIATIONS * deviation + change, np.abs(floats(groups.sum("fee_value")))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where(error == 0, 0.0, 10_000 * error / totals)
         return pa.array(found, mask=~np.isfinite(found) | np.isnan(totals))

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab import tables
+from loopring_lab import amounts, fees, tables
+from loopring_lab.amounts import to_float
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -135,3 +136,39 @@ def true_difference(
             sums[group][0] += dollars * (pool - book)
             sums[group][1] += dollars
     return {group: total / dollars for group, (total, dollars) in sums.items()}
+
+
+class Valued(NamedTuple):
+    """An account's fees in one token: how far their sum is off, how far it may be, and fills without a value."""
+
+    account: int
+    error_bps: float
+    within_bps: float
+    unpriced: float
+
+
+def valued_accounts(
+    world: World, trades: pd.DataFrame, token: str, prices: Any = None, **arguments: Any
+) -> list[Valued]:
+    """Value the fees of each account of a world, by its own trades or `prices`, and compare with the truth."""
+    found = []
+    for account in world.accounts:
+        mine = trades[trades["account_id"] == account]
+        if prices is None and token not in {*mine["base"], *mine["quote"]}:
+            continue
+        rows = fees.in_token(mine, token, prices, **arguments)
+        summed = fees.in_token(mine, token, prices, by=[], **arguments)
+        priced = rows[rows["fee_value"].notna()]
+        truth = sum(_true_value(world, fill, token) for fill in priced.itertuples())
+        value = Fraction(amounts.total(priced["fee_value"]) if len(priced) else 0)
+        if truth:
+            errors = to_float(summed["fee_value"]).fillna(0) * summed["within_bps"].fillna(0)
+            bps = float(value / truth - 1) * BPS, float(errors.sum()) / float(value)
+            found.append(Valued(account, *bps, 1 - len(priced) / len(rows)))
+    return found
+
+
+def _true_value(world: World, fill: Any, token: str) -> Fraction:
+    moment = fill.created_at.value // 1_000_000
+    dollars = (world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token))
+    return Fraction(fill.fee) * Fraction(*dollars)
