@@ -97,43 +97,49 @@ def fees(world: World) -> Run:
 
 
 def accounts_of(world: World) -> set[int]:
-    pools = set(world.pools.values())
-    return {account for fill in world.fills for account in (fill.taker, fill.maker)} - pools
+    """Return all accounts but pools and arbitrageurs, for whom any pool is the cheaper venue."""
+    accounts = {account for fill in world.fills for account in (fill.taker, fill.maker)}
+    return accounts - set(world.pools.values()) - set(world.arbitrageurs)
 
 
-def recent(world: World) -> list[Fill]:
-    """Return the fills of the last 150 days before the newest that a trader has."""
-    newest = max(fill.time_ms for fill in world.fills)
-    return [fill for fill in world.fills if fill.time_ms > newest - DAYS * DAY]
+def read(world: World) -> list[Fill]:
+    """Return the fills of these accounts in the last days up to their newest."""
+    accounts = accounts_of(world)
+    fills = [fill for fill in world.fills if accounts & {fill.taker, fill.maker}]
+    newest = max(fill.time_ms for fill in fills)
+    return [fill for fill in fills if fill.time_ms > newest - DAYS * DAY]
+
+
+def taken(world: World) -> list[Fill]:
+    accounts = accounts_of(world)
+    return [fill for fill in read(world) if fill.taker in accounts]
 
 
 def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -> None:
-    pools = set(world.pools.values())
-    fills = recent(world)
-    rows = sum(1 + (fill.maker not in pools) for fill in fills)
+    accounts, fills = accounts_of(world), read(world)
+    rows = sum((fill.taker in accounts) + (fill.maker in accounts) for fill in fills)
     said = venues.numbers("# rows are # fills; the taker's side is known and read for #.")
-    assert said == [rows, len(fills), len(fills)]
+    assert said == [rows, len(fills), len(taken(world))]
 
 
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, venues: Run) -> None:
-    since = min(fill.time_ms for fill in recent(world))
-    costs = [cost for cost in true_costs(world) if cost.fill.time_ms >= since]
+    numbers = {fill.id for fill in taken(world)}
+    costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
     truth = true_difference(costs, size_classes(costs))[None]
+    assert (truth < 0) == (world.cheaper == "pool")
     (sentence,) = [line for line in venues.text.splitlines() if "pool minus book" in line]
     difference, low, high = venues.numbers("pool minus book is # bps (interval # to #)")
     assert low < difference < high
+    assert difference == pytest.approx(truth, abs=(high - low))
     assert sentence.startswith("The pool is cheaper: " if truth < 0 else "The order book is cheaper: ")
-    assert (truth < 0) == (world.cheaper == "pool") == (high < 0)
     assert "own trades" not in venues.text
     assert set(venues.names["moved"]["reference"]) == {"outside prices"}
 
 
-def test_the_fills_and_orders_that_are_compared_are_those_with_a_counterpart(
-    world: World, venues: Run
-) -> None:
-    fills = recent(world)
-    since = min(fill.time_ms for fill in fills)
-    classes = size_classes([cost for cost in true_costs(world) if cost.fill.time_ms >= since])
+def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world: World, venues: Run) -> None:
+    fills = taken(world)
+    numbers = {fill.id for fill in fills}
+    classes = size_classes([cost for cost in true_costs(world) if cost.fill.id in numbers])
     cells = {
         venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue}
         for venue in ("amm", "dex")
@@ -141,20 +147,18 @@ def test_the_fills_and_orders_that_are_compared_are_those_with_a_counterpart(
     both = [f for f in fills if (f.market, f.side, classes[f.id]) in cells["amm"] & cells["dex"]]
     said = venues.numbers("like with like over # fills of # orders, #% of the takers' fills.")
     assert said == [
-        len(both),
-        len({f.taker_hash for f in both}),
-        float(f"{100 * len(both) / len(fills):.0f}"),
-    ]
+        len(both), len({f.taker_hash for f in both}), float(f"{100 * len(both) / len(fills):.0f}")
+    ]  # fmt: skip
 
 
 def test_orders_in_parts_are_counted(world: World, venues: Run) -> None:
-    parts = Counter(fill.taker_hash for fill in recent(world))
+    parts = Counter(fill.taker_hash for fill in taken(world))
     said = venues.numbers("# of # orders were filled in several parts.")
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
 
 
 def test_the_pools_fills_are_all_of_its_own_in_that_time(world: World, venues: Run) -> None:
-    since = min(fill.time_ms for fill in recent(world))
+    since = min(fill.time_ms for fill in read(world))
     own = [f for f in world.fills if f.maker == POOL and f.venue == "amm" and f.time_ms >= since]
     assert venues.numbers(f"# fills of account {POOL} as a pool.") == [len(own)]
     assert venues.names["earned"]["fills"].sum() == len(own)
