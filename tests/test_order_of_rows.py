@@ -42,7 +42,7 @@ def questions() -> Iterator[tuple[str, Ask]]:
             _, *others = parameters.values()
             needed = {one.name: NEEDED[one.name] for one in others if one.default is inspect.Parameter.empty}
             yield f"{room}.{name}", functools.partial(function, **needed)
-            for argument in FURTHER.keys() & parameters.keys():
+            for argument in sorted(FURTHER.keys() & parameters.keys()):
                 asked = functools.partial(function, **needed, **{argument: FURTHER[argument]})
                 yield f"{room}.{name}, {argument}", asked
             if "prices" in parameters:
