@@ -39,6 +39,7 @@ PARSED_BYTES, WAITING_BYTES = 8 << 20, 32 << 20  # of pages parsed together, of 
 LARGE_WAVE, LARGEST_WAVE = 48, 240  # pages
 MAX_READINGS = 4
 MAX_ROWS = 100_000_000  # of one history
+EARLIEST = 1_420_070_400_000  # 2015, in milliseconds
 
 Fetch = Callable[["History", int], bytes]
 Wave = list[RowKeys]
@@ -405,7 +406,8 @@ class PageScheduler:
         self.total = max(self.total, wire.read_total(page.batch))
         self._contents.update(page.keys.contents)
         self.identities.update(page.keys.identities)
-        self.no_trades.update(compress(page.keys.identities, page.batch.columns["no_trade"].is_valid()))
+        if (no_trade := page.batch.columns["no_trade"]).null_count < len(no_trade):
+            self.no_trades.update(compress(page.keys.identities, no_trade.is_valid().to_pylist()))
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
         if self.total > MAX_ROWS or self._pages > LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10):
@@ -522,7 +524,9 @@ def now_ms() -> int:
 
 
 def _moments(wave: Wave) -> list[int]:
-    return [moment for page in wave for moment in page.moments if moment]  # 0 is unknown
+    """Return the times of rows without those that are 0 or, among later ones, seem to be in seconds."""
+    known = [moment for page in wave for moment in page.moments if moment]
+    return [moment for moment in known if moment >= EARLIEST] or known
 
 
 def _newest_first(wave: Wave) -> bool:

@@ -136,7 +136,9 @@ ROWS |= {
     ),
     "markouts": (
         lambda f: lab.fills.markouts(f, horizons=["1min", "1h"], tolerance=None),
-        lambda f: oracle.markouts(fills(f), fills(f), {"1min": 60_000, "1h": 3_600_000}, None),
+        lambda f: oracle.markouts(
+            fills(lab.fills.with_roles(f)), fills(f), {"1min": 60_000, "1h": 3_600_000}, None
+        ),
     ),
     "shortfall": (lab.fills.shortfall, lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000)),
 }

@@ -301,7 +301,9 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, c
                     bias.append(line.difference_bps - truth[group])
                     assert np.isnan(line.low_bps) or line.low_bps <= truth[group] <= line.high_bps
         assert (own["reference"] == "own trades").all()
-        assert "pulled towards 0, and intervals cover sampling only" in repr(lab.show(own))
+        assert "intervals cover sampling only, and trades as reference pull the difference towards 0" in repr(
+            lab.show(own)
+        )
         assert (outside["reference"] == "outside prices").all()
         assert "notes" not in outside.attrs
     assert len(bias) > 12

@@ -16,11 +16,10 @@ from support import oracle
 from support.engines import on, result_rows
 from support.trade_histories import assert_refused, frame_of, histories
 from support.wire_rows import page, read, row
-from support.worlds import minute_marks, trades_of, true_markouts
+from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
 import loopring_lab as lab
 from loopring_lab.engines import asof, convert
-from loopring_lab.fills.intervals import values_in_one_token
 from loopring_lab.relayer import World
 
 UNIT = 10**18
@@ -306,8 +305,8 @@ def test_markouts_against_minute_prices_are_the_true_ones() -> None:
     horizons = {"1min": 60 * SECOND, "1h": 3600 * SECOND}
     frame, fills = trades_of(world), {fill.id: fill for fill in world.fills}
     marks = minute_marks(world, world.fills, horizons.values())
-    rows = lab.fills.markouts(frame, marks.to_pandas(types_mapper=exact), list(horizons))
-    found = lab.fills.markouts(frame, marks.to_pandas(types_mapper=exact), list(horizons), by="fill_type")
+    rows = lab.fills.markouts(frame, marks, list(horizons))
+    found = lab.fills.markouts(frame, marks, list(horizons), by="fill_type")
     values = values_of(frame)
     for line in found.itertuples():
         some = rows[(rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)]
@@ -318,16 +317,6 @@ def test_markouts_against_minute_prices_are_the_true_ones() -> None:
             low, high = (getattr(line, f"{edge}_{rate}_bps") for edge in ("low", "high"))
             assert low < expected < high
             assert getattr(line, f"weighted_{rate}_bps") == pytest.approx(expected, abs=0.5)
-
-
-def exact(type_: pa.DataType) -> pd.ArrowDtype | None:
-    return pd.ArrowDtype(type_) if pa.types.is_decimal(type_) else None
-
-
-def values_of(frame: pd.DataFrame) -> pd.Series:
-    table = convert.to_table(frame, "test", ["created_at", "trade_id", "base", "quote", "price", "notional"])
-    ids = table["trade_id"].to_pandas()
-    return pd.Series(values_in_one_token(table, table), ids).groupby(level=0).first()
 
 
 # Refusals

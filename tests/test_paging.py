@@ -158,6 +158,23 @@ def test_the_newest_rows_take_only_their_pages() -> None:
     assert ledger.requests < 20
 
 
+@pytest.mark.parametrize("odd", [None, "soon", "0", "1657638459"], ids=str)
+def test_a_row_without_a_time_does_not_end_the_reading(odd: Any) -> None:
+    """Not even where the last row of a page is no trade, or has its time in seconds."""
+    since = 1_600_000_000_000
+    rows: list[Any] = [
+        row(id=str(number), createdAt=str(since + number - 100)) for number in reversed(range(1_000))
+    ]
+    for last in range(PAGE - 1, 1_000, PAGE):
+        rows[last] = {"not": last} if odd is None else [odd, *rows[last][1:]]
+    ledger = Ledger(rows)
+    history = History(5, "dex", window=Window(since=since))
+    pages = PageReader(lambda _, offset: ledger(offset), [history], lambda held, expected: None, at_once=1)
+    found = {number for page in pages for number in page.batch.columns["id"].to_pylist() if number}
+    expected = {members[1] for members in rows if isinstance(members, list) and int(members[1]) >= 100}
+    assert expected <= found
+
+
 @pytest.mark.parametrize("order", ["oldest", "shuffled"])
 def test_without_newest_first_everything_is_read(order: str) -> None:
     rows = [fill(number) for number in range(400)]

@@ -339,6 +339,7 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, 3),
     "tiers": lambda f: lab.fees.tiers(f, by="market"),
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
 }
 
 

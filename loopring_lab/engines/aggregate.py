@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -201,59 +202,71 @@ class PairedFills:
     def __init__(self, trades: Any, caller: str) -> None:
         self._trades, self._caller = trades, caller
         self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
-        found: dict[str, list[Any]] = {side: [np.empty(0, np.int64)] for side in SIDES}
-        for batch in convert.batches(trades, PAIRED_BY, caller) if self._known else ():
-            for side, ids in found.items():
-                ids.append(batch["trade_id"].filter(equal(batch["side"], side)).drop_null().to_numpy())
-        bought, sold = (pd.Series(pd.unique(np.concatenate(ids))) for ids in found.values())
-        self._ids = bought[bought.isin(sold)].to_numpy()
-
-        self.columns = PAIRED_BY if len(self._ids) else ()  # to read, where results are made row by row
+        self.columns = PAIRED_BY if self._known else ()  # to read, where results are made row by row
 
     def summary(self, groups: GroupBy, columns: Mapping[str, Any], every: str | None = None) -> Any:
         """Build a result that counts fills, with ``both_sides`` and, in pandas, the note."""
-        result = result_frame(self._trades, {**columns, "both_sides": self.count(groups, every)})
-        return convert.with_note(result, self.note)
+        return self.noted({**columns, "both_sides": self.count(groups, every)})
+
+    def noted(self, columns: Mapping[str, Any]) -> Any:
+        result = result_frame(self._trades, columns)
+        return convert.with_note(result, self.note) if isinstance(result, pd.DataFrame) else result
 
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
-        count = len(self._ids)
-        fills = "1 fill" if count == 1 else f"{count:,} fills"
+        fills = "1 fill" if self._total == 1 else f"{self._total:,} fills"
         note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
-        return note if count else ""
+        return note if self._total else ""
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
-        if not len(self._ids):
-            return pa.array(np.zeros(groups.count, np.int64))
-        table = groups.table
-        if not set(PAIRED_BY) <= set(table.column_names):  # partial sums: look at the rows again
-            parts = [*self._rows(groups.keys, every), pa.table(groups.key_columns())]
-            table = pa.concat_tables(parts, promote_options="permissive")
-            groups = GroupBy(table, groups.keys)
-        paired = np.flatnonzero(self._is_paired(table))
-        rows = table.select(PAIRED_BY).take(pa.array(paired)).to_pandas().assign(group=groups.ids[paired])
-        rows = rows.drop_duplicates()
-        both = rows.loc[rows.duplicated(["group", "trade_id"]), "group"]
-        return pa.array(np.bincount(both, minlength=groups.count))
+        if set(PAIRED_BY) <= set(groups.table.column_names):
+            rows = groups.table.select(PAIRED_BY).append_column("group", pa.array(groups.ids))
+            found = _both_sides(nw.from_native(rows), ["group"])
+            numbers = found["group"].to_numpy()
+        else:  # partial sums: the engine looks at the rows again
+            found = self._by_keys(groups.keys, every)
+            known = pa.table(groups.key_columns())
+            ids = GroupBy(pa.concat_tables([known, found], promote_options="permissive"), groups.keys).ids
+            numbers = np.argsort(ids[: len(known)])[ids[len(known) :]]
+        return pa.array(np.bincount(numbers, found["fills"].to_numpy(), groups.count).astype(np.int64))
 
-    def _is_paired(self, table: pa.Table) -> np.ndarray:
-        ids = table["trade_id"]
-        paired = pc.is_in(ids, pa.array(self._ids, ids.type))
-        return np.asarray(pc.and_(paired, pc.is_in(table["side"], pa.array(SIDES))))
+    @cached_property
+    def _total(self) -> int:
+        found = self._by_keys([], None)["fills"] if self._known else []
+        return int(found[0].as_py()) if len(found) else 0
 
-    def _rows(self, keys: Sequence[str], every: str | None) -> Iterator[pa.Table]:
-        """Give the rows of these fills with the keys they are grouped by."""
+    def _by_keys(self, keys: Sequence[str], every: str | None) -> pa.Table:
         period = None if every is None else Period.parse(every)
         names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
-        for batch in convert.batches(self._trades, list(dict.fromkeys(names)), self._caller):
-            rows = batch.filter(pa.array(self._is_paired(batch)))
-            if period:
-                rows = rows.append_column("period", period.starts(period.numbers(rows["moment"])))
-            yield rows.select(list(dict.fromkeys([*PAIRED_BY, *keys])))
+        names = list(dict.fromkeys(names))
+        if adapters.engine_of(self._trades) == "dask":
+            parts = convert.batches(self._trades, names, self._caller)
+            rows = nw.from_native(pa.concat_tables(parts, promote_options="permissive"))
+        else:
+            rows = adapters.open_frame(self._trades, names, self._caller)
+        if period:
+            rows = rows.with_columns(period.bins(nw.col("moment")).alias("period"))
+        found = _both_sides(rows, keys)
+        return pa.table(_key_columns(found, keys, period) | {"fills": found["fills"].cast(pa.int64())})
+
+
+def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
+    """Count, for each combination of keys that has any, the trade ids of which it holds both sides."""
+    rows = rows.filter(nw.col("side").is_in(SIDES), ~nw.col("trade_id").is_null())
+    rows = rows.with_columns(
+        (nw.col("side") == "BUY").cast(nw.Int64).alias("is buy"), nw.lit(0).alias("all rows")
+    )
+    found = rows.group_by(*dict.fromkeys(["all rows", *keys, "trade_id"])).agg(
+        nw.col("is buy").min().alias("least side"), nw.col("is buy").max().alias("most side")
+    )
+    found = found.filter(nw.col("least side") != nw.col("most side"))
+    return (
+        found.group_by("all rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
+    )
 
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:
@@ -325,8 +338,7 @@ def _overflow(engine: str, caller: str) -> AmountError:
     )
 
 
-def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.Table:
-    """Give the partial sums of every engine the same types."""
+def _key_columns(sums: pa.Table, keys: Sequence[str], period: Period | None) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in keys:
         column = sums[name]
@@ -334,6 +346,12 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
         columns[name] = column.combine_chunks()
     if period:
         columns["period"] = period.starts(columns["period"])
+    return columns
+
+
+def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.Table:
+    """Give the partial sums of every engine the same types."""
+    columns = _key_columns(sums, keys, period)
     missing = pa.scalar(None, SUM)
     for name in SUMMED:
         known = pc.greater(sums[f"{name} known"], 0)

@@ -56,10 +56,11 @@ def tiers(
     frame of the same kind, one row per group
         ``period`` (with `every`), `by`, ``tier_bps`` (int, null if not known), ``certainty``, ``fills``,
         ``share`` (of the fills of that period and `by`, 0 to 1), ``first`` and ``last`` (times of its
-        fills), ``both_sides``, as `summary` counts them. ``certainty`` is ``exact`` (one tier fits),
-        ``likely`` (several fit, but the same account was charged only one of them for certain at the same
-        venue, for the same pair and in the same role, both before and after), ``ambiguous`` (several fit),
-        ``none`` (no whole tier fits) or ``unknown`` (an amount is unknown).
+        fills), and ``both_sides``, of how many fills of that period and `by` both sides are there.
+        ``certainty`` is ``exact`` (one tier fits), ``likely`` (several fit, but the same account
+        was charged only one of them for certain at the same venue, for the same pair and in the same role,
+        both before and after), ``ambiguous`` (several fit), ``none`` (no whole tier fits) or ``unknown`` (an
+        amount is unknown).
 
     Notes
     -----
@@ -83,22 +84,22 @@ def tiers(
     caller = "fees.tiers"
     names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
     period = None if every is None else Period.parse(every)
-    paired = PairedFills(trades, caller)
-    columns = [*names, *paired.columns]
-    bounds = _tier_bounds(trades, ["created_at", *columns], tokens, caller)
-    table = _concatenate(_count(batch, columns, period, tokens is not None) for batch in bounds)
+    bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
+    table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
     tier, certainty = _choose_tier(table, tokens is not None)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
-    groups = GroupBy(table, [*outer, "tier_bps", "certainty"])
-    fills = groups.sum("fills")
+    groups, around = GroupBy(table, [*outer, "tier_bps", "certainty"]), GroupBy(table, outer)
+    fills, place = groups.sum("fills"), around.ids[groups.first_rows]
+    paired = PairedFills(trades, caller)
     counts = {
         "fills": fills,
-        "share": shares(fills, GroupBy(table, outer).ids[groups.first_rows]),
+        "share": shares(fills, place),
         "first": groups.aggregate("first", "min").cast(TIMESTAMP),
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
     }
-    return paired.summary(groups, groups.key_columns() | counts)
+    both_sides = {"both_sides": paired.count(around, every).take(pa.array(place))}
+    return paired.noted(groups.key_columns() | counts | both_sides)
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:

@@ -201,7 +201,7 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
     slots = cell * 2 + venue
     cell_groups = fills.drop_duplicates("cell").sort_values("cell")["group"].to_numpy()
     book, pool = _at_venues(slots, value, value * cost, cell_groups, count)
-    fees = _at_venues(slots, value, value * fee, cell_groups, count)
+    fee_gap = np.diff(_at_venues(slots, value, value * fee, cell_groups, count), axis=0)[0]
     _, order_slots, (values, products) = add_up(orders, slots, value, value * cost)
     each = _at_venues(order_slots, np.ones(len(values)), products / values, cell_groups, count)
     counts = np.bincount(add_up(orders, group * 2 + venue)[1], minlength=2 * count).reshape(-1, 2)
@@ -218,8 +218,8 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
         "difference_bps": pool - book,
         "low_bps": low,
         "high_bps": high,
-        "fee_difference_bps": fees[1] - fees[0],
-        "price_difference_bps": pool - book - (fees[1] - fees[0]),
+        "fee_difference_bps": fee_gap,
+        "price_difference_bps": pool - book - fee_gap,
         "by_order_bps": each[1] - each[0],
         "verdict": pa.array(verdict, pa.string()),
     }
@@ -255,4 +255,4 @@ def _draws(fills: pd.DataFrame, seed: int) -> np.ndarray:
 
 def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
     """Divide; NaN where the denominator is 0."""
-    return np.asarray(numerators / np.where(denominators == 0, np.nan, denominators))
+    return np.asarray(numerators / np.where(denominators == 0, np.nan, denominators) + 0.0)

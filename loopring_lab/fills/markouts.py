@@ -114,20 +114,22 @@ def markouts(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> moved = lab.fills.markouts(trades, horizons=["1min", "1h"], by="fill_type")
-    >>> moved[["fill_type", "horizon", "fills", "unpriced"]]
-      fill_type horizon  fills  unpriced
-    0       amm    1min   1227      1220
-    1       amm      1h   1227      1189
-    2       dex    1min    823       822
-    3       dex      1h    823       811
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> prices = client.outside_prices(trades)
+    >>> moved = lab.fills.markouts(trades, prices, ["1min", "1h"], by="fill_type")
+    >>> moved[["fill_type", "horizon", "fills", "weighted_realized_bps"]]
+      fill_type horizon  fills  weighted_realized_bps
+    0       amm    1min     60              25.007811
+    1       amm      1h     60              27.614243
+    2       dex    1min     31              25.722770
+    3       dex      1h     31              22.825618
     """
     caller = "fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    convert.require_in_memory(trades, caller)
     known = with_roles(trades)
     fills = convert.to_table(known, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
     takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
@@ -209,12 +211,12 @@ def shortfall(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
-    >>> orders = lab.fills.shortfall(trades)
-    >>> orders[["market", "fills", "seconds_to_fill", "average_price", "arrival_price"]].head(2)
-          market  fills  seconds_to_fill            average_price  arrival_price
-    0  USDT-USDC      1              0.0     1.000399490000000000           <NA>
-    1   ETH-USDT      1              0.0  3690.868421050000000000           <NA>
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> orders = lab.fills.shortfall(trades, client.outside_prices(trades))
+    >>> orders.nlargest(2, "fills")[["fills", "seconds_to_fill", "average_price", "arrival_price"]]
+        fills  seconds_to_fill          average_price          arrival_price
+    53      4            0.033   0.000578533430351581   0.000575753181000000
+    13      3            0.021  12.236553189337063829  12.203961441336000000
     """
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)

@@ -178,11 +178,11 @@ def all_in_cost(
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> costs = lab.fills.all_in_cost(trades, by="fill_type")
-    >>> costs[["fill_type", "median_fee_bps", "median_all_in_bps"]]
-      fill_type  median_fee_bps  median_all_in_bps
-    0       amm        8.000000           5.855675
-    1       dex        7.996386                NaN
+    >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
+    >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
+      fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
+    0       amm     60            32.797929       26.751688        38.497313
+    1       dex     40            17.235656        2.651039        30.194322
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)

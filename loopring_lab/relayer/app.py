@@ -29,7 +29,6 @@ from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source,
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, TimeMs, error_response
 from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.world import World
 
 PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
 KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
@@ -307,10 +306,11 @@ def read_outside_prices(
     backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs
 ) -> dict[str, Any]:
     """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
-    if not isinstance(backend.source, World):
+    outside = getattr(backend.source, "outside_prices", None)
+    if outside is None:
         raise HTTPException(404, "this source has no outside market")
     try:
-        times, prices = backend.source.outside_prices(market, start, end, every)
+        times, prices = outside(market, start, end, every)
     except LabError as error:
         raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
     # In base64, as little-endian int64: a year of minutes has half a million prices.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,14 +62,15 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     """
     _refuse_other_frames(trades)
     numbered = trades.reset_index(drop=True)
-    reasons = [
-        [] if pd.isna(text) else [parse_json(text, "extra")["anomaly"]] for text in numbered["extra"].tolist()
-    ]
+    reasons: dict[int, list[str]] = defaultdict(list)
+    for row in np.flatnonzero(numbered["extra"].notna()).tolist():
+        reasons[row].append(parse_json(numbered["extra"].iloc[row], "extra")["anomaly"])
     for reason, rows in _found(numbered):
         for row in np.flatnonzero(rows).tolist():
             reasons[row].append(reason)
-    found = trades.assign(reason=pd.array(list(map("; ".join, reasons)), dtype=TEXT))
-    return found.loc[found["reason"] != "", ["reason", *trades.columns]]
+    odd = sorted(reasons)
+    texts = pd.array(["; ".join(reasons[row]) for row in odd], dtype=TEXT)
+    return trades.iloc[odd].assign(reason=texts)[["reason", *trades.columns]]
 
 
 def _refuse_other_frames(trades: object) -> None:

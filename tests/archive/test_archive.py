@@ -186,6 +186,14 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: 
         check(tmp_path / "a", *count_rows(served(relayer, [20_000])))
 
 
+def test_a_number_is_no_time(archive: Archive) -> None:
+    for call in (archive.trades, lambda **how: archive.sync(lab.connect(), account_id=1, **how)):
+        with pytest.raises(
+            LabError, match="since=1648752226000 is not a time: a number may count seconds or"
+        ):
+            call(since=1648752226000)
+
+
 # Changes, growth, two at once
 
 

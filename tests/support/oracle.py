@@ -170,12 +170,12 @@ def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
 
 def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Rows:
     told = [Fill(**row) for row in with_tiers(fills, units)]
-    whole = {tuple(key.values()): len(some) for key, some in grouped(told, by)}
+    whole = {tuple(key.values()): some for key, some in grouped(told, by)}
     return [
         key
-        | {"fills": len(some), "share": len(some) / whole[tuple(key[name] for name in by)]}
+        | {"fills": len(some), "share": len(some) / len(whole[tuple(key[name] for name in by)])}
         | {how: least_or_most(how, some) for how in ("first", "last")}
-        | {"both_sides": both_sides(some)}
+        | {"both_sides": both_sides(whole[tuple(key[name] for name in by)])}
         for key, some in grouped(told, [*by, "tier_bps", "certainty"])
     ]
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from loopring_lab import amounts, fees, tables
 from loopring_lab.amounts import to_float
+from loopring_lab.engines import convert
+from loopring_lab.fills.intervals import values_in_one_token
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -65,6 +67,14 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
     sign = 1 if fill.side == "BUY" else -1
     rates = {"effective": price - now, "realized": price - later, "impact": later - now}
     return {"trade_id": fill.id} | {name: float(sign * gap / now) * 10_000 for name, gap in rates.items()}
+
+
+def values_of(trades: pd.DataFrame) -> pd.Series:
+    """Return the value of each fill, by its id, in the quote token with most fills."""
+    names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
+    table = convert.to_table(trades, "values_of", names)
+    values = pd.Series(values_in_one_token(table, table), table["trade_id"].to_pandas())
+    return values.groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
