@@ -201,8 +201,8 @@ def venue_differences(
     trades: Any,
     *,
     prices: Any = None,
-    by: str | Sequence[str] = "market",
     horizon: Any = "1min",
+    by: str | Sequence[str] = "market",
     ax: Axes | None = None,
 ) -> Figure:
     """Draw how much more the AMM pool cost than the order book, like with like.
@@ -259,11 +259,11 @@ def venue_differences(
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
     with drawing(trades, ax, title, note, takers_only=True) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
-        for place, row in rows.iterrows():
+        for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
             axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
             face = "white" if row["verdict"] == "undecided" else group.colour
-            mark = {"marker": group.marker, "markersize": 7, "markeredgecolor": group.colour}
+            mark: dict[str, Any] = {"marker": group.marker, "markersize": 7, "markeredgecolor": group.colour}
             axes.plot(row["difference_bps"], place, markerfacecolor=face, **mark)
         axes.axhline(0.5, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_yticks(range(len(rows)), list(rows["name"]))
@@ -470,5 +470,5 @@ def _write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> N
         step = next(n for n in range(1, len(texts) + 1) if size_axis.fit(texts[::n], n * width))
         height = 1 - COUNT_HEIGHT * (line + 0.5)
         for place, text in zip(list(places)[::step], texts[::step], strict=True):
-            options = {"ha": "center", "va": "center", "fontsize": 9, "color": group.colour}
+            options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": group.colour}
             axes.text(place, height, text, transform=axes.get_xaxis_transform(), **options)
