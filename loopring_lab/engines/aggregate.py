@@ -260,14 +260,14 @@ def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
     """Count, for each combination of keys that has any, the trade ids of which it holds both sides."""
     rows = rows.filter(nw.col("side").is_in(SIDES), ~nw.col("trade_id").is_null())
     rows = rows.with_columns(
-        (nw.col("side") == "BUY").cast(nw.Int64).alias("_is_buy"), nw.lit(0).alias("_all_rows")
+        (nw.col("side") == "BUY").cast(nw.Int64).alias("is_buy"), nw.lit(0).alias("all_rows")
     )
-    found = rows.group_by(*dict.fromkeys(["_all_rows", *keys, "trade_id"])).agg(
-        nw.col("_is_buy").min().alias("_least_side"), nw.col("_is_buy").max().alias("_most_side")
+    found = rows.group_by(*dict.fromkeys(["all_rows", *keys, "trade_id"])).agg(
+        nw.col("is_buy").min().alias("least_side"), nw.col("is_buy").max().alias("most_side")
     )
-    found = found.filter(nw.col("_least_side") != nw.col("_most_side"))
+    found = found.filter(nw.col("least_side") != nw.col("most_side"))
     return (
-        found.group_by("_all_rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
+        found.group_by("all_rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
     )
 
 

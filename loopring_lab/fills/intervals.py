@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from loopring_lab.errors import LabError
 
 FEWEST = 20
-"""Fewer fills or orders than these give no interval."""
+"""Fewer fills than these give no interval, nor do orders of which a few large ones outweigh the rest."""
 PRICED = ["moment", "base", "quote", "price"]
 UNITS_AT_MOST = 1 << 14  # resampled units of a group; more orders than these are put together at random
 WORDS = 250  # each holds four draws of 16 bits
@@ -41,7 +41,7 @@ def estimate(
     level: float,
     seed: int,
 ) -> dict[str, pa.Array]:
-    """Estimate rates of each group's fills; null where a weight is unknown, or fills are fewer than `FEWEST`.
+    """Estimate rates of each group's fills; null where a weight is unknown, or there are too few.
 
     Unknown rates and weights are NaN; `orders` are from `order_keys`.
     """
@@ -163,11 +163,16 @@ def _estimate_one(
         if not total > 0:
             continue
         found[1, group] = product / total
-        if min(stop - start, len(np.unique(orders[one]))) >= FEWEST:
+        if min(stop - start, _effective_number(sums[0])) >= FEWEST:
             totals, products = resampled(units, slots, sums, 1, seed)
             with np.errstate(invalid="ignore"):
                 found[3:, group] = interval(products / totals, level)
     return found
+
+
+def _effective_number(weights: np.ndarray) -> float:
+    """Return how many orders of equal value would say as much (Kish): at most how many there are."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
