@@ -434,7 +434,7 @@ def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: in
     top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
     axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
     text = f"mean {_bps(mean)}"
-    if not np.isnan(low):
+    if pd.notna(low):
         axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
         text += f" ({_bps(low)} to {_bps(high)})"
     left, right = axes.get_xlim()
