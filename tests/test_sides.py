@@ -395,6 +395,15 @@ def test_tiers_of_all_fills_together_count_both_sides_too(block: pd.DataFrame, s
     assert set(found["both_sides"]) == {len(settled) // 2}
 
 
+@pytest.mark.parametrize("name", ["side", "fill_type", "role"])
+def test_a_column_of_nothing_but_unknown_values_is_read(block: pd.DataFrame, name: str) -> None:
+    trades = block.assign(**{name: None})
+    assert lab.fills.breakdown(trades, by="market")["fills"].sum() == len(block)
+    assert lab.fees.tiers(trades)["fills"].sum() == len(block)
+    if name != "role":  # roles follow from fees
+        assert lab.fills.compare_venues(trades)["verdict"].tolist() in ([], ["undecided"])
+
+
 def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd.DataFrame) -> None:
     sizes = pd.cut(lab.to_float(block["size"]), 4, labels=["d", "b", "c", "a"])
     keyed = block.assign(size_class=sizes.cat.set_categories(["d", "b", "c", "a"], ordered=True))

@@ -256,7 +256,7 @@ class PairedFills:
 
 def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
     """Count, for each combination of keys that has any, the trade ids of which it holds both sides."""
-    rows = rows.filter(nw.col("side").is_in(SIDES), ~nw.col("trade_id").is_null())
+    rows = rows.filter(nw.col("side").cast(nw.String).is_in(SIDES), ~nw.col("trade_id").is_null())
     rows = rows.with_columns(
         (nw.col("side") == "BUY").cast(nw.Int64).alias("is_buy"), nw.lit(0).alias("all_rows")
     )
