@@ -246,7 +246,7 @@ def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Number the values of a column in the order in which they appear, -1 for null."""
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int64)
+    return np.asarray(codes, np.int64)
 
 
 def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -240,13 +240,13 @@ def shortfall(
             "both_sides": paired.count(GroupBy(fills, names)),
         }
         return with_reference(trades, columns, history, paired.note)
-    columns = {name: orders[name] for name in [*ORDER_KEYS, *SHOWN]} | {
+    arrivals = {
         "arrival_price": history.take(arrival),
         "arrival_at": history.take_times(arrival),
         "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
     }
-    added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-    return with_reference(trades, columns | added, history, paired.note)
+    columns = columns_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates)
+    return with_reference(trades, columns, history, paired.note)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
