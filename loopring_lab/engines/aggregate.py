@@ -239,7 +239,7 @@ class PairedFills:
             numbers = found["group"].to_numpy()
         else:  # partial sums: the engine looks at the rows again
             found = self._by_keys(groups.keys, every)
-            known = pa.table(groups.key_columns())
+            known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
             ids = GroupBy(pa.concat_tables([known, found], promote_options="permissive"), groups.keys).ids
             numbers = np.argsort(ids[: len(known)])[ids[len(known) :]]
         return pa.array(np.bincount(numbers, found["fills"].to_numpy(), groups.count).astype(np.int64))
@@ -268,14 +268,14 @@ def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
     """Count, for each combination of keys that has any, the trade ids of which it holds both sides."""
     rows = rows.filter(nw.col("side").is_in(SIDES), ~nw.col("trade_id").is_null())
     rows = rows.with_columns(
-        (nw.col("side") == "BUY").cast(nw.Int64).alias("is buy"), nw.lit(0).alias("all rows")
+        (nw.col("side") == "BUY").cast(nw.Int64).alias("is_buy"), nw.lit(0).alias("all_rows")
     )
-    found = rows.group_by(*dict.fromkeys(["all rows", *keys, "trade_id"])).agg(
-        nw.col("is buy").min().alias("least side"), nw.col("is buy").max().alias("most side")
+    found = rows.group_by(*dict.fromkeys(["all_rows", *keys, "trade_id"])).agg(
+        nw.col("is_buy").min().alias("least_side"), nw.col("is_buy").max().alias("most_side")
     )
-    found = found.filter(nw.col("least side") != nw.col("most side"))
+    found = found.filter(nw.col("least_side") != nw.col("most_side"))
     return (
-        found.group_by("all rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
+        found.group_by("all_rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
     )
 
 
