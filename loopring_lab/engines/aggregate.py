@@ -196,6 +196,16 @@ def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     return pa.array(counts / totals[outer])
 
 
+def numbers_of_quantiles(
+    sizes: pa.ChunkedArray, groups: np.ndarray, rows: np.ndarray, count: int
+) -> np.ndarray:
+    """Number the quantile of some rows' sizes in their group from 0, equal ones alike; others have -1."""
+    places = pd.Series(ranks(sizes, "size")[0][rows]).groupby(groups[rows])
+    numbers = np.full(len(groups), -1)
+    numbers[rows] = (places.rank("min").astype(np.int64) - 1) * count // places.transform("size")
+    return numbers
+
+
 class PairedFills:
     """The fills of which a frame holds both sides: rows of one trade id, a BUY and a SELL."""
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import convert
+from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.errors import LabError
 
 NAT = np.iinfo(np.int64).min
@@ -45,6 +46,7 @@ class PriceHistory:
             order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
             table, times, spots = table.take(pa.array(order)), times[order], spots[order]
         self.times, self._at = times, spots
+        self._codes = np.append(spots // self._width, -1)
         self.prices: pa.Array = table["price"].combine_chunks()
         self.orders = as_text(table["order_hash"]) if "order_hash" in table.column_names else None
         self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None
@@ -57,7 +59,7 @@ class PriceHistory:
 
     def combinations(self) -> list[tuple[str, ...]]:
         """Return the combinations of keys that have a price, in order."""
-        codes, parts = np.unique(self._at // self._width), []
+        codes, parts = np.unique(self._codes[:-1]), []
         for labels in reversed(self._labels.values()):
             codes, places = np.divmod(codes, len(labels))
             parts.append(labels.take(pa.array(places)).to_pylist())
@@ -84,9 +86,13 @@ class PriceHistory:
         return to_integers(self.take(positions))
 
     def times_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the times of positions in ms; `NAT` where a position is -1."""
+        """Return the times of positions in ms; `NAT` where a position is -1 or past the end."""
         times: np.ndarray = np.append(self.times, NAT)[positions]
         return times
+
+    def take_times(self, positions: np.ndarray) -> pa.Array:
+        """Return the times of positions as a column; null where a position is -1."""
+        return pa.array(self.times_at(positions), TIMESTAMP, mask=positions < 0)
 
     def codes(self, rows: pa.Table) -> np.ndarray:
         """Number the keys of rows; -1 where this history has no price for them."""
@@ -97,9 +103,9 @@ class PriceHistory:
         return codes
 
     def code_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the number of the key of each position; -1 outside."""
-        outside = (positions < 0) | (positions >= len(self))
-        return np.where(outside, -1, np.append(self._at, 0)[np.where(outside, -1, positions)] // self._width)
+        """Return the number of the key of each position; -1 where a position is -1 or past the end."""
+        codes: np.ndarray = self._codes[positions]
+        return codes
 
     def first_later(self, codes: np.ndarray, moments: np.ndarray, *, at_moment: bool) -> np.ndarray:
         """Return the first position of a key after each moment, or already `at_moment`."""
@@ -111,15 +117,13 @@ class PriceHistory:
 
         A position belongs to a group if it is a row of its order, or either side of one of its fills.
         """
-        fills = self._identities(rows)
-        pairs = [_pairs(groups, np.searchsorted(self._fills, fills), len(self), self._known(fills))]
+        pairs = [self._fills_of(groups, self._identities(rows))]
         own = []
         if self.orders is not None and orders is not None:
             mine = _places(self.orders, orders)
             places = np.flatnonzero(mine >= 0)
             own.append(mine[places] * (len(self) + 1) + places)
-            fills = self._identity[places]
-            pairs.append(_pairs(mine[places], np.searchsorted(self._fills, fills), len(self), fills >= 0))
+            pairs.append(self._fills_of(mine[places], self._identity[places]))
         group, fill = np.divmod(np.unique(np.concatenate(pairs)), len(self) + 1)
         identity = self._identity[self._by_fill]
         start, stop = (np.searchsorted(identity, self._fills[fill], side) for side in ("left", "right"))
@@ -147,9 +151,12 @@ class PriceHistory:
         trades = _places(as_text(rows["trade_id"]), self._trades)
         return np.where((spots < 0) | (trades < 0), -1, spots * len(self._trades) + trades)
 
-    def _known(self, fills: np.ndarray) -> np.ndarray:
-        known: np.ndarray = np.append(self._fills, -1)[np.searchsorted(self._fills, fills)] == fills
-        return known & (fills >= 0)
+    def _fills_of(self, groups: np.ndarray, identities: np.ndarray) -> np.ndarray:
+        """Return the pairs of group and fill, as ``group * (len + 1) + fill``, for the fills known here."""
+        fills = np.searchsorted(self._fills, identities)
+        known = np.append(self._fills, NAT)[fills] == identities
+        pairs: np.ndarray = groups[known] * (len(self) + 1) + fills[known]
+        return pairs
 
 
 class Lookup:
@@ -182,28 +189,23 @@ class Lookup:
         Prices more than `within` ms old do not count, nor those that are not `newer_than` other moments.
         """
         places = self.history.first_later(self.codes, moments, at_moment=strictly) - 1
-        places = self._skip(places, self._first, -1)
-        times = self.history.times_at(places)
-        good = self._good(places, moments)
-        if within is not None:
-            good &= moments - times <= within
-        if newer_than is not None:
-            good &= (times > newer_than) & (newer_than != NAT)
-        return np.where(good, places, -1)
+        places = self._good(self._skip(places, self._first, -1), moments, within)
+        if newer_than is None:
+            return places
+        is_newer = (self.history.times_at(places) > newer_than) & (newer_than != NAT)
+        return np.where(is_newer, places, -1)
 
     def after(self, moments: np.ndarray, *, within: int | None = None) -> np.ndarray:
         """Find the first price after each moment, at most `within` ms later; -1 where there is none."""
         places = self.history.first_later(self.codes, moments, at_moment=False)
-        places = self._skip(places, self._last, 1)
-        good = self._good(places, moments)
-        places = np.where(good, places, -1)
-        if within is not None:
-            good &= self.history.times_at(places) - moments <= within
-        return np.where(good, places, -1)
+        return self._good(self._skip(places, self._last, 1), moments, within)
 
-    def _good(self, places: np.ndarray, moments: np.ndarray) -> np.ndarray:
-        good: np.ndarray = (self.codes >= 0) & (moments != NAT) & (self.history.code_at(places) == self.codes)
-        return good
+    def _good(self, places: np.ndarray, moments: np.ndarray, within: int | None) -> np.ndarray:
+        """Return places, or -1 where a price is of another key, or farther than `within` ms away."""
+        good = (self.codes >= 0) & (moments != NAT) & (self.history.code_at(places) == self.codes)
+        if within is not None:
+            good &= np.abs(moments - self.history.times_at(places)) <= within
+        return np.where(good, places, -1)
 
     def _skip(self, places: np.ndarray, ends: np.ndarray, step: int) -> np.ndarray:
         """Move places that are a row's own past the end of the run of its own rows."""
@@ -240,6 +242,13 @@ def as_text(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Number the values of a column in the order in which they appear, -1 for null."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes, np.int64)
+
+
 def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return when the order of each row was first and last filled; `NAT` if a time of it is unknown.
 
@@ -247,14 +256,13 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
     if "order_hash" in rows.column_names:
-        orders = as_text(rows["order_hash"]).dictionary_encode()
-        known = np.asarray(orders.is_valid())
-        codes = orders.indices.fill_null(0).to_numpy(zero_copy_only=False)[known]
-        count = len(orders.dictionary)
+        orders = numbered(as_text(rows["order_hash"]))
+        known, count = orders >= 0, orders.max(initial=-1) + 1
         starts, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, NAT)
-        np.minimum.at(starts, codes, first[known])
-        np.maximum.at(ends, codes, first[known])
-        first[known], last[known] = starts[codes], np.where(starts == NAT, NAT, ends)[codes]
+        np.minimum.at(starts, orders[known], first[known])
+        np.maximum.at(ends, orders[known], last[known])
+        first[known], last[known] = starts[orders[known]], ends[orders[known]]
+        last[first == NAT] = NAT
     return first, last
 
 
@@ -300,8 +308,3 @@ def _places(values: pa.Array, among: pa.Array) -> np.ndarray:
     """Return the place of each value among others; -1 where it is null or not there."""
     places = pc.index_in(values, value_set=among).fill_null(-1)
     return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _pairs(groups: np.ndarray, fills: np.ndarray, count: int, known: np.ndarray) -> np.ndarray:
-    pairs: np.ndarray = groups[known] * (count + 1) + fills[known]
-    return pairs

@@ -20,6 +20,7 @@ from loopring_lab.engines.aggregate import (
     PairedFills,
     aggregate,
     equal,
+    numbers_of_quantiles,
     ratio,
     shares,
     summary_columns,
@@ -242,10 +243,10 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     paired = PairedFills(trades, caller)
     needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired.columns]))
     table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
-    table = table.append_column("outer", pa.array(GroupBy(table, outer).ids))
-    table = table.sort_by([("outer", "ascending"), ("notional", "ascending")])
+    known = np.asarray(table["notional"].is_valid())
+    numbers = numbers_of_quantiles(table["notional"], GroupBy(table, outer).ids, known, quantiles) + 1
     added = {
-        "quantile": _quantiles(table, quantiles),
+        "quantile": pa.array(numbers, mask=~known),
         "milli_bps": pa.array(np.floor(table["fee_bps"].to_numpy() * MILLI_BPS + 0.5)),
         "fills": pa.array(np.ones(len(table), np.int64)),
     }
@@ -266,18 +267,3 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         "median_bps": groups.median_bps(),
     }
     return paired.summary(groups, columns)
-
-
-def _quantiles(table: pa.Table, quantiles: int) -> pa.Array:
-    """Number the quantile of each row, sorted by group and size; equal sizes share that of the first."""
-    outer, size = table["outer"].to_numpy(), table["notional"].combine_chunks()
-    known = np.asarray(size.is_valid())
-    first = np.searchsorted(outer, outer, "left")
-    counts = np.bincount(outer[known], minlength=int(outer.max(initial=0)) + 1)
-    rows = np.arange(len(outer))
-    numbers = (rows - first) * quantiles // np.maximum(counts[outer], 1) + 1
-    if len(outer) > 1:
-        same_size = equal(size[1:], size[:-1]) & (outer[1:] == outer[:-1])
-        starts = np.append(True, ~same_size)
-        numbers = numbers[np.maximum.accumulate(np.where(starts, rows, 0))]
-    return pa.array(numbers, pa.int64(), mask=~known)

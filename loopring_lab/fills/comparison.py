@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal
+from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
 from loopring_lab.engines.asof import NAT, PriceHistory, as_text, order_span, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
@@ -70,10 +70,8 @@ def compare_venues(
         Columns to group by; only fills of the same group are compared.
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count. What the market does in that time adds noise.
-    intervals : float
-        Confidence level of ``low_bps`` and ``high_bps``, between 0 and 1.
-    seed : int
-        Seed of the bootstrap.
+    intervals, seed : float and int
+        Confidence level of ``low_bps`` and ``high_bps``, between 0 and 1, and seed of their bootstrap.
 
     Returns
     -------
@@ -146,21 +144,9 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[pa.Ta
     taken = is_typed & equal(fills["role"], "taker")
     left_out = len(fills) - np.count_nonzero(taken | (is_typed & equal(fills["role"], "maker")))
     fills = fills.filter(pa.array(taken))
-    return fills.append_column("size_class", pa.array(_size_classes(fills))), int(left_out)
-
-
-def _size_classes(fills: pa.Table) -> np.ndarray:
-    """Number the quintile of each fill's size in its market; equal sizes share one, unknown ones have -1."""
-    sizes, markets = floats(fills["size"]), GroupBy(fills, ["market"]).ids
-    place = np.lexsort((sizes, markets))
-    place = place[sizes[place] > 0]
-    sizes, markets = sizes[place], markets[place]
-    first, stop = (np.searchsorted(markets, markets, side) for side in ("left", "right"))
-    is_new = np.append(True, (sizes[1:] != sizes[:-1]) | (markets[1:] != markets[:-1]))[: len(place)]
-    ranks = np.maximum.accumulate(np.where(is_new, np.arange(len(place)), 0)) - first
-    classes = np.full(len(fills), -1)
-    classes[place] = ranks * SIZE_CLASSES // (stop - first)
-    return classes
+    markets, sized = GroupBy(fills, ["market"]).ids, floats(fills["size"]) > 0
+    classes = numbers_of_quantiles(fills["size"], markets, sized, SIZE_CLASSES)
+    return fills.append_column("size_class", pa.array(classes)), int(left_out)
 
 
 def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.Table]) -> pd.DataFrame:

@@ -12,18 +12,19 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import UNIT, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP
+from loopring_lab.engines.adapters import TIMESTAMP, Key
 from loopring_lab.engines.aggregate import COLUMNS, GroupBy, PairedFills, aggregate, equal, summary_columns
 from loopring_lab.engines.asof import (
-    NAT,
     PriceHistory,
     as_text,
     moments_of,
+    numbered,
     order_span,
     parse_length,
     parse_tolerance,
 )
 from loopring_lab.errors import LabError
+from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
 from loopring_lab.fills.prices import (
     average_price,
     columns_of,
@@ -33,7 +34,6 @@ from loopring_lab.fills.prices import (
     known_prices,
     moved_bps,
     needed_for,
-    weights_of,
     with_reference,
 )
 from loopring_lab.fills.sides import with_roles
@@ -73,10 +73,8 @@ def markouts(
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the price before the fill; None for any age.
-    intervals : float
-        Level of the intervals, between 0 and 1.
-    seed : int
-        Seed of the bootstrap behind the intervals.
+    intervals, seed : float and int
+        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
     Returns
     -------
@@ -128,29 +126,33 @@ def markouts(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     convert.require_in_memory(trades, caller)
     known = with_roles(trades)
-    fills = convert.to_table(known, caller, [*shown, "role", *needed_for(names)], ["order_hash"])
+    fills = convert.to_table(known, caller, [*FILLS_SHOWN, "role", *needed_for(names)], ["order_hash"])
     takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
     history = PriceHistory(trades if prices is None else prices, caller)
     lookup, moments = history.lookup(fills), moments_of(fills)
     before = lookup.before(moments, within=limit)[takers]
-    fills, parts = fills.take(pa.array(takers)), []
-    paired = PairedFills(fills, caller)
-    weights = np.empty(0) if names is None else weights_of(fills, names, prices)
-    for place, (name, length) in enumerate(lengths.items()):
-        after = lookup.before(moments + length, newer_than=moments)[takers]
-        rates = _split_cost(fills, history.integers(before), history.integers(after))
-        if names is None:
-            prices_used = _prices_used(name, history, before, after)
-            columns = columns_of(fills, shown, prices_used, rates)
-        else:
-            columns = _estimates_at(name, fills, paired, names, rates, intervals, seed, weights)
-        rows = np.arange(len(next(iter(columns.values()))))
-        parts.append(pa.table(columns | {"order": pa.array(rows * len(lengths) + place)}))
-    table = pa.concat_tables(parts).sort_by("order").drop_columns("order")
-    return with_reference(trades, {name: table[name] for name in table.column_names}, history, paired.note)
+    afters = [lookup.before(moments + length, newer_than=moments)[takers] for length in lengths.values()]
+    before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
+    paired = PairedFills(fills.take(pa.array(takers)), caller)
+    fills = fills.take(pa.array(np.repeat(takers, len(lengths))))
+    fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
+    rates = _split_cost(fills, history.integers(before), history.integers(after))
+    if names is None:
+        used = {
+            "price_before": history.take(before),
+            "price_after": history.take(after),
+            "after_at": history.take_times(after),
+        }
+        columns = columns_of(fills, [*FILLS_SHOWN, "horizon"], used, rates)
+    else:
+        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
+        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
+        horizon = Key("horizon")
+        horizon.order = [*lengths]
+        columns = estimates(fills, paired, [*names, horizon], rates, intervals, seed, prices)
+    return with_reference(trades, columns, history, paired.note)
 
 
 def shortfall(
@@ -176,10 +178,8 @@ def shortfall(
         counts in each group with that part of its fills.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the arrival price; None for any age.
-    intervals : float
-        Level of the intervals, between 0 and 1.
-    seed : int
-        Seed of the bootstrap behind the intervals.
+    intervals, seed : float and int
+        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
     Returns
     -------
@@ -231,8 +231,7 @@ def shortfall(
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
-        weights = weights_of(orders, names, prices)
-        columns = estimates(orders, paired, names, "unpriced", rates, intervals, seed, weights)
+        columns = estimates(orders, paired, names, rates, intervals, seed, prices)
         groups = GroupBy(orders, names)
         seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
         columns |= {
@@ -241,14 +240,13 @@ def shortfall(
             "both_sides": paired.count(GroupBy(fills, names)),
         }
         return with_reference(trades, columns, history, paired.note)
-    times = history.times_at(arrival)
-    columns = {name: orders[name] for name in [*ORDER_KEYS, *SHOWN]} | {
+    arrivals = {
         "arrival_price": history.take(arrival),
-        "arrival_at": pa.array(times, TIMESTAMP, mask=times == NAT),
+        "arrival_at": history.take_times(arrival),
         "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
     }
-    added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
-    return with_reference(trades, columns | added, history, paired.note)
+    columns = columns_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates)
+    return with_reference(trades, columns, history, paired.note)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
@@ -274,40 +272,9 @@ def _split_cost(fills: pa.Table, before: np.ndarray, after: np.ndarray) -> dict[
     }
 
 
-def _prices_used(
-    horizon: str, history: PriceHistory, before: np.ndarray, after: np.ndarray
-) -> dict[str, pa.Array]:
-    times = history.times_at(after)
-    return {
-        "horizon": pa.array([horizon] * len(before), pa.string()),
-        "price_before": history.take(before),
-        "price_after": history.take(after),
-        "after_at": pa.array(times, TIMESTAMP, mask=times == NAT),
-    }
-
-
-def _estimates_at(
-    horizon: str,
-    fills: pa.Table,
-    paired: PairedFills,
-    keys: list[str],
-    rates: dict[str, np.ndarray],
-    level: float,
-    seed: int,
-    weights: np.ndarray,
-) -> dict[str, Any]:
-    """Estimate rates at one horizon over the fills that have all of them."""
-    unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
-    rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-    found = estimates(fills, paired, keys, "unpriced", rates, level, seed, weights)
-    horizons = pa.array([horizon] * len(found["fills"]), pa.string())
-    return {name: found[name] for name in keys} | {"horizon": horizons} | found
-
-
 def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     """Put fills together into orders: exact sums, and ``arrived``, the time of the order's first fill."""
-    hashes = as_text(fills["order_hash"]).dictionary_encode().indices
-    numbers = hashes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = numbered(as_text(fills["order_hash"]))
     unknown = numbers < 0
     numbers[unknown] = len(fills) + np.flatnonzero(unknown)
     itself = pc.if_else(pa.array(unknown), fills["trade_id"], pa.scalar(None, fills["trade_id"].type))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal
+from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio
 from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, with_reference
@@ -136,19 +136,12 @@ def _totals(
         whole[priced == 0] = None
         return whole
 
-    volume = total(moved * BPS)
     fees = total(np.where(is_sell, moved, size * now) * pool_fee_bps)
     net, markout = total(sign * (moved - size * now)), total(sign * (moved - size * later))
     lvr = np.array([None if a is None else a - b for a, b in zip(fees, net, strict=True)], object)
-    sums = {"notional": volume, "fees": fees, "lvr": lvr, "net": net, "markout": markout}
+    sums = {"notional": total(moved * BPS), "fees": fees, "lvr": lvr, "net": net, "markout": markout}
     fills_of = np.bincount(groups.ids, minlength=groups.count)
-    return (
-        {"fills": fills_of, "unpriced": fills_of - priced}
-        | {name: from_integers(numbers, SUM) for name, numbers in sums.items()}
-        | {f"{name}_bps": _bps(sums[name], volume) for name in ("fees", "lvr", "net", "markout")}
-    )
-
-
-def _bps(numbers: np.ndarray, volume: np.ndarray) -> pa.Array:
-    pairs = zip(numbers, volume, strict=True)
-    return pa.array([None if a is None or not b else a * BPS / b for a, b in pairs], pa.float64())
+    totals = {name: from_integers(numbers, SUM) for name, numbers in sums.items()}
+    volume, earned = totals["notional"], ("fees", "lvr", "net", "markout")
+    rates = {f"{name}_bps": ratio(totals[name], volume, BPS) for name in earned}
+    return {"fills": fills_of, "unpriced": fills_of - priced} | totals | rates

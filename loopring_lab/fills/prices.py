@@ -16,7 +16,6 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
-    NAT,
     Lookup,
     PriceHistory,
     as_text,
@@ -29,6 +28,7 @@ from loopring_lab.fills.intervals import check_sampling, estimate, floats, order
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
+SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
 IDENTITY = ("trade_id", "order_hash")
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
@@ -60,10 +60,8 @@ def price_gap(
     prices : frame of pandas, pyarrow or Polars, optional
         Trades among which to look for the other fill, such as those of all accounts; by default `trades`.
         Fills of the same order are skipped.
-    intervals : float
-        Level of the intervals, between 0 and 1.
-    seed : int
-        Seed of the bootstrap behind the intervals.
+    intervals, seed : float and int
+        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
     Returns
     -------
@@ -91,7 +89,7 @@ def price_gap(
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
+    shown = [name for name in SHOWN if name not in ("quote", "notional")]
     fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
     fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
     history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
@@ -104,13 +102,9 @@ def price_gap(
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, keys, "unmatched", rates, intervals, seed, weights_of(fills, keys))
+        columns = estimates(fills, paired, keys, rates, intervals, seed, missing="unmatched")
         return convert.with_note(result_frame(trades, columns), paired.note)
-    times = history.times_at(other)
-    others = {
-        "other_price": history.take(other),
-        "other_at": pa.array(times, TIMESTAMP, mask=times == NAT),
-    }
+    others = {"other_price": history.take(other), "other_at": history.take_times(other)}
     return result_frame(trades, columns_of(fills, shown, others, rates))
 
 
@@ -144,10 +138,8 @@ def all_in_cost(
     prices : frame of pandas, pyarrow or Polars, optional
         Trades among which to look for the next or last one, such as those of all accounts. By default
         `trades`: the next trade is then the next in that frame, not in the whole market.
-    intervals : float
-        Level of the intervals, between 0 and 1.
-    seed : int
-        Seed of the bootstrap behind the intervals.
+    intervals, seed : float and int
+        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
     Returns
     -------
@@ -193,8 +185,7 @@ def all_in_cost(
         )
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    fills = convert.to_table(trades, caller, [*shown, "fee_bps", "order_hash", *needed_for(names)])
+    fills = convert.to_table(trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)])
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
@@ -203,10 +194,10 @@ def all_in_cost(
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
         paired = PairedFills(fills, caller)
-        weights = weights_of(fills, names, None if source is trades else source)
-        columns = estimates(fills, paired, names, "unpriced", rates, intervals, seed, weights)
+        others = None if source is trades else source
+        columns = estimates(fills, paired, names, rates, intervals, seed, others)
         return with_reference(trades, columns, history, paired.note)
-    columns = columns_of(fills, shown, {"reference_price": history.take(positions)}, rates)
+    columns = columns_of(fills, SHOWN, {"reference_price": history.take(positions)}, rates)
     return with_reference(trades, columns, history)
 
 
@@ -258,14 +249,15 @@ def estimates(
     fills: pa.Table,
     paired: PairedFills,
     keys: list[str],
-    missing: str,
     rates: dict[str, np.ndarray],
     level: float,
     seed: int,
-    weights: np.ndarray,
+    prices: Any = None,
+    missing: str = "unpriced",
 ) -> dict[str, Any]:
     """Count the fills of each group, and those without the first rate, and estimate the rates."""
     groups = GroupBy(fills, keys)
+    weights = _weights(groups, prices)
     unknown = np.isnan(next(iter(rates.values())))
     for name in IDENTITY:
         if name not in fills.column_names:
@@ -278,9 +270,9 @@ def estimates(
     return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
 
 
-def weights_of(fills: pa.Table, keys: list[str], prices: Any = None) -> np.ndarray:
+def _weights(groups: GroupBy, prices: Any) -> np.ndarray:
     """Return the value of each fill, in one token where its group has several quote tokens."""
-    groups, values = GroupBy(fills, keys), floats(fills["notional"])
+    fills, values = groups.table, floats(groups.table["notional"])
     alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
     if alone.all():
         return values
@@ -302,7 +294,7 @@ def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, 
 
 
 def columns_of(
-    fills: pa.Table, shown: list[str], columns: dict[str, Any], rates: dict[str, np.ndarray]
+    fills: pa.Table, shown: Sequence[str], columns: dict[str, Any], rates: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """Put columns of fills, others and rates side by side."""
     fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))

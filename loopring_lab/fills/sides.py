@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.asof import TIE_BREAKERS, in_order
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order, numbered
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -139,7 +139,7 @@ class _Roles:
         self.role = np.select(reported, [MAKER, TAKER], UNKNOWN)
         self._settled = np.asarray(fills["role"].is_valid())
         self.source = np.where(self._settled, REPORTED, UNKNOWN)
-        self._account, self._market = _codes(fills["account_id"]), _codes(fills["market"])
+        self._account, self._market = numbered(fills["account_id"]), numbered(fills["market"])
         self._pool_fill, self._book_fill = (equal(fills["fill_type"], name) for name in ("amm", "dex"))
         self._pair_up(fills)
         self._use_given_pools(fills, pools)
@@ -149,7 +149,7 @@ class _Roles:
 
     def _pair_up(self, fills: pa.Table) -> None:
         """Number the sides of each fill, so that `side ^ 1` is the other side; -1 where unknown."""
-        trade = _codes(fills["trade_id"])
+        trade = numbered(fills["trade_id"])
         pairs = pd.DataFrame({"trade": trade, "market": self._market})
         number, side = pairs.groupby(["trade", "market"]).ngroup().to_numpy(), np.full(len(trade), -1)
         for code, name in enumerate(SIDES):
@@ -222,7 +222,7 @@ def _pool_accounts(pools: Any, caller: str) -> Pools:
 def _order(trades: Any, fills: pa.Table) -> np.ndarray:
     """Number rows in their total order; rows that share all of its columns by their whole content."""
     names = [name for name in ("moment", *TIE_BREAKERS) if name in fills.column_names]
-    tied = pd.DataFrame({name: _codes(fills[name]) for name in names}).duplicated(keep=False)
+    tied = pd.DataFrame({name: numbered(fills[name]) for name in names}).duplicated(keep=False)
     places, content = np.flatnonzero(tied), np.zeros(len(fills), np.int64)
     if len(places):
         rows = convert.as_pandas(convert.take(trades, places)).astype(str).fillna("")
@@ -234,11 +234,5 @@ def _order(trades: Any, fills: pa.Table) -> np.ndarray:
     return numbers
 
 
-def _codes(column: pa.ChunkedArray) -> np.ndarray:
-    """Number the values of a column in the order in which they appear, -1 for null."""
-    codes: np.ndarray = column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
-    return codes
-
-
 def _texts(codes: np.ndarray, texts: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(texts)).cast(pa.string())
+    return pa.array(texts).take(pa.array(codes, mask=codes < 0))
