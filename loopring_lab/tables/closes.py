@@ -85,8 +85,10 @@ def prices(
     amounts = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
     columns = {"created_at": to_utc(as_series(times)), "market": closes.names("market")}
     for name in TOKENS:
-        given = markets is None or name in closes.listed
-        columns[name] = closes.names(name) if given else columns["market"].map(markets[name].to_dict())
+        if markets is None or name in closes.listed:
+            columns[name] = closes.names(name)
+        else:
+            columns[name] = columns["market"].map(markets[name].to_dict())
     found = pd.DataFrame(columns | {"price": as_series(amounts)})
     once = found.drop_duplicates(["created_at", "market", "price"])
     again = once.index[once.duplicated(["created_at", "market"])]
