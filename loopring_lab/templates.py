@@ -106,7 +106,7 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
             sizes.setdefault(int(account), []).append(path.stat().st_size)
     ranked = sorted(sizes, key=lambda account: (-len(sizes[account]), -sum(sizes[account]), account))
     parameters = _find(template).parameters
-    if "recording" not in parameters:
+    if "recording" not in parameters or parameters.get("accounts", 0) is None:  # None takes all
         return {}
     return account_parameters(template, ranked[: 3 if "accounts" in parameters else 1])
 

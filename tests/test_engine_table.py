@@ -35,9 +35,9 @@ def rows() -> dict[str, list[str]]:
 def trades() -> pd.DataFrame:
     """A pool's fills, and an account's on the order book, near enough in time to be compared."""
     client = lab.connect()
-    pool = client.trades(POOL, limit=150)
-    taken = client.trades(11519, since=pool["created_at"].min())
-    return pd.concat([pool, taken], ignore_index=True)
+    pool = client.trades(POOL, limit=300)
+    others = [client.trades(account, since=pool["created_at"].min()) for account in (11519, 58344)]
+    return pd.concat([pool, *others], ignore_index=True)
 
 
 def test_every_public_function_is_in_the_table_once() -> None:

@@ -93,6 +93,29 @@ def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block: pd.DataF
     assert "synthetic data" not in words(figure)
 
 
+@pytest.fixture(scope="module")
+def estimates() -> dict[str, Any]:
+    client = lab.connect()
+    trades = client.trades(11519, since="2022-10-01")
+    prices = client.outside_prices(trades)
+    return {
+        "outside": figures.venue_differences(trades, prices=prices),
+        "own": figures.venue_differences(trades, by=["market", "side"], horizon="10min"),
+        "later": figures.markouts(trades, prices=prices),
+        "later, own": figures.markouts(trades),
+        "by size": figures.cost_curve(trades, reference=prices),
+    }
+
+
+@pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
+def test_estimates_are_legible_and_name_their_reference(name: str, estimates: dict[str, Any]) -> None:
+    figure = estimates[name]
+    assert_legible(figure)
+    assert "synthetic data" in words(figure)
+    assert "95 % interval (orders resampled)" in note(figure)
+    assert ("differences are pulled towards 0" in note(figure)) == ("own" in name)
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(name: str, gallery: Any) -> None:
     figure = gallery(name, "long")

@@ -254,7 +254,8 @@ def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) 
     totals = {week: sum(sums[label, week] for label in LABELS.values()) for _, week in list(sums)}
     for label in LABELS.values():
         weeks = [first + 7 * n for n in range(len(drawn[label]))]
-        assert drawn[label] == pytest.approx([100 * sums[label, week] / totals[week] for week in weeks])
+        shares = [100 * sums[label, week] / totals[week] if week in totals else 0 for week in weeks]
+        assert drawn[label] == pytest.approx(shares)
     pool = sum(count for (label, _), count in sums.items() if label == "AMM pool") / sum(totals.values())
     assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
     assert figure.axes[0].get_ylim() == (0, 100)
@@ -415,6 +416,14 @@ def test_many_parts_have_fewer_labels_that_do_not_touch(trades: pd.DataFrame) ->
     assert all(one.x1 < two.x0 for one, two in pairwise(boxes))
 
 
+def effective_orders(fills: list[Any]) -> float:
+    """Count orders as Kish does: a few large ones count for less."""
+    values: dict[str, Fraction] = defaultdict(Fraction)
+    for fill in fills:
+        values[fill.order_hash] += Fraction(fill.notional)
+    return float(sum(values.values()) ** 2 / sum(value**2 for value in values.values()))
+
+
 def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame) -> None:
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
     costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
@@ -437,7 +446,7 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
         assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
         assert drawn[label][0] == pytest.approx(range(10), abs=0.06)
         assert Counter(texts) >= Counter(str(len(group)) for group in groups)
-        sure = [len({fill.order_hash for fill, _ in group}) >= 20 for group in groups]
+        sure = [len(group) >= 20 and effective_orders([fill for fill, _ in group]) >= 20 for group in groups]
         segments += [value for value, many in zip(wanted, sure, strict=True) if many]
     whiskers = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
     assert len(whiskers) == len(segments)
@@ -489,3 +498,62 @@ def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
         fees
     )  # each fill is its own reference: no price difference
     assert max(lines(figure)["AMM pool"][1]) <= max(fees)
+
+
+# venue_differences and markouts
+
+
+@pytest.fixture(scope="module")
+def taken() -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    client = lab.connect()
+    trades = client.trades(11519, since="2022-10-01")
+    return trades, client.outside_prices(trades)
+
+
+def marks(figure: Any) -> list[tuple[float, float, bool]]:
+    """Return where single marks stand, and whether they are hollow."""
+    drawn = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", None, "")]
+    return [
+        (float(x), float(y), line.get_markerfacecolor() == "white")
+        for line in drawn
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    ]
+
+
+def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
+    trades, prices = taken
+    overall = lab.fills.compare_venues(trades, prices)
+    table = lab.fills.compare_venues(trades, prices, by="market").dropna(subset=["difference_bps"])
+    figure = figures.venue_differences(trades, prices=prices)
+    rows = pd.concat([overall, table.sort_values("fills", ascending=False, kind="stable")])
+    assert marks(figure) == [
+        (row.difference_bps, place, row.verdict == "undecided") for place, row in enumerate(rows.itertuples())
+    ]
+    segments = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
+    ends = [tuple(line[:, 0]) for line in segments if np.ndim(line) == 2]
+    known = rows.dropna(subset=["low_bps"])
+    assert ends[: len(known)] == [(row.low_bps, row.high_bps) for row in known.itertuples()]
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["all", *rows["market"].iloc[1:]]
+    assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))
+
+
+def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
+    trades, prices = taken
+    table = lab.fills.markouts(trades, prices, by="fill_type")
+    figure = figures.markouts(trades, prices=prices)
+    for kind, label in LABELS.items():
+        rows = table[table["fill_type"] == kind]
+        assert lines(figure)[label][1] == list(rows["weighted_realized_bps"])
+        counts = [f"{count:,}" for count in rows["fills"] - rows["unpriced"]]
+        assert Counter(words(figure)) >= Counter(counts)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10s", "1min", "5min", "1h"]
+
+
+def test_nothing_to_compare_is_said(taken: Any) -> None:
+    trades, prices = taken
+    pool = trades[trades["fill_type"] == "amm"]
+    with pytest.raises(lab.LabError, match="^venue_differences: no taker fills of both venues"):
+        figures.venue_differences(pool, prices=prices)
+    with pytest.raises(lab.LabError, match="^markouts: no taker's fill has a price before and after it"):
+        figures.markouts(trades.head(1))

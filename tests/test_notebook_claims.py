@@ -205,7 +205,7 @@ def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(world: World, 
                 world.latent_dollars(paid.symbol, fill.time_ms), world.latent_dollars(token, fill.time_ms)
             )
             truth += Fraction(fill.fee, 10**paid.decimals) * price
-    priced, count, worth, within = fees.numbers(f"Fees of # of # fills are worth # {token}, within # bps.")
+    priced, count, worth, within = fees.numbers(f"Fees of # of # fills: # {token}, within # bps.")
     assert priced == count
     assert abs(worth / float(truth) - 1) * 10_000 < max(within, 1) < 20
 
@@ -268,7 +268,7 @@ def test_saved_fees_are_described_as_they_were_charged(block: Path) -> None:
     assert above <= len(true)
     keys = {(row.trade_id, row.side) for row in found.names["found"].itertuples() if row.verdict == "above"}
     assert keys <= {(int(fact["id"]), fact["side"]) for fact in true}
-    priced, count = found.numbers("Fees of # of # fills are worth ")
+    priced, count = found.numbers("Fees of # of # fills: ")
     assert count - priced == found.names["valued"]["unpriced"].sum()
 
 

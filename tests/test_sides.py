@@ -389,6 +389,12 @@ def test_both_sides_are_counted_under_unknown_keys_too() -> None:
         assert [(line["fill_type"], line["fills"], line["both_sides"]) for line in found] == [(None, 3, 1)]
 
 
+def test_tiers_of_all_fills_together_count_both_sides_too(block: pd.DataFrame, settled: Settled) -> None:
+    found = lab.fees.tiers(block)
+    assert found["fills"].sum() == len(settled)
+    assert set(found["both_sides"]) == {len(settled) // 2}
+
+
 def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd.DataFrame) -> None:
     sizes = pd.cut(lab.to_float(block["size"]), 4, labels=["d", "b", "c", "a"])
     keyed = block.assign(size_class=sizes.cat.set_categories(["d", "b", "c", "a"], ordered=True))

@@ -229,7 +229,7 @@ class PairedFills:
             numbers = found["group"].to_numpy()
         else:  # partial sums: the engine looks at the rows again
             found = self._by_keys(groups.keys, every)
-            known = pa.table(groups.key_columns())
+            known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
             ids = GroupBy(pa.concat_tables([known, found], promote_options="permissive"), groups.keys).ids
             numbers = np.argsort(ids[: len(known)])[ids[len(known) :]]
         return pa.array(np.bincount(numbers, found["fills"].to_numpy(), groups.count).astype(np.int64))

@@ -410,6 +410,11 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
     return edges
 
 
+def _floats(column: pd.Series) -> np.ndarray:
+    """Return rates as floats, also those of a column that is all null."""
+    return np.where(column.isna(), np.nan, column.fillna(0)).astype(np.float64)
+
+
 def _bps(rate: float) -> str:
     return f"{round(rate, 1) + 0.0:,.1f}"
 
@@ -423,13 +428,13 @@ def _draw_histogram(
 
 def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: int) -> None:
     """Draw a mean with its interval over one half, as a line and a band."""
-    mean, low, high = (row[f"{part}_{name}"] for part in ESTIMATE)
+    mean, low, high = (_floats(pd.Series([row[f"{part}_{name}"]]))[0] for part in ESTIMATE)
     if np.isnan(mean):
         return
     top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
     axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
     text = f"mean {_bps(mean)}"
-    if not np.isnan(low):
+    if pd.notna(low):
         axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
         text += f" ({_bps(low)} to {_bps(high)})"
     left, right = axes.get_xlim()
@@ -452,7 +457,7 @@ def _draw_dots(axes: Axes, values: np.ndarray, group: GroupStyle, direction: int
 
 def _draw_estimates(axes: Axes, places: Any, rows: pd.DataFrame, name: str, group: GroupStyle) -> None:
     """Draw means joined by a line, each with its interval; those without one are hollow."""
-    mean, low, high = (rows[f"{part}_{name}"].to_numpy(np.float64) for part in ESTIMATE)
+    mean, low, high = (_floats(rows[f"{part}_{name}"]) for part in ESTIMATE)
     places, hollow = np.asarray(places, np.float64), np.isnan(low)
     axes.plot(places, mean, **group.line)
     axes.vlines(places[~hollow], low[~hollow], high[~hollow], color=group.colour, linewidth=1.4)

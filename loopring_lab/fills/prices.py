@@ -182,7 +182,7 @@ def all_in_cost(
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
     0       amm     60            32.797929       26.751688        38.497313
-    1       dex     40            17.235656        2.651039        30.194322
+    1       dex     40            17.235656             NaN              NaN
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)

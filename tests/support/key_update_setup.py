@@ -57,7 +57,7 @@ class KeyUpdateSetup:
     def __init__(self, **settings: Any) -> None:
         self.now = NOW.timestamp()
         merged = Settings(**{"update_seconds": None} | settings)
-        self.relayer = Relayer(World(size=0.001), merged, now=lambda: self.now)
+        self.relayer = Relayer(World(seed=2, size=0.001), merged, now=lambda: self.now)
 
     def connect(self, **options: Any) -> None:
         options = {"api_key": self.relayer.api_key, "rate": None, "proxies": False} | options

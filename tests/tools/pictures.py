@@ -5,6 +5,8 @@ Its pictures of widgets are those that tests/browser takes in JupyterLab.
 
 from pathlib import Path
 
+import pandas as pd
+
 import loopring_lab as lab
 
 PICTURES = Path(__file__).parents[2] / "notebooks" / "pictures"
@@ -13,9 +15,10 @@ PICTURES = Path(__file__).parents[2] / "notebooks" / "pictures"
 def drawn() -> dict[str, bytes]:
     """Return each picture's name and bytes."""
     client = lab.connect()
+    trades = pd.concat([client.trades(account) for account in (10083, 11519, 58344)])
     figures = {
         "volume.png": lab.figures.volume(client.trades(10083)),
-        "size_profile.png": lab.figures.size_profile(client.trades(11519)),
+        "venue_differences.png": lab.figures.venue_differences(trades, prices=client.outside_prices(trades)),
     }
     return {name: figure._repr_png_() for name, figure in figures.items()}  # type: ignore[attr-defined]
 
