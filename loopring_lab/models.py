@@ -14,12 +14,14 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import AMOUNT, to_units
+from loopring_lab.amounts.scaling import WHOLE, as_series, with_scale
 from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
 from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
+from loopring_lab.tables.listings import to_utc
 
 UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
 FINAL_STATES = (PROCESSED, FAILED)
@@ -152,22 +154,20 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> pd.DataFrame:
-    """Read the prices of each market, with as many decimals as the relayer sends."""
-    answers = {name: _json_object(body, "outsidePrices") for name, body in bodies.items()}
-    prices = [_int64(answer) for answer in answers.values()]
-    times = [
-        _integer(answer, "first") + _integer(answer, "every", 1) * np.arange(len(each))
-        for answer, each in zip(answers.values(), prices, strict=True)
-    ]
-    names = pd.Index(list(answers), dtype=str)
-    rows = np.repeat(np.arange(len(names)), [len(each) for each in prices])
-    moments = np.concatenate([np.empty(0, np.int64), *times]).astype("datetime64[ms]")
-    sides = {"market": names, "base": markets.loc[names, "base"], "quote": markets.loc[names, "quote"]}
+    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
+    times, prices = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for body in bodies.values():
+        answer = _json_object(body, "outsidePrices")
+        prices.append(_int64(answer))
+        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * np.arange(len(prices[-1])))
+    rows = np.repeat(np.arange(len(bodies)), [len(each) for each in prices[1:]])
+    sides = {"market": [*bodies]} | {name: markets.loc[[*bodies], name] for name in ("base", "quote")}
+    amounts = with_scale(pa.array(np.concatenate(prices)).cast(WHOLE), pa.decimal256(76, 12))
     return pd.DataFrame(
         {
-            "created_at": pd.Series(moments).dt.tz_localize("UTC"),
+            "created_at": to_utc(pd.Series(np.concatenate(times))),
             **{name: pd.Categorical(list(each))[rows] for name, each in sides.items()},
-            "price": pd.array(_with_18_decimals(np.concatenate([np.empty(0, np.int64), *prices])), AMOUNT),
+            "price": as_series(amounts.cast(AMOUNT.pyarrow_dtype)),
         }
     )
 
@@ -211,15 +211,6 @@ def _int64(answer: dict[str, Any]) -> np.ndarray:
     if (numbers < 0).any():
         _refuse("prices", "base64 of numbers from 0", text)
     return numbers
-
-
-def _with_18_decimals(numbers: np.ndarray) -> pa.Array:
-    """Build amounts from numbers with 12 decimals: a million times each, in 256 bits."""
-    low, high = ((part * 10**6).astype("<u8") for part in (numbers & 0xFFFFFFFF, numbers >> 32))
-    words = np.zeros((len(numbers), 4), "<u8")
-    words[:, 0] = (high << np.uint64(32)) + low
-    words[:, 1] = (high + (low >> np.uint64(32))) >> np.uint64(32)
-    return pa.Array.from_buffers(AMOUNT.pyarrow_dtype, len(numbers), [None, pa.py_buffer(words)])
 
 
 def _submission(answer: dict[str, Any]) -> Submission:

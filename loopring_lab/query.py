@@ -73,7 +73,7 @@ def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
     return None if moment is None else int(moment.timestamp() * 1000)
 
 
-def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, str | int]]:
+def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, Any]]:
     """Return what to ask an outside market, for each market of trades: from an hour before to a day after."""
     from loopring_lab.engines.asof import parse_length
     from loopring_lab.engines.convert import to_pandas
@@ -82,12 +82,12 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     if length < MINUTE_MS or length % MINUTE_MS:
         raise LabError(f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'.")
     rows = to_pandas(trades, "outside_prices", ["created_at", "market"])
-    names = sorted(set(rows["market"].dropna()) & set(known_markets))
     times = rows["created_at"].dropna()
     if times.empty:
         return {}
-    start, end = times.min() - pd.Timedelta("1h"), times.max() + pd.Timedelta("1D")
-    first, last = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+    first = to_milliseconds(times.min() - pd.Timedelta("1h"))
+    last = to_milliseconds(times.max() + pd.Timedelta("1D"))
+    names = sorted(set(rows["market"].dropna()) & set(known_markets))
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 

@@ -15,16 +15,16 @@ from loopring_lab.amounts.scaling import from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
+from loopring_lab.engines.asof import NAT, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
-from loopring_lab.query import parse_utc
+from loopring_lab.query import parse_utc, to_milliseconds
 
 CALLER = "fees.schedule_check"
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 VALIDITY = ("since", "until")
 VOCABULARY = {"fill_type": {"amm", "dex"}, "side": {"BUY", "SELL"}, "role": {"maker", "taker"}}
 """All values that these columns can have, whether or not they occur in a frame."""
-EPOCH = pd.Timestamp(0, tz="UTC")
 COUNTED = ("fills", "above", "unknown")
 SEVERAL = "several lines might apply"
 
@@ -141,57 +141,46 @@ class _Line(NamedTuple):
             parts += [] if moment is None else [f"{name} {pd.Timestamp(moment, unit='ms', tz='UTC')}"]
         return ", ".join(parts) or "every fill"
 
-    def matches(self, batch: _Batch) -> tuple[np.ndarray, np.ndarray]:
+    def matches(self, columns: Mapping[str, _Column], moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return masks of the fills that the line matches, and of those that it might match."""
-        certain = np.ones(len(batch.table), bool)
+        certain = np.ones(len(moments), bool)
         possible = certain.copy()
-        known, moment = batch.times()
-        since, until = self.since, self.until
-        parts = [batch.equal(name, values) for name, values in self.match.items()]
-        parts += [] if since is None else [(known & (moment >= since), ~known)]
-        parts += [] if until is None else [(known & (moment < until), ~known)]
-        for equal, unknown in parts:
-            certain &= equal
-            possible &= equal | unknown
+        parts = [columns[name].matches(values) for name, values in self.match.items()]
+        parts += [] if self.since is None else [(moments >= self.since, moments == NAT)]
+        parts += [] if self.until is None else [((moments < self.until) & (moments != NAT), moments == NAT)]
+        for matching, unknown in parts:
+            certain &= matching
+            possible &= matching | unknown
         return certain, possible
 
 
-class _Batch:
-    """A batch of fills, the columns that lines match encoded once."""
+class _Column:
+    """A column of fills as numbers of its values; unknown ones have the number after the last."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.codes: dict[str, tuple[np.ndarray, list[Any]]] = {}
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        coded = column.combine_chunks().dictionary_encode()
+        self.values = coded.dictionary.to_pylist()
+        self.codes = coded.indices.fill_null(len(self.values)).to_numpy()
 
-    def encoded(self, name: str) -> tuple[np.ndarray, list[Any]]:
-        """Return the values, and the number of each fill's value; the one after the last is for unknown."""
-        if name not in self.codes:
-            coded = self.table[name].combine_chunks().dictionary_encode()
-            values = coded.dictionary.to_pylist()
-            self.codes[name] = coded.indices.fill_null(len(values)).to_numpy(), values
-        return self.codes[name]
-
-    def equal(self, name: str, wanted: frozenset[Any]) -> tuple[np.ndarray, np.ndarray]:
+    def matches(self, wanted: frozenset[Any]) -> tuple[np.ndarray, np.ndarray]:
         """Return masks of the fills that have one of these values, and of those whose value is unknown."""
-        codes, values = self.encoded(name)
-        return np.array([*(value in wanted for value in values), False])[codes], codes == len(values)
-
-    def times(self) -> tuple[np.ndarray, np.ndarray]:
-        moment = self.table["moment"]
-        return moment.is_valid().to_numpy(), moment.fill_null(0).to_numpy()
+        found = np.array([*(value in wanted for value in self.values), False])
+        return found[self.codes], self.codes == len(self.values)
 
 
 class _Candidates:
     """The lines that might apply to each fill of a batch: how many, the last, the ranks of their rates."""
 
-    def __init__(self, batch: _Batch, lines: list[_Line], rates: list[Fraction]) -> None:
-        count = len(batch.table)
+    def __init__(
+        self, lines: list[_Line], rates: list[Fraction], columns: dict[str, _Column], moments: np.ndarray
+    ) -> None:
+        count = len(moments)
         self.open = np.ones(count, bool)  # no line matches for certain
         self.count, self.line = np.zeros(count, np.int64), np.full(count, -1)
         self.ignored = np.zeros(count, bool)
         self.lowest, self.highest = np.full(count, len(rates)), np.full(count, -1)
         for number, line in enumerate(lines):
-            certain, possible = line.matches(batch)
+            certain, possible = line.matches(columns, moments)
             here = self.open & possible
             self.open &= ~certain
             self.count += here
@@ -218,7 +207,7 @@ class _Audit:
         self.seen: dict[str, set[Any]] = {name: set() for line in self.lines for name in line.match}
         self.unmatched: list[pa.Table] = []
         columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *self.seen]))
-        parts = [self.judge(_Batch(table)) for table in convert.batches(trades, columns, CALLER)]
+        parts = [self.judge(batch) for batch in convert.batches(trades, columns, CALLER)]
         unmatched = pa.concat_tables(self.unmatched)
         if len(unmatched) or self.counts["fills"].any():
             self.refuse_absent_values(absent)
@@ -226,12 +215,13 @@ class _Audit:
             raise _no_line(unmatched)
         self.listed = pa.concat_tables(parts)
 
-    def judge(self, batch: _Batch) -> pa.Table:
+    def judge(self, batch: pa.Table) -> pa.Table:
         """List the fills of a batch that were charged too much, and those that cannot be checked."""
-        for name, values in self.seen.items():
-            values.update(batch.encoded(name)[1])
-        amounts, lines = FeeAmounts(batch.table), _Candidates(batch, self.lines, self.rates)
-        self.unmatched.append(batch.table.select(["market", "fill_type"]).filter(pa.array(lines.unmatched)))
+        columns = {name: _Column(batch[name]) for name in self.seen}
+        for name, column in columns.items():
+            self.seen[name].update(column.values)
+        amounts, lines = FeeAmounts(batch), _Candidates(self.lines, self.rates, columns, moments_of(batch))
+        self.unmatched.append(batch.select(["market", "fill_type"]).filter(pa.array(lines.unmatched)))
         most, least = (self.allowed(amounts, ranks) for ranks in (lines.highest, lines.lowest))
         too_high, high = (np.greater(amounts.fee, bound).astype(bool) for bound in (most, least))
         rated, settled = lines.highest >= 0, ~lines.open & amounts.known
@@ -241,18 +231,17 @@ class _Audit:
             self.counts[name] += np.bincount(lines.line[mask], minlength=len(self.lines) + 1)
         agreed = above | ((lines.lowest == lines.highest) & ~lines.ignored & ~lines.open)
         listed = np.flatnonzero(above | unknown)
-        rows, line, agreed = batch.table.take(pa.array(listed)), lines.line[listed], agreed[listed]
-        columns = {"created_at": rows["moment"].cast(TIMESTAMP)}
-        columns |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
-        columns["line"] = pa.array(line, mask=line == len(self.lines))
+        rows, line, agreed = batch.take(pa.array(listed)), lines.line[listed], agreed[listed]
+        found = {"created_at": rows["moment"].cast(TIMESTAMP)}
+        found |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
+        found["line"] = pa.array(line, mask=line == len(self.lines))
         rates = np.array([*map(float, self.rates), 0.0])[lines.highest[listed]]
-        columns["schedule_bps"] = pa.array(rates, mask=~agreed)
-        shown = amounts.known.copy()
-        shown[listed] &= agreed
+        found["schedule_bps"] = pa.array(rates, mask=~agreed)
+        shown, nothing = amounts.known[listed] & agreed, np.full(len(listed), None)
         for name, values in {"allowed": most, "excess": amounts.fee - most}.items():
-            columns[name] = from_integers(np.where(shown, values, None)[listed], DECIMAL_256)
-        columns["verdict"] = pa.array(np.where(above[listed], "above", "unknown"), pa.string())
-        return pa.table(columns)
+            found[name] = from_integers(np.where(shown, values[listed], nothing), DECIMAL_256)
+        found["verdict"] = pa.array(np.where(above[listed], "above", "unknown"), pa.string())
+        return pa.table(found)
 
     def allowed(self, amounts: FeeAmounts, ranks: np.ndarray) -> np.ndarray:
         """Return the highest fee that rates of these ranks allow on the most that may have been received."""
@@ -267,7 +256,11 @@ class _Audit:
                 known = self.seen[name] | fixed
                 wrong = sorted(values - known, key=str)
                 if wrong and (fixed or absent == "refuse"):
-                    raise _absent(f"line {number} of the schedule", name, wrong[0], known, bool(fixed))
+                    names = ", ".join(sorted(map(repr, known))[:8]) or "no known value"
+                    hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
+                    hint += "" if fixed else " Use absent='ignore' if it need not occur."
+                    where = f"line {number} of the schedule: {name}={wrong[0]!r}"
+                    raise LabError(f"{CALLER}: {where} occurs nowhere in trades. {hint}")
 
     def counted(self) -> pa.Table:
         numbers = np.arange(len(self.lines) + 1)
@@ -337,7 +330,7 @@ def _is_missing(value: Any) -> bool:
 
 def _milliseconds(value: Any, where: str) -> int | None:
     time = parse_utc(f"{CALLER}: {where}", value)
-    return None if time is None else int((time.ceil("ms") - EPOCH) // pd.Timedelta(1, "ms"))
+    return to_milliseconds(time and time.ceil("ms"))
 
 
 def _rate(value: Any, where: str) -> Fraction:
@@ -358,11 +351,3 @@ def _no_line(fills: pa.Table) -> LabError:
         f"{CALLER}: {len(fills)} fills match no line of the schedule, the first in {market} ({fill_type}). "
         "Add a line, or use others=25 (basis points), or others=None to ignore them."
     )
-
-
-def _absent(where: str, name: str, value: Any, known: set[Any], is_fixed: bool) -> LabError:
-    names = ", ".join(sorted(map(repr, known))[:8]) or "no known value"
-    hint = did_you_mean(value, known, f"Values there: {names}.")
-    if not is_fixed:
-        hint += " Use absent='ignore' if it need not occur."
-    return LabError(f"{CALLER}: {where}: {name}={value!r} occurs nowhere in trades. {hint}")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
+from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
@@ -107,8 +107,10 @@ def in_token(
     }
     if names is None:
         return convert.with_columns(trades, columns)
-    table = fills.append_column("fee_value", columns["fee_value"])
-    groups = GroupBy(table.append_column("age", _ages(fills, valued)), [*names, "fee_token"])
+    age = pa.array(moments_of(fills) - valued.oldest, mask=valued.oldest == NAT)
+    table = fills.append_column("fee_value", columns["fee_value"]).append_column("age", age)
+    groups = GroupBy(table, [*names, "fee_token"])
+    median = age.to_pandas().groupby(groups.ids).median().round()
     sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),
         "unpriced": np.bincount(groups.ids[is_none(valued.amounts)], minlength=groups.count),
@@ -116,19 +118,10 @@ def in_token(
         "fee_value": groups.sum("fee_value"),
         "value_token": pa.array([token] * groups.count, pa.string()),
         "within_bps": _Errors(valued, fills, history).bps(groups),
-        "median_age": _median_age(groups),
+        "median_age": pa.array(median, pa.int64(), from_pandas=True).cast(AGES),
         "max_age": groups.aggregate("age", "max").cast(AGES),
     }
     return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums)
-
-
-def _ages(fills: pa.Table, valued: Valued) -> pa.Array:
-    return pa.array(moments_of(fills) - valued.oldest, mask=valued.oldest == NAT)
-
-
-def _median_age(groups: GroupBy) -> pa.Array:
-    medians = groups.table["age"].to_pandas().groupby(groups.ids).median().round()
-    return pa.array(medians, pa.int64(), from_pandas=True).cast(AGES)
 
 
 class Step(NamedTuple):
@@ -250,7 +243,8 @@ class _Errors:
         self.rows = np.concatenate([step.rows for step in steps])
         self.positions = np.concatenate([step.positions for step in steps])
         moments = moments_of(fills)[self.rows]
-        noise, drift = _variances(history)
+        logs = np.log(floats(history.prices))
+        noise, drift = _variances(history, logs)
         codes, ages = history.code_at(self.positions), moments - history.times_at(self.positions)
         self.deviations = np.sqrt(noise[codes] + drift[codes] * ages)
         columns = {
@@ -260,8 +254,7 @@ class _Errors:
         taken = fills.take(pa.array(self.rows))
         same = {name: taken[name] for name in taken.column_names if name in ("moment", *IDENTITY)}
         later = history.lookup(pa.table(columns | same)).after(moments)
-        logs = np.append(_logs(history), np.nan)
-        changes = np.nan_to_num(logs[later] - logs[self.positions])
+        changes = np.nan_to_num(np.append(logs, np.nan)[later] - logs[self.positions])
         signs = np.concatenate([np.full(len(step.rows), 1.0 if step.forward else -1.0) for step in steps])
         self.changes = self.weights * np.expm1(np.bincount(self.rows, signs * changes, len(fills)))
 
@@ -281,10 +274,10 @@ class _Errors:
         return pa.array(found, mask=~np.isfinite(found) | np.isnan(totals))
 
 
-def _variances(history: PriceHistory) -> tuple[np.ndarray, np.ndarray]:
+def _variances(history: PriceHistory, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance of each key's log price between trades, and per millisecond; NaN if unknown."""
     codes, count = history.code_at(np.arange(len(history))), history.code_count
-    logs, gaps = _logs(history), np.diff(history.times)
+    gaps = np.diff(history.times)
     rows = np.flatnonzero((np.diff(codes) == 0) & (gaps > 0))
     code, squares, gap = codes[rows], np.diff(logs)[rows] ** 2, gaps[rows]
     order = np.lexsort((gap, code))
@@ -298,13 +291,3 @@ def _variances(history: PriceHistory) -> tuple[np.ndarray, np.ndarray]:
         )
         drift = np.bincount(code, squares, count) / np.bincount(code, gap, count)
     return noise, drift
-
-
-def _logs(history: PriceHistory) -> np.ndarray:
-    logs: np.ndarray = np.log(floats(history.prices))
-    return logs
-
-
-def floats(amounts: pa.Array) -> np.ndarray:
-    """Return exact amounts as float64, unknown ones as NaN; for weights and errors only."""
-    return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
@@ -19,7 +20,6 @@ from loopring_lab.fills.intervals import (
     FEWEST,
     add_up,
     check_sampling,
-    floats,
     interval,
     order_keys,
     resampled,

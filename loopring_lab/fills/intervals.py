@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import floats
 from loopring_lab.errors import LabError
 
 FEWEST = 20
@@ -133,11 +134,6 @@ def values_in_one_token(fills: pa.Table, *prices: pa.Table) -> np.ndarray:
         rows = (quotes == token).to_numpy()
         values[rows] *= rates[token][rows] if token in rates else np.nan
     return np.where(quotes.isna() | np.isnan(times), np.nan, values)
-
-
-def floats(amounts: pa.ChunkedArray) -> np.ndarray:
-    """Return exact amounts as float64, unknown ones as NaN; for weights only."""
-    return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def _estimate_one(

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, is_positive, to_integers
+from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_positive, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
@@ -24,7 +24,7 @@ from loopring_lab.engines.asof import (
     parse_tolerance,
 )
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import check_sampling, estimate, floats, order_keys, values_in_one_token
+from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, values_in_one_token
 
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")

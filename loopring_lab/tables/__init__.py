@@ -110,19 +110,17 @@ def trades(
     lookup = MarketLookup(tokens, markets)
     groups = list(wire.group(every)) or [[]]
     starts = itertools.accumulate(map(len, groups), initial=0)
-    without: list[tuple[int, wire.Batch]] = []
 
-    def read(group: list[wire.Page], start: int) -> pa.Table:
+    def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
         numbers = range(start, start + len(group))
         batch = wire.read(group, [f"pages[{number}]" for number in numbers], ten_members=ten_members)
-        if not batch.columns["no_trade"].null_count:
-            without.append((start, batch))
-        return rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
+        table = rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
+        return table, None if batch.columns["no_trade"].null_count else batch
 
-    parts = _in_parallel(read, groups, starts)
-    if len(without) == len(groups):
-        wire.refuse_without_trades(batch for _, batch in sorted(without, key=lambda pair: pair[0]))
-    return join_typed(parts, lookup, account_id)
+    parts, without_trades = zip(*_in_parallel(read, groups, starts), strict=True)
+    if all(without_trades):
+        wire.refuse_without_trades(without_trades)
+    return join_typed([*parts], lookup, account_id)
 
 
 def join_batches(
@@ -186,7 +184,7 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
         )
 
 
-def _in_parallel(read: Callable[..., pa.Table], *arguments: Iterable[Any]) -> list[pa.Table]:
+def _in_parallel(read: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         return list(pool.map(read, *arguments))
 

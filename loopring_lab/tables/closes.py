@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ UNITS = {"s": 1000, "ms": 1}
 LARGEST = 512 << 20  # bytes; a year of minutes in seven markets takes 200 MiB
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 _TYPE = AMOUNT.pyarrow_dtype
+_TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers"
 _HINT = "Correct the file, or write it with DataFrame.to_csv."
 
 
@@ -78,40 +79,83 @@ def prices(
         raise LabError(f"unit={unit!r} is not known. Use 's' or 'ms', or leave it out where times are text.")
     if markets is not None:
         check_frame("markets", markets, {*TOKENS})
-    closes = _Closes(Path(file), unit)
-    columns = {"created_at": to_utc(as_series(closes.times())), "market": closes.names("market")}
+    closes = _File(Path(file))
+    moment = f"a whole number of {unit} since 1970" if unit else _TEXT_TIME
+    times = closes.column("created_at", moment, partial(_milliseconds, unit=unit))
+    amounts = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
+    columns = {"created_at": to_utc(as_series(times)), "market": closes.names("market")}
     for name in TOKENS:
-        if markets is None or name in closes.columns:
+        if markets is None or name in closes.listed:
             columns[name] = closes.names(name)
         else:
             columns[name] = columns["market"].map(markets[name].to_dict())
-    found = pd.DataFrame(columns | {"price": as_series(closes.prices())})
-    closes.refuse_contradictions(found)
+    found = pd.DataFrame(columns | {"price": as_series(amounts)})
+    once = found.drop_duplicates(["created_at", "market", "price"])
+    again = once.index[once.duplicated(["created_at", "market"])]
+    if len(again):
+        at, market, price = found.loc[again[0], [*NEEDED]]
+        got = f"{price:f}, but another price of {market} at {at} before"
+        raise closes.error("one price of a market and time", got, again[0], "price")
     categories = found.astype(dict.fromkeys(["market", *TOKENS], "category"))
     return categories.sort_values(["created_at", "market"], kind="stable", ignore_index=True)
 
 
-class _Closes:
-    """The columns of a file as text."""
+class _File:
+    """A CSV file with its columns as text, null where empty or missing."""
 
-    def __init__(self, path: Path, unit: str | None) -> None:
-        self._path, self._unit = path, unit
+    def __init__(self, path: Path) -> None:
+        self._name = printable(path.name)
         self._data = read_file(path, size=LARGEST, hint=_HINT)
-        names = self._names()
+        first = next(iter(self._data.lstrip().split(b"\n", 1)), b"").decode("utf-8-sig", "replace")
+        self.listed = [name.strip().strip('"') for name in first.split(",")]
+        if not {*NEEDED} <= {*self.listed}:
+            raise self.error(f"a line of names with {', '.join(NEEDED)}", shown(first), -1)
+        for name in (*NEEDED, *TOKENS):
+            if self.listed.count(name) > 1:
+                raise self.error("each column once", f"{name} twice", -1)
+        self._table = self._read()
+
+    def names(self, name: str) -> pd.Series:
+        column = self.column(name, "a name", lambda texts: texts)
+        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
+
+    def column(self, name: str, expected: str, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+        """Convert a column, which must be complete if it is the time or the market."""
+        texts = self._table[name].combine_chunks()
+        if texts.null_count and name in ("created_at", "market"):
+            raise self.error(expected, "nothing", pc.index(texts.is_null(), True).as_py(), name)
+        try:
+            return convert(texts)
+        except pa.ArrowInvalid:
+            row, text = first_failure(texts, convert)
+        raise self.error(expected, shown(text), row, name)
+
+    def error(self, expected: str, got: str, row: int | None = None, column: str = "") -> UnexpectedAnswer:
+        """Build the error for a row, which is counted without blank lines; -1 is the line of names."""
+        where = self._name
+        if row is not None:
+            lines = enumerate(self._data.split(b"\n"), 1)
+            where += f", line {[*(number for number, text in lines if text.strip()), 1][row + 1]}"
+        where += f", {column}" if column else ""
+        return UnexpectedAnswer(where, expected=expected, got=got, hint=_HINT)
+
+    def _read(self) -> pa.Table:
         wrong: list[Any] = []  # an error raised by the handler itself would be lost
 
         def note(row: Any) -> str:
             wrong.append(row)
             return "error"
 
+        texts = dict.fromkeys((*NEEDED, *TOKENS), pa.string())
         try:
-            table = pa.csv.read_csv(
+            return pa.csv.read_csv(
                 pa.BufferReader(self._data),
                 pa.csv.ReadOptions(use_threads=False, block_size=len(self._data) + 1),
                 pa.csv.ParseOptions(invalid_row_handler=note),
                 pa.csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    include_columns=names,
+                    column_types=texts,
+                    include_columns=[*texts],
+                    include_missing_columns=True,
                     strings_can_be_null=True,
                     null_values=[""],
                 ),
@@ -119,88 +163,26 @@ class _Closes:
         except pa.ArrowInvalid as error:
             for row in wrong:
                 expected, got = f"{row.expected_columns} columns", str(row.actual_columns)
-                raise self._error(expected, got, row.number - 2) from None
-            raise self._error("CSV in UTF-8", printable(str(error))) from None
-        self.columns = {name: table[name].combine_chunks() for name in names}
+                raise self.error(expected, got, row.number - 2) from None
+            raise self.error("CSV in UTF-8", printable(str(error))) from None
 
-    def times(self) -> pa.Array:
-        example = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers"
-        expected = f"a whole number of {self._unit} since 1970" if self._unit else example
-        return self._converted("created_at", self._milliseconds, expected)
 
-    def prices(self) -> pa.Array:
-        return self._converted("price", _decimals, f"a decimal number that fits {_TYPE}")
-
-    def names(self, name: str) -> pd.Series:
-        """Return a column of names; only tokens may be missing."""
-        column = self.columns.get(name, pa.nulls(len(self.columns["market"]), pa.string()))
-        if name not in TOKENS:
-            self._refuse_null(name, column, "a name")
-        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
-
-    def refuse_contradictions(self, found: pd.DataFrame) -> None:
-        """Refuse two prices of one market and time."""
-        once = found.drop_duplicates(["created_at", "market", "price"])
-        again = once.index[once.duplicated(["created_at", "market"])]
-        if len(again):
-            moment, market, price = found.loc[again[0], [*NEEDED]]
-            got = f"{price:f}, but another price of {market} at {moment} before"
-            raise self._error("one price of a market and time", got, again[0], "price")
-
-    def _names(self) -> list[str]:
-        """Return the columns to read, all of which the first line names once."""
-        first = next(iter(self._data.lstrip().split(b"\n", 1)), b"").decode("utf-8-sig", "replace")
-        listed = [name.strip().strip('"') for name in first.split(",")]
-        for name in NEEDED:
-            if name not in listed:
-                raise self._error(f"a line of names with {', '.join(NEEDED)}", shown(first), -1)
-        names = [name for name in (*NEEDED, *TOKENS) if name in listed]
-        twice = [name for name in names if listed.count(name) > 1]
-        if twice:
-            raise self._error("each column once", f"{twice[0]} twice", -1)
-        return names
-
-    def _milliseconds(self, texts: pa.Array) -> pa.Array:
-        """Read times as milliseconds since 1970."""
-        if self._unit:
-            numbers = cast_digits(texts, pa.int64())
-            if numbers is None:
-                raise pa.ArrowInvalid("not a number")
-            times = pc.multiply_checked(numbers, UNITS[self._unit])
-        else:
-            zoned = pc.match_substring_regex(texts, WITH_ZONE)
-            parts = [pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC"))]
-            parts.append(pc.if_else(zoned, None, texts).cast(pa.timestamp("us")).cast(parts[0].type))
-            times = pc.coalesce(*parts).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-        first, last = pc.min_max(times).as_py().values()
-        if first is not None and not 0 <= first <= last <= MAX_MOMENT:
-            raise pa.ArrowInvalid("beyond the calendar")
-        return times
-
-    def _converted(self, name: str, convert: Callable[[pa.Array], pa.Array], expected: str) -> pa.Array:
-        column = self.columns[name]
-        if name == "created_at":
-            self._refuse_null(name, column, expected)
-        try:
-            return convert(column)
-        except pa.ArrowInvalid:
-            row, text = first_failure(column, convert)
-        raise self._error(expected, shown(text), row, name)
-
-    def _refuse_null(self, name: str, column: pa.Array, expected: str) -> None:
-        if column.null_count:
-            row = int(np.flatnonzero(column.is_null())[0])
-            raise self._error(expected, "nothing", row, name)
-
-    def _error(self, expected: str, got: str, row: int | None = None, column: str = "") -> UnexpectedAnswer:
-        """Build the error for a row, which is counted without blank lines; -1 is the line of names."""
-        where = printable(self._path.name)
-        if row is not None:
-            lines = self._data.split(b"\n")
-            line = [*(number for number, text in enumerate(lines, 1) if text.strip()), 1][row + 1]
-            where += f", line {line}"
-        where += f", {column}" if column else ""
-        return UnexpectedAnswer(where, expected=expected, got=got, hint=_HINT)
+def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
+    """Read times as milliseconds since 1970."""
+    if unit:
+        numbers = cast_digits(texts, pa.int64())
+        if numbers is None:
+            raise pa.ArrowInvalid("not a number")
+        times = pc.multiply_checked(numbers, UNITS[unit])
+    else:
+        zoned = pc.match_substring_regex(texts, WITH_ZONE)
+        parts = [pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC"))]
+        parts.append(pc.if_else(zoned, None, texts).cast(pa.timestamp("us")).cast(parts[0].type))
+        times = pc.coalesce(*parts).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    first, last = pc.min_max(times).as_py().values()
+    if first is not None and not 0 <= first <= last <= MAX_MOMENT:
+        raise pa.ArrowInvalid("beyond the calendar")
+    return times
 
 
 def _decimals(texts: pa.Array) -> pa.Array:
