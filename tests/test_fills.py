@@ -167,7 +167,9 @@ def test_an_order_with_a_fill_of_unknown_time_has_no_end_to_look_from() -> None:
 
 def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
     trades = history[history["market"] == "LRC-ETH"].head(40)
-    prices = trades[["created_at", "market", "price"]].iloc[::4]
+    prices = (
+        trades[["created_at", "market"]].assign(price=lab.amounts.to_units(range(1, 41), 3).array).iloc[::4]
+    )
     found = lab.fills.all_in_cost(trades, prices, tolerance=None)
     at = prices["created_at"].tolist()
     for line in found.itertuples():
@@ -177,6 +179,22 @@ def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
         assert line.reference_price == before[-1]
     other_market = prices.assign(market="ETH-USDT")
     assert lab.fills.all_in_cost(trades, other_market)["reference_price"].isna().all()
+
+
+def test_own_prices_without_ids_are_no_reference_either(history: pd.DataFrame) -> None:
+    trades = history[history["market"] == "LRC-ETH"].drop_duplicates("created_at").tail(400)
+    prices = trades[["created_at", "market", "price"]]
+    found = lab.fills.all_in_cost(trades, prices, tolerance=None)
+    assert set(found["reference"]) == {"own trades"}
+    fills = list(trades.sort_values("created_at").itertuples())
+    for line in found.tail(100).itertuples():
+        mine = next(fill for fill in fills if fill.trade_id == line.trade_id)
+        others = [
+            fill
+            for fill in fills
+            if fill.created_at <= mine.created_at and fill.order_hash != mine.order_hash
+        ]
+        assert line.reference_price == others[-1].price
 
 
 def test_the_order_of_rows_changes_nothing_where_moments_differ(history: pd.DataFrame) -> None:

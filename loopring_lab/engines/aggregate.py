@@ -214,11 +214,21 @@ class PairedFills:
         self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
         self.columns = PAIRED_BY if self._known else ()  # to read, where results are made row by row
 
-    def summary(self, groups: GroupBy, columns: Mapping[str, Any], every: str | None = None) -> Any:
-        """Build a result that counts fills, with ``both_sides`` and, in pandas, the note."""
-        return self.noted({**columns, "both_sides": self.count(groups, every)})
+    def summary(
+        self,
+        groups: GroupBy,
+        columns: Mapping[str, Any],
+        every: str | None = None,
+        around: GroupBy | None = None,
+    ) -> Any:
+        """Build a result that counts fills, with ``both_sides`` and, in pandas, the note.
 
-    def noted(self, columns: Mapping[str, Any]) -> Any:
+        With wider groups `around`, both sides are counted in these.
+        """
+        both_sides = self.count(around or groups, every)
+        if around:
+            both_sides = both_sides.take(pa.array(around.ids[groups.first_rows]))
+        columns = {**columns, "both_sides": both_sides}
         result = result_frame(self._trades, columns)
         return convert.with_note(result, self.note) if isinstance(result, pd.DataFrame) else result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -22,6 +23,8 @@ NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds."""
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
+CHANCE = 0.01
+"""Share of rows whose price an outside market may show in the same millisecond."""
 
 
 class PriceHistory:
@@ -31,6 +34,8 @@ class PriceHistory:
     """
 
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
+        if isinstance(frame, (str, os.PathLike)):
+            raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(frame)!r}).")
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], TIE_BREAKERS)
         self.is_trades = "trade_id" in table.column_names
         known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
@@ -118,7 +123,7 @@ class PriceHistory:
         A position belongs to a group if it is a row of its order, or either side of one of its fills.
         """
         pairs = [self._fills_of(groups, self._identities(rows))]
-        own = []
+        own = [self._look_alikes(groups, rows)]
         if self.orders is not None and orders is not None:
             mine = _places(self.orders, orders)
             places = np.flatnonzero(mine >= 0)
@@ -127,10 +132,8 @@ class PriceHistory:
         group, fill = np.divmod(np.unique(np.concatenate(pairs)), len(self) + 1)
         identity = self._identity[self._by_fill]
         start, stop = (np.searchsorted(identity, self._fills[fill], side) for side in ("left", "right"))
-        counts = stop - start
-        steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = self._by_fill[np.repeat(start, counts) + steps]
-        own.append(np.repeat(group, counts) * (len(self) + 1) + places)
+        pair, places = _expand(start, stop)
+        own.append(group[pair] * (len(self) + 1) + self._by_fill[places])
         return np.unique(np.concatenate(own))
 
     @property
@@ -150,6 +153,20 @@ class PriceHistory:
         spots = self._spots(self.codes(rows), moments_of(rows))
         trades = _places(as_text(rows["trade_id"]), self._trades)
         return np.where((spots < 0) | (trades < 0), -1, spots * len(self._trades) + trades)
+
+    def _look_alikes(self, groups: np.ndarray, rows: pa.Table) -> np.ndarray:
+        """Return the pairs of group and position whose market, moment and price are a row's own.
+
+        Prices without trade ids are told apart by nothing else; if many are, they are taken from trades.
+        """
+        if self._trades is not None or not {"moment", "price"} <= {*rows.column_names}:
+            return np.empty(0, np.int64)
+        ranges = (self.first_later(self.codes(rows), moments_of(rows), at_moment=at) for at in (True, False))
+        row, places = _expand(*ranges)
+        same = np.asarray(pc.equal(self.take(places), rows["price"].take(pa.array(row))).fill_null(False))
+        self.is_trades |= len(np.unique(row[same])) > len(rows) * CHANCE
+        pairs: np.ndarray = groups[row[same]] * (len(self) + 1) + places[same]
+        return pairs
 
     def _fills_of(self, groups: np.ndarray, identities: np.ndarray) -> np.ndarray:
         """Return the pairs of group and fill, as ``group * (len + 1) + fill``, for the fills known here."""
@@ -302,6 +319,14 @@ def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table) -> np.nd
     places = in_order(table.take(pa.array(rows)))
     order[tied] = rows[places[np.argsort(spots[rows][places], kind="stable")]]
     return order
+
+
+def _expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return every position of half-open ranges, each with the number of its range."""
+    counts = np.maximum(stops - starts, 0)
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    steps = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers, starts[numbers] + steps
 
 
 def _places(values: pa.Array, among: pa.Array) -> np.ndarray:

@@ -316,6 +316,8 @@ def _rest(others: Any) -> Iterator[_Line]:
 def _values(value: Any, where: str) -> frozenset[Any]:
     """Return the values that a line matches in one column."""
     values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if where.endswith("account_id") and any(isinstance(one, bool) for one in values):
+        raise LabError(f"{CALLER}: {where}={value!r} is not a number. Give account ids, such as 10083.")
     if not values or not all(pd.api.types.is_hashable(one) and not _is_missing(one) for one in values):
         raise LabError(
             f"{CALLER}: {where}={value!r} matches nothing. Give a value or a list of values, or leave the "

@@ -90,16 +90,14 @@ def tiers(
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
     groups, around = GroupBy(table, [*outer, "tier_bps", "certainty"]), GroupBy(table, outer)
-    fills, place = groups.sum("fills"), around.ids[groups.first_rows]
-    paired = PairedFills(trades, caller)
+    fills = groups.sum("fills")
     counts = {
         "fills": fills,
-        "share": shares(fills, place),
+        "share": shares(fills, around.ids[groups.first_rows]),
         "first": groups.aggregate("first", "min").cast(TIMESTAMP),
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
     }
-    both_sides = {"both_sides": paired.count(around, every).take(pa.array(place))}
-    return paired.noted(groups.key_columns() | counts | both_sides)
+    return PairedFills(trades, caller).summary(groups, groups.key_columns() | counts, every, around)
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:

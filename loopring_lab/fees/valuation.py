@@ -121,7 +121,9 @@ def in_token(
         "median_age": pa.array(median, pa.int64(), from_pandas=True).cast(AGES),
         "max_age": groups.aggregate("age", "max").cast(AGES),
     }
-    return PairedFills(trades, CALLER).summary(groups, groups.key_columns() | sums)
+    return PairedFills(trades, CALLER).summary(
+        groups, groups.key_columns() | sums, around=GroupBy(table, names)
+    )
 
 
 class Step(NamedTuple):

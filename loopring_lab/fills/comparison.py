@@ -116,9 +116,13 @@ def compare_venues(
     caller = "fills.compare_venues"
     names = _keys(by, caller, trades)
     length = parse_length(horizon, caller, "horizon")
+    if not length:
+        raise LabError(f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'.")
     check_sampling(intervals, seed, caller)
     history = PriceHistory(trades if prices is None else prices, caller)
     fills, left_out = _takers_fills(trades, caller, names)
+    if len(fills) and len(history) and not (history.codes(fills) >= 0).any():
+        raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
     groups = GroupBy(fills, names)
     costs = _costs(fills, history, length, linked(prices))
     costs = costs.assign(group=groups.ids, cell=GroupBy(fills, [*names, *CELL]).ids)

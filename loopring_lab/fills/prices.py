@@ -32,8 +32,9 @@ SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "noti
 IDENTITY = ("trade_id", "order_hash")
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
-    "The reference prices are trades of this exchange: intervals cover sampling only, and trades as "
-    "reference pull the difference towards 0. Pass prices= from outside."
+    "The reference prices are trades of this exchange, which carry their own venue's cost: intervals cover "
+    "sampling only, and trades as reference pull the difference towards 0, at times beyond it. Pass prices "
+    "from an outside market to avoid that."
 )
 
 

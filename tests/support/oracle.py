@@ -79,10 +79,11 @@ def summed(
 ) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
-    return [
-        key | columns(some, around[tuple(list(key.items())[:-1])]) | {"both_sides": both_sides(some)}
-        for key, some in grouped(fills, keys)
-    ]
+    rows = []
+    for key, some in grouped(fills, keys):
+        rows.append(key | columns(some, around[tuple(list(key.items())[:-1])]))
+        rows[-1].setdefault("both_sides", both_sides(some))
+    return rows
 
 
 # Sums and ratios
@@ -157,7 +158,11 @@ def amounts(fills: list[Fill]) -> dict[str, Any]:
 
 
 def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
-    return summed(fills, [*by, "fee_token"], lambda some, _: {"fills": len(some), **amounts(some)})
+    return summed(
+        fills,
+        [*by, "fee_token"],
+        lambda some, around: {"fills": len(some), **amounts(some), "both_sides": both_sides(around)},
+    )
 
 
 def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
