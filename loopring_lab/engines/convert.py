@@ -82,15 +82,6 @@ def take(frame: Any, positions: np.ndarray) -> Any:
     return taken.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else taken
 
 
-def as_pandas(frame: Any) -> pd.DataFrame:
-    """Convert a frame that is in memory to pandas."""
-    if isinstance(frame, pd.DataFrame):
-        return frame
-    table = frame if isinstance(frame, pa.Table) else frame.lazy().collect().to_arrow()
-    rows: pd.DataFrame = table.to_pandas()
-    return rows
-
-
 def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches, as normalized Arrow tables."""
     if engine_of(frame) == "dask":

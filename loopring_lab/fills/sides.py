@@ -7,6 +7,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -225,8 +226,8 @@ def _order(trades: Any, fills: pa.Table) -> np.ndarray:
     tied = pd.DataFrame({name: numbered(fills[name]) for name in names}).duplicated(keep=False)
     places, content = np.flatnonzero(tied), np.zeros(len(fills), np.int64)
     if len(places):
-        rows = convert.as_pandas(convert.take(trades, places)).astype(str).fillna("")
-        texts = [rows[name] for name in rows]
+        rows = nw.from_native(convert.take(trades, places)).lazy().collect().to_pandas()
+        texts = [rows[name].astype(str).fillna("") for name in rows]
         content[places] = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
     first = np.argsort(content, kind="stable")
     numbers = np.empty(len(fills), np.int64)
