@@ -97,9 +97,8 @@ def fees(world: World) -> Run:
 
 
 def accounts_of(world: World) -> set[int]:
-    """Return all accounts but pools and arbitrageurs, for whom any pool is the cheaper venue."""
     accounts = {account for fill in world.fills for account in (fill.taker, fill.maker)}
-    return accounts - set(world.pools.values()) - set(world.arbitrageurs)
+    return accounts - set(world.pools.values())
 
 
 def read(world: World) -> list[Fill]:
@@ -115,6 +114,12 @@ def taken(world: World) -> list[Fill]:
     return [fill for fill in read(world) if fill.taker in accounts]
 
 
+def compared(world: World) -> list[Fill]:
+    """Return the fills of takers who used both venues in that time."""
+    venues = {(fill.taker, fill.venue) for fill in taken(world)}
+    return [fill for fill in taken(world) if {(fill.taker, "amm"), (fill.taker, "dex")} <= venues]
+
+
 def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -> None:
     accounts, fills = accounts_of(world), read(world)
     rows = sum((fill.taker in accounts) + (fill.maker in accounts) for fill in fills)
@@ -123,7 +128,10 @@ def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -
 
 
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, venues: Run) -> None:
-    numbers = {fill.id for fill in taken(world)}
+    accounts, fills = {fill.taker for fill in taken(world)}, compared(world)
+    said = venues.numbers("# of # accounts used both venues, with # fills.")
+    assert said == [len({fill.taker for fill in fills}), len(accounts), len(fills)]
+    numbers = {fill.id for fill in fills}
     costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
     truth = true_difference(costs, size_classes(costs))[None]
     assert (truth < 0) == (world.cheaper == "pool")
@@ -137,7 +145,7 @@ def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, v
 
 
 def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world: World, venues: Run) -> None:
-    fills = taken(world)
+    fills = compared(world)
     numbers = {fill.id for fill in fills}
     classes = size_classes([cost for cost in true_costs(world) if cost.fill.id in numbers])
     cells = {
@@ -250,8 +258,7 @@ def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(sav
     compared = saved.names["compared"].iloc[0]
     if compared["fills"]:
         assert (
-            "own trades: an interval covers sampling only, and the difference is pulled towards 0."
-            in sentence
+            "own trades: an interval covers sampling only, and the difference is pulled towards 0" in sentence
         )
         assert saved.numbers("over # fills of # orders, ") == [compared["fills"], compared["orders"]]
 

@@ -14,7 +14,8 @@ NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "hig
 VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
 NOTHING = "Undecided: no market, side and size class has priced taker fills of both venues."
 PULLED = (
-    " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0."
+    " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
+    "at times beyond it."
 )
 
 
