@@ -170,7 +170,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
     moment = 0
     for cells in reversed(rows):
         row = _row(cells)
-        moment = int(row[0]) if re.fullmatch(r"[0-9]{1,15}", row[0]) else moment
+        moment = int(row[0]) if len(row) > 1 and re.fullmatch(r"[0-9]{1,15}", row[0]) else moment
         yield moment, row
 
 
