@@ -70,7 +70,9 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
     mine, others = both[of_order], both[~of_order]
     assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
     assert references(lab.fills.all_in_cost(mine, others)) == [90, 90]  # the other sides are all there is
-    marks = both[["created_at", "market", "price"]]  # which says nothing of whose they are
+    thin = both[["created_at", "market", "price"]]  # moment and price say whose they are
+    assert references(lab.fills.all_in_cost(mine, thin)) == [90, 90]
+    marks = thin.assign(created_at=thin["created_at"] - pd.Timedelta(1, "ms"))
     assert references(lab.fills.all_in_cost(mine, marks)) == [100, 101]
 
 
@@ -130,11 +132,7 @@ def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     columns = list(dict.fromkeys(["moment", "market", "price", *names]))
     known = [{name: one[name] for name in columns} for one in known]
     history = asof.PriceHistory(arrow_of(known, columns), "test")
-    rows = (
-        arrow_of(asked, [*KNOWN.mapping])
-        if False
-        else arrow_of(asked, list(asked[0]) if asked else ["moment", "market"])
-    )
+    rows = arrow_of(asked, list(asked[0]) if asked else ["moment", "market"])
     lookup = history.lookup(convert.to_table(rows, "test", rows.column_names))
     moments = np.array([data.draw(st.integers(-1, 7)) for _ in asked], np.int64)
     before = history.integers(lookup.before(moments, strictly=strictly, within=3)).tolist()

@@ -518,7 +518,15 @@ def not_its_own(fill: Fill, fills: list[Fill], known: list[Fill] | None = None) 
     orders = order_of(fill, [*fills, *known])
     own = {both_sides(one) for one in [fill, *orders]} - {None}
     rows = {id(one) for one in orders}
-    return [one for one in known if one.market and both_sides(one) not in own and id(one) not in rows]
+    alike = {(one.market, one.created_at, one.price) for one in [fill, *orders]}
+    return [
+        one
+        for one in known
+        if one.market
+        and both_sides(one) not in own
+        and id(one) not in rows
+        and (hasattr(one, "trade_id") or (one.market, one.created_at, one.price) not in alike)
+    ]
 
 
 def last_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
