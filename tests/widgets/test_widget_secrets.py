@@ -24,7 +24,7 @@ import loopring_lab as lab
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
 key = os.environ["TYPED_API_KEY"]
-relayer = Relayer(World(size=0.001), Settings(update_seconds=0.01), api_key=key).start()
+relayer = Relayer(World(seed=2, size=0.001), Settings(update_seconds=0.01), api_key=key).start()
 client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)"""
 EXPLORE = """explorer = FeeExplorer(client.with_api_key("none"), account=10083)
 explorer.view; explorer.wait()
