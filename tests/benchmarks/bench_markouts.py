@@ -35,7 +35,8 @@ def compared(world: World) -> pd.DataFrame:
             estimate, low, high = (
                 getattr(line, f"{name}_{rate}_bps") for name in ("weighted", "low", "high")
             )
-            held, width = low <= expected <= high, high - low
+            width = high - low
+            held = float(low <= expected <= high) if width >= 0 else np.nan  # too few fills for an interval
             lines.append(
                 (line.fill_type, line.horizon, rate, len(mine), expected, estimate - expected, width, held)
             )
