@@ -243,6 +243,8 @@ class PairedFills:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
+        if not self._total:
+            return pa.array(np.zeros(groups.count, np.int64))
         if set(PAIRED_BY) <= set(groups.table.column_names):
             rows = groups.table.select(PAIRED_BY).append_column("group", pa.array(groups.ids))
             found = _both_sides(nw.from_native(rows), ["group"])

@@ -23,6 +23,8 @@ NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds."""
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
+OWN_BY = ("trade_id", "order_hash")
+"""What tells that a price is of a row's own fill or order."""
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -281,12 +283,6 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         first[known], last[known] = starts[orders[known]], ends[orders[known]]
         last[first == NAT] = NAT
     return first, last
-
-
-def milliseconds(times: pd.Series) -> np.ndarray:
-    """Convert times to milliseconds since 1970 in UTC, unknown ones to `NAT`."""
-    utc = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    return np.asarray(utc.to_numpy("datetime64[ms]"), "datetime64[ms]").astype(np.int64)
 
 
 def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:

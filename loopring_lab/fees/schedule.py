@@ -19,11 +19,13 @@ from loopring_lab.engines.asof import NAT, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 from loopring_lab.query import parse_utc, to_milliseconds
+from loopring_lab.tables.identity import SIDES
+from loopring_lab.tables.rows import FILL_TYPES, ROLES
 
 CALLER = "fees.schedule_check"
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 VALIDITY = ("since", "until")
-VOCABULARY = {"fill_type": {"amm", "dex"}, "side": {"BUY", "SELL"}, "role": {"maker", "taker"}}
+VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
 """All values that these columns can have, whether or not they occur in a frame."""
 COUNTED = ("fills", "above", "unknown")
 SEVERAL = "several lines might apply"

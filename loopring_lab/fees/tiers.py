@@ -211,8 +211,7 @@ def _count(batch: pa.Table, names: Sequence[str], period: Period | None, borrow:
     if borrow:
         columns["uncertain_at"] = pc.if_else(pc.less(low, high), moment, pa.scalar(None, moment.type))
     if period:
-        bins = period.bins(moment.fill_null(0).to_numpy())
-        columns["period"] = period.starts(pa.array(bins, mask=np.asarray(moment.is_null())))
+        columns["period"] = period.starts(period.numbers(moment))
     rows = pa.table(columns | {"moment": moment}).group_by(list(columns))
     counts = rows.aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
     return counts.rename_columns([*columns, "first", "last", "fills"])

@@ -13,11 +13,11 @@ from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_none, t
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
-from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_tolerance
+from loopring_lab.engines.asof import NAT, OWN_BY, PriceHistory, moments_of, parse_tolerance
 from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "fees.in_token"
-PAIR, IDENTITY = ("base", "quote"), ("trade_id", "order_hash")
+PAIR = ("base", "quote")
 STEPS = 3
 CHUNK = 1 << 16
 AGES = pa.duration("ms")
@@ -89,7 +89,7 @@ def in_token(
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
-    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY, "side"))
+    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *OWN_BY, "side"))
     history = PriceHistory(trades if prices is None else prices, CALLER, PAIR)
     known = sorted(
         {one for pair in history.combinations() for one in pair}
@@ -254,7 +254,7 @@ class _Errors:
             for place, name in enumerate(PAIR)
         }
         taken = fills.take(pa.array(self.rows))
-        same = {name: taken[name] for name in taken.column_names if name in ("moment", *IDENTITY)}
+        same = {name: taken[name] for name in taken.column_names if name in ("moment", *OWN_BY)}
         later = history.lookup(pa.table(columns | same)).after(moments)
         changes = np.nan_to_num(np.append(logs, np.nan)[later] - logs[self.positions])
         signs = np.concatenate([np.full(len(step.rows), 1.0 if step.forward else -1.0) for step in steps])

@@ -185,12 +185,9 @@ def cost_curve(
     with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         size_axis.format_sizes(axes, sizes, token)
-        groups = [(FILL_TYPES[name], costs[costs["fill_type"] == name]) for name in FILL_TYPES]
-        groups = [(group, rows) for group, rows in groups if len(rows)]
-        for place, (group, rows) in enumerate(groups):
-            _draw_estimates(
-                axes, rows["part"] + 0.1 * (place - (len(groups) - 1) / 2), rows, "all_in_bps", group
-            )
+        groups = _by_fill_type(costs)
+        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
+            _draw_estimates(axes, rows["part"] + shift, rows, "all_in_bps", group)
         _write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")

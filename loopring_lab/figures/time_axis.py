@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from loopring_lab.amounts import to_float
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import DAY, Period
-from loopring_lab.engines.asof import milliseconds
 from loopring_lab.errors import LabError
 from loopring_lab.figures.style import plain_numbers
 
@@ -36,7 +35,7 @@ class Timeline(NamedTuple):
 
     def pivot(self, table: pd.DataFrame, column: str, values: str) -> pd.DataFrame:
         """Pivot sums to a row for each period and a column for each group."""
-        keys = [pd.Series(milliseconds(table["period"]), table.index), table[column]]
+        keys = [pd.Series(_milliseconds(table["period"]), table.index), table[column]]
         sums = table[values].groupby(keys, observed=True).sum(min_count=1)
         return to_float(sums).unstack().reindex(self.starts)
 
@@ -60,7 +59,7 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
     """Lay out all periods from the first to the last."""
     if periods.empty:
         raise LabError(f"{caller}: no trade with a known time to draw. Pass other trades.")
-    length, times = Period.parse(every), milliseconds(periods)
+    length, times = Period.parse(every), _milliseconds(periods)
     ends = np.array([times.min(), times.max()])
     if length.months:
         first, last = ends.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
@@ -99,3 +98,9 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     axes.xaxis.set_major_formatter(concise)
     axes.set_xlabel("time (UTC)")
     plain_numbers(axes.yaxis)
+
+
+def _milliseconds(times: pd.Series) -> np.ndarray:
+    """Convert times to milliseconds since 1970 in UTC."""
+    utc = times.dt.tz_convert("UTC").dt.tz_localize(None)
+    return np.asarray(utc.to_numpy("datetime64[ms]"), "datetime64[ms]").astype(np.int64)

@@ -26,8 +26,9 @@ from loopring_lab.fills.intervals import (
     to_resample,
     values_in_one_token,
 )
-from loopring_lab.fills.prices import FILL_TYPES, cost_sign, linked, relative_bps, with_reference
+from loopring_lab.fills.prices import cost_sign, linked, relative_bps, with_reference
 from loopring_lab.fills.sides import one_side, with_roles
+from loopring_lab.tables.rows import FILL_TYPES
 
 SIZE_CLASSES = 5
 CELL = ("market", "side", "size_class")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -16,6 +15,7 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
+    OWN_BY,
     Lookup,
     PriceHistory,
     as_text,
@@ -25,11 +25,10 @@ from loopring_lab.engines.asof import (
 )
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, values_in_one_token
+from loopring_lab.tables.rows import FILL_TYPES
 
 BPS = 10_000
-FILL_TYPES = ("amm", "dex")
 SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
-IDENTITY = ("trade_id", "order_hash")
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
     "The reference prices are trades of this exchange, which carry their own venue's cost: intervals cover "
@@ -91,7 +90,7 @@ def price_gap(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = [name for name in SHOWN if name not in ("quote", "notional")]
-    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
+    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], OWN_BY)
     fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
     history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
@@ -151,7 +150,8 @@ def all_in_cost(
         ``outside prices`` or ``own trades``. With `by`, one row per group: ``fills``, ``unpriced``,
         ``orders``, and of each rate, over the fills that have it: ``mean_…``, ``weighted_…`` (by value),
         ``median_…``, and ``low_…`` to ``high_…``, the interval of the weighted mean; null where fewer than
-        20 fills or orders have the rate; and ``both_sides``, of how many fills both sides are counted.
+        20 fills have the rate, or their orders are of such unequal value that they say less than 20 equal
+        ones would; and ``both_sides``, of how many fills both sides are counted.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def estimates(
     groups = GroupBy(fills, keys)
     weights = _weights(groups, prices)
     unknown = np.isnan(next(iter(rates.values())))
-    for name in IDENTITY:
+    for name in OWN_BY:
         if name not in fills.column_names:
             fills = fills.append_column(name, pa.nulls(len(fills), pa.string()))
     counts = {
@@ -306,6 +306,6 @@ def columns_of(
 def linked(prices: Any) -> list[pa.Table]:
     """Read prices that name their tokens, to convert values with."""
     names = ["created_at", "base", "quote", "price"]
-    if prices is None or not {*names} <= {*nw.from_native(prices).collect_schema()}:
+    if prices is None or not {*names} <= {*convert.column_names(prices)}:
         return []
     return [convert.to_table(prices, "prices", names)]

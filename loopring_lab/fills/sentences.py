@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals as nw
 import pandas as pd
 
 from loopring_lab.engines import convert
@@ -44,7 +43,7 @@ def describe(comparison: Any) -> str:
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
     Undecided: no market, side and size class has priced taker fills of both venues.
     """
-    names = nw.from_native(comparison).lazy().collect_schema().names()
+    names = convert.column_names(comparison)
     keys = names[: names.index("fills")] if "fills" in names else []
     table = convert.to_pandas(comparison, "fills.describe", [*keys, *NUMBERS, "reference", "verdict"])
     lines = []

@@ -19,10 +19,10 @@ from loopring_lab.engines.aggregate import equal, ranks
 from loopring_lab.engines.asof import TIE_BREAKERS, in_order, numbered
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES
+from loopring_lab.tables.rows import ROLES
 
 PLACE = ("block_id", "index_in_block")
 COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
-ROLES = ("maker", "taker")
 MAKER, TAKER = range(2)
 SOURCES = ("reported", "pool", "fee", "other side")
 REPORTED, POOL, FEE, OTHER_SIDE = range(4)
