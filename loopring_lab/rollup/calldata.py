@@ -68,11 +68,11 @@ def expand(packed: bytes, where: str) -> bytes:
             break
         parts += packed[at + 4 : stop], zeros[:run]
         at = stop
-    if at == length:
-        return b"".join(parts)
     if size > MAX_CALL:
         _refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB at byte {at}")
-    _refuse(where, f"compressed data ends within the segment at byte {at}")
+    if at < length:
+        _refuse(where, f"compressed data ends within the segment at byte {at}")
+    return b"".join(parts)
 
 
 def check_length(raw: RawBlock, where: str) -> int:
@@ -144,8 +144,9 @@ class _Call(_Words):
             if number > most:
                 _refuse(self.where, f"{name}, {member} at byte {head + WORD * at} exceeds {most:,}")
         start, stop = self.extent(data, f"{name}, data")
+        kind, size, version = numbers
         form = self.call[:SELECTOR].hex()
-        raw = RawBlock(self.call[start:stop], *numbers, auxiliary=auxiliary, form=form, place=place)
+        raw = RawBlock(self.call[start:stop], kind, size, version, auxiliary, form, place=place)
         check_length(raw, f"{self.where}, {name} at byte {head}")
         return raw
 

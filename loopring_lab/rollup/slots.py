@@ -140,7 +140,7 @@ def _float_parts(rows: np.ndarray, start: int, bits: int) -> tuple[np.ndarray, n
 
 
 def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
-    """Return factors below 2**33 times powers of ten, exact: schoolbook multiplication by limbs of 30 bits."""
+    """Return factors below 2**33 times powers of ten, exactly: long multiplication by limbs of 30 bits."""
     carry = np.zeros(len(factor), np.uint64)
     limbs = []
     for powers in _POWERS:
@@ -157,7 +157,7 @@ def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
 
 
 def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Array:
-    """Return floor(amount x bips / 10,000): the four zeros come off the power of ten, then off the product."""
+    """Return floor(amount x bips / 10,000): four zeros off the power of ten, or else off the product."""
     product = mantissa * bips.astype(np.uint64)
     less = np.minimum(exponent, np.uint64(4))
     return _scaled(product // _TENS[np.uint64(4) - less], exponent - less)
