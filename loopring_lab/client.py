@@ -268,7 +268,7 @@ class Client:
         --------
         >>> for page in client.pages([(71468, "dex")]):
         ...     print(page.history.name, page.offset, page.batch.counts)
-        account 71468, dex trades 0 [9]
+        account 71468, dex trades 0 [11]
         """
         budget = self._transport.new_budget()
         planned = (_planned(one, budget) for one in histories)
@@ -313,7 +313,7 @@ class Client:
         Examples
         --------
         >>> client.count(10083), client.count(10083, "amm")
-        (2210, 1227)
+        (2217, 1221)
         """
         params: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
         if fill_type:

@@ -84,9 +84,9 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     Examples
     --------
     >>> lab.show(client.trades(account_id=10083, limit=2)[["side", "size", "base", "price", "quote"]])
-    side            size    price (USDT)
-     BUY 0.00481882 WBTC 46,514.49940026
-    SELL     90.9497 LRC      2.17476253
+    side        size price (ETH)
+     BUY     280 ENJ  0.00073784
+     BUY 217.728 LRC  0.00058974
     """
     if rows < 1:
         raise LabError(f"rows={rows} is too few. Give 1 or more.")

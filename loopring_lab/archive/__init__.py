@@ -59,8 +59,8 @@ class Archive:
     >>> archive = lab.Archive(tempfile.mkdtemp())
     >>> archive.sync(client, account_id=71468)[["fill_type", "rows", "missing", "complete"]]
       fill_type  rows  missing  complete
-    0       amm   691        0      True
-    1       dex     9        0      True
+    0       amm   689        0      True
+    1       dex    11        0      True
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -153,7 +153,7 @@ class Archive:
         Examples
         --------
         >>> archive.sync(client, accounts=[71468, 79927])["rows"].tolist()
-        [691, 9, 47, 63]
+        [689, 11, 37, 73]
         """
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
@@ -253,9 +253,9 @@ class Archive:
         --------
         >>> trades = archive.trades(since="2022-12-24")
         >>> trades[["created_at", "market", "side", "fill_type"]].head(2)
-                             created_at   market  side fill_type
-        0 2022-12-26 07:19:15.141+00:00  LRC-ETH  SELL       amm
-        1 2022-12-26 07:19:40.416+00:00  LRC-ETH  SELL       amm
+                             created_at    market side fill_type
+        0 2022-12-26 07:19:15.141+00:00  GRID-ETH  BUY       amm
+        1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
         moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
         start, end = parse_utc("since", since), parse_utc("until", until)
@@ -300,7 +300,7 @@ class Archive:
         --------
         >>> fills = archive.scan("duckdb").aggregate("fill_type, count(*)").order("fill_type")
         >>> fills.fetchall()
-        [('amm', 691), ('dex', 9)]
+        [('amm', 689), ('dex', 11)]
         """
         return queries.scan(self._folder, engine)
 
@@ -326,8 +326,8 @@ class Archive:
         --------
         >>> archive.report()[["fill_type", "rows", "total", "complete"]]
           fill_type  rows  total  complete
-        0       amm   691    691      True
-        1       dex     9      9      True
+        0       amm   689    689      True
+        1       dex    11     11      True
         """
         return queries.report(self._folder, None if accounts is None else list(accounts))
 

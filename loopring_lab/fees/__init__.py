@@ -55,9 +55,9 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
-       side fee_token  fills                    fee
-    0   BUY       LRC     64  12.076508160000000000
-    1  SELL       ETH     36   0.003388103680000000
+       side fee_token  fills                   fee
+    0   BUY       LRC     44  8.925624000000000000
+    1  SELL       ETH     56  0.005908221192000000
     """
     return _sum_fees("fees.summary", trades, by)
 
@@ -91,8 +91,8 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
     >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
                          period fee_token                   fee
-    0 2022-12-12 00:00:00+00:00       LRC                 0E-18
-    1 2022-12-19 00:00:00+00:00       ETH  0.000327077600000000
+    0 2022-12-12 00:00:00+00:00       LRC  0.272000000000000000
+    1 2022-12-19 00:00:00+00:00       ETH  0.000621316800000000
     """
     return _sum_fees("fees.over_time", trades, by, str(every))
 

@@ -123,10 +123,10 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> lab.fees.with_tiers(trades).loc[[40, 50], ["fee_bps", "tier_bps", "certainty"]]
+    >>> lab.fees.with_tiers(trades).loc[[3, 10], ["fee_bps", "tier_bps", "certainty"]]
          fee_bps  tier_bps certainty
-    40  7.997783         8     exact
-    50  8.000000         8     exact
+    3   7.985826         8     exact
+    10  7.961261         8     exact
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)

@@ -80,10 +80,10 @@ def in_token(
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].head(2)
+    >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].tail(2)
       fee_token                   fee             fee_value
-    0       DAI  4.387974400000000000  2.749644974009060557
-    1       ENJ  0.350599200000000000  0.612925299780662711
+    8      USDT  5.019345000000000000  4.996739944847081109
+    9      WBTC  0.000021820000000000  0.819385962311854916
     """
     own_columns = ("fee_value", "value_token", "within_bps", "age")
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)

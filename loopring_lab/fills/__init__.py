@@ -85,8 +85,8 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.breakdown(trades)[["fill_type", "fills", "share"]]
       fill_type  fills  share
-    0       amm     60    0.6
-    1       dex     40    0.4
+    0       amm     56   0.56
+    1       dex     44   0.44
     """
     names = group_keys(by, "fills.breakdown", frame=trades)
     table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
@@ -129,8 +129,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
        side  fills                  vwap
-    0   BUY     64  0.000571880731007713
-    1  SELL     36  0.000572586455374155
+    0   BUY     44  0.000568994761193166
+    1  SELL     56  0.000560394014186320
     """
     names = group_keys(by, "fills.vwap", frame=trades)
     table = aggregate(trades, names, "fills.vwap", every)
@@ -174,9 +174,9 @@ def orders(trades: Any) -> Any:
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> lab.fills.orders(trades).nlargest(2, "fills")[["market", "fills", "average_price"]]
-          market  fills          average_price
-    53   LRC-ETH      4   0.000578533430351581
-    13  WBTC-ETH      3  12.236553189337063829
+           market  fills             average_price
+    57  WBTC-USDC      5  45299.740082555985604572
+    71    LRC-ETH      4      0.000572781593778306
     """
     keys = ["order_hash", "account_id", "market", "side"]
     table = aggregate(trades, [*keys, "fill_type", "role"], "fills.orders")
@@ -230,8 +230,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     >>> halves = lab.fills.size_profile(trades, quantiles=2)
     >>> halves.loc[halves["fill_type"] == "amm", ["quantile", "fill_type", "share"]]
        quantile fill_type  share
-    0         1       amm   0.24
-    2         2       amm   0.44
+    0         1       amm   0.12
+    2         2       amm   0.58
     """
     caller = "fills.size_profile"
     if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:

@@ -117,10 +117,10 @@ def markouts(
     >>> moved = lab.fills.markouts(trades, prices, ["1min", "1h"], by="fill_type")
     >>> moved[["fill_type", "horizon", "fills", "weighted_realized_bps"]]
       fill_type horizon  fills  weighted_realized_bps
-    0       amm    1min     60              25.007811
-    1       amm      1h     60              27.614243
-    2       dex    1min     31              25.722770
-    3       dex      1h     31              22.825618
+    0       amm    1min     56              30.552529
+    1       amm      1h     56              31.189933
+    2       dex    1min     39              28.513574
+    3       dex      1h     39              28.886312
     """
     caller = "fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -215,9 +215,9 @@ def shortfall(
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> orders = lab.fills.shortfall(trades, client.outside_prices(trades))
     >>> orders.nlargest(2, "fills")[["fills", "seconds_to_fill", "average_price", "arrival_price"]]
-        fills  seconds_to_fill          average_price          arrival_price
-    53      4            0.033   0.000578533430351581   0.000575753181000000
-    13      3            0.021  12.236553189337063829  12.203961441336000000
+        fills  seconds_to_fill             average_price             arrival_price
+    57      5            0.031  45299.740082555985604572  45505.307018269400000000
+    71      4            0.046      0.000572781593778306      0.000571096294000000
     """
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)

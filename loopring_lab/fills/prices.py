@@ -82,9 +82,9 @@ def price_gap(
     >>> trades = client.trades(account_id=71468)
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
-         side                 price           other_price  worse_bps
-    491  SELL  0.000570490000000000  0.000569490000000000 -17.559571
-    492  SELL  0.000570390000000000  0.000569490000000000 -15.803614
+        side                 price           other_price  worse_bps
+    159  BUY  0.000647490000000000  0.000649140000000000 -25.418246
+    160  BUY  0.000647590000000000  0.000649140000000000 -23.877746
     """
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
@@ -174,8 +174,8 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     60            32.797929       26.751688        38.497313
-    1       dex     40            17.235656             NaN              NaN
+    0       amm     56            38.041356       31.469625        44.711045
+    1       dex     44            30.388297             NaN              NaN
     """
     caller = "fills.all_in_cost"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
