@@ -15,9 +15,8 @@ import numpy as np
 
 from loopring_lab.errors import BlockError, ProtocolError
 from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, account_update_typed_data, recover_signer
-from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock
 
-WORD = 32
 SIGNATURE = 66  # bytes: r, s, v and the type
 _FORMS = {"8dadd3af": (0, False), "66ac492e": (0, True), "53228430": (2 * WORD, True)}
 """Of each form where its array starts (in `bytes`, after a length and an offset), and if it has approvals."""
@@ -31,16 +30,14 @@ class Auxiliary(NamedTuple):
     approved: np.ndarray
     start: np.ndarray
     length: np.ndarray
-    content: bytes
+    content: memoryview
     where: str
 
-    def of(self, slot: int) -> tuple[bool, bytes]:
-        """Return the approval and the bytes of a transaction."""
-        found = np.flatnonzero(self.slot == slot)
-        if not len(found):
-            raise NotCheckable("without auxiliary data")
-        start = int(self.start[found[0]])
-        return bool(self.approved[found[0]]), self.content[start : start + int(self.length[found[0]])]
+    def of(self, slot: int) -> tuple[bool, memoryview]:
+        """Return the approval and the bytes of a transaction that has an entry; they are in order."""
+        place = np.searchsorted(self.slot, slot)
+        start = int(self.start[place])
+        return bool(self.approved[place]), self.content[start : start + int(self.length[place])]
 
 
 class Consent(NamedTuple):
@@ -60,40 +57,35 @@ def read(raw: RawBlock, where: str) -> Auxiliary:
     where = f"{where}, auxiliary data"
     if raw.form not in _FORMS:
         raise BlockError(f"{where}: unknown form {raw.form!r}. {_HINT}")
-    words = np.frombuffer(raw.auxiliary, np.uint8)
     array, has_approvals = _FORMS[raw.form]
-    count = int(_numbers(words, np.array([array]), where)[0])
-    first = array + WORD
-    if count > (len(words) - first) // WORD:
-        _refuse(where, f"{count:,} entries at byte {array} do not fit into {len(words):,} bytes")
+    content, size = memoryview(raw.auxiliary), (len(raw.data) - HEADER) // SLOT
+    words, first = np.frombuffer(content, np.uint8), array + WORD
+    count = _number(content, array, where)
+    if count > size:
+        _refuse(where, f"{count:,} entries at byte {array} for a block of {size:,} slots")
     heads = first + _numbers(words, first + WORD * np.arange(count), where)
-    slots = _numbers(words, heads, where)
-    approved = _numbers(words, heads + WORD, where) != 0 if has_approvals else np.zeros(count, bool)
-    lengths_at = heads + _numbers(words, heads + WORD * (1 + has_approvals), where)
+    entries = _numbers(words, heads[:, None] + WORD * np.arange(2 + has_approvals), where)
+    approved = entries[:, 1] != 0 if has_approvals else np.zeros(count, bool)
+    lengths_at = heads + entries[:, -1]
     lengths = _numbers(words, lengths_at, where)
     beyond = np.flatnonzero(lengths_at + WORD + lengths > len(words))
     if len(beyond):
         at = int(lengths_at[beyond[0]])
         _refuse(where, f"the length at byte {at} goes beyond the end, {len(words):,} bytes")
-    return Auxiliary(slots, approved, lengths_at + WORD, lengths, raw.auxiliary, where)
+    return Auxiliary(entries[:, 0], approved, lengths_at + WORD, lengths, content, where)
 
 
-def read_consent(content: bytes, where: str) -> Consent:
+def read_consent(content: memoryview, where: str) -> Consent:
     """Read the auxiliary bytes of a key update: (bytes signature, uint96 maxFee, uint32 validUntil)."""
-    words = np.frombuffer(content, np.uint8)
-    head = int(_numbers(words, np.zeros(1, np.int64), where)[0])
-    if head + 3 * WORD > len(content):
-        _refuse(where, f"a key update's fields at byte {head} do not fit into {len(content):,} bytes")
-    at = head + int(_numbers(words, np.array([head]), where)[0])
-    length = int(_numbers(words, np.array([at]), where)[0])
+    head = _number(content, 0, where)
+    at = head + _number(content, head, where)
+    max_fee = _number(content, head + WORD, where, 96)
+    valid_until = _number(content, head + 2 * WORD, where)
+    length = _number(content, at, where)
     if at + WORD + length > len(content):
         _refuse(where, f"the signature at byte {at} goes beyond the end, {len(content):,} bytes")
-    max_fee, valid_until = (
-        int.from_bytes(content[head + WORD * place : head + WORD * (place + 1)]) for place in (1, 2)
-    )
-    if max_fee >> 96 or valid_until >> 32:
-        _refuse(where, "maxFee exceeds 96 bits, or validUntil 32 bits")
-    return Consent(content[at + WORD : at + WORD + min(length, SIGNATURE + 1)], max_fee, valid_until)
+    signature = bytes(content[at + WORD : at + WORD + min(length, SIGNATURE + 1)])
+    return Consent(signature, max_fee, valid_until)
 
 
 def judge(
@@ -107,7 +99,7 @@ def judge(
     if update["kind"] == 0:
         raise NotCheckable("signed with the key before, on layer 2, which is not published")
     if found is None:
-        raise NotCheckable("without auxiliary data")
+        raise NotCheckable("without valid auxiliary data")
     approved, content = found.of(update["index_in_block"])
     try:
         consent = read_consent(content, f"{found.where}, slot {update['index_in_block']}")
@@ -178,16 +170,23 @@ def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
     return encode_typed_data(full_message=typed).header, keccak(f"AccountUpdate({members})".encode())
 
 
+def _number(content: memoryview, at: int, where: str, bits: int = 32) -> int:
+    """Read the word at a byte: a length or an offset, where it may have 32 bits."""
+    number = int.from_bytes(content[at : at + WORD])
+    if at + WORD > len(content) or number >> bits:
+        _refuse(where, f"no number of up to {bits} bits at byte {at} of {len(content):,}")
+    return number
+
+
 def _numbers(words: np.ndarray, at: np.ndarray, where: str) -> np.ndarray:
-    """Read the words at some bytes: indices, flags, offsets and lengths, which fit 32 bits."""
-    beyond = np.flatnonzero(at > len(words) - WORD)
-    if len(beyond):
-        _refuse(where, f"a word at byte {int(at[beyond[0]])} goes beyond the end, {len(words):,} bytes")
-    read = words[at[:, None] + np.arange(WORD)]
-    wide = np.flatnonzero(read[:, : WORD - 4].any(axis=1))
-    if len(wide):
-        _refuse(where, f"the word at byte {int(at[wide[0]])} is no index, offset or length")
-    numbers: np.ndarray = np.ascontiguousarray(read[:, WORD - 4 :]).view(">u4")[:, 0].astype(np.int64)
+    """Read the words at some bytes: indices, flags, offsets and lengths, of up to 32 bits."""
+    if at.max(initial=0) > len(words) - WORD:
+        _refuse(where, f"no word at byte {at.max()} of {len(words):,}")
+    read = words[at[..., None] + np.arange(WORD)]
+    if read[..., : WORD - 4].any():
+        wide = read[..., : WORD - 4].any(axis=-1)
+        _refuse(where, f"no number of up to 32 bits at byte {at[wide].min()} of {len(words):,}")
+    numbers: np.ndarray = np.ascontiguousarray(read[..., WORD - 4 :]).view(">u4")[..., 0].astype(np.int64)
     return numbers
 
 

@@ -67,7 +67,7 @@ class PoolBalances:
         parts += [(key, place, runs[place >> BITS], limbs) for key, place, limbs in changes]
         key, place, run, limbs = (np.concatenate(column) for column in zip(*parts, strict=True))
         states = np.arange(len(key)) < len(self._keys) + len(stated)
-        order = np.lexsort((place, key, run))
+        order = np.lexsort((place, key))  # runs follow each other: their order is that of places
         last = int(runs[-1])
         return self._walk(last, key[order], place[order], run[order], limbs[order], states[order])
 

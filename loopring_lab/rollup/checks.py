@@ -210,9 +210,11 @@ class _Work:
         last = self._last
         if last is None:
             return False
-        if last["block_id"] is None or header["block_id"] is None:
-            return bool(last["merkle_root_after"] == header["merkle_root_before"])
-        return bool(last["block_id"] + 1 == header["block_id"])
+        if last["block_id"] is not None is not header["block_id"]:
+            return bool(last["block_id"] + 1 == header["block_id"])
+        if (last["transaction_hash"], last["place"] + 1) == (header["transaction_hash"], header["place"]):
+            return True
+        return bool(last["merkle_root_after"] == header["merkle_root_before"])
 
     def _check_number(self, header: _Block) -> None:
         number = header["block_id"]
@@ -293,7 +295,7 @@ class _Work:
             return None
         same = np.array_equal(found.slot, slots)
         self._one("auxiliary", header, [same or _difference(found.slot, slots)], "")
-        return found
+        return found if same else None
 
     def _check_signatures(
         self, blocks: Blocks, headers: list[_Block], auxiliary: list[Auxiliary | None]

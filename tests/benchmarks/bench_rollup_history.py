@@ -58,8 +58,12 @@ def main() -> None:
     process.join()
     print(found.summary[["checked", "wrong", "not_checkable"]].to_string())
     assert found.problems.empty
-    print(f"{blocks:,} blocks, {blocks * SIZE:,} transactions: checked in {seconds:,.1f} s, {writing:,.1f} s to write")
-    print(f"{blocks * SIZE / seconds:,.0f} transactions a second; peak memory {peak / 2**30:.2f} GiB (under 2 GiB)")
+    print(
+        f"{blocks:,} blocks, {blocks * SIZE:,} transactions: checked in {seconds:,.1f} s, {writing:,.1f} s to write"
+    )
+    print(
+        f"{blocks * SIZE / seconds:,.0f} transactions a second; peak memory {peak / 2**30:.2f} GiB (under 2 GiB)"
+    )
 
 
 if __name__ == "__main__":

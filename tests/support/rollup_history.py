@@ -33,7 +33,7 @@ def _layout() -> np.ndarray:
 
 
 TYPE_OF = _layout()
-PLACES = {kind: np.flatnonzero(TYPE_OF == TYPES.index(kind)) for kind in TYPES}
+PLACES = {kind: np.flatnonzero(TYPES.index(kind) == TYPE_OF) for kind in TYPES}
 
 
 class History:
