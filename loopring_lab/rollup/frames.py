@@ -26,7 +26,7 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     """Add symbols after token ids and units after amounts."""
     check_frame("tokens", tokens, {"token_id", "decimals"})
     listed = pd.Index(tokens["token_id"])
-    decimals = np.append(tokens["decimals"].to_numpy(np.int64), -1)
+    decimals = np.append(tokens["decimals"].fillna(-1).to_numpy(np.int64), -1)
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     found: dict[str, Any] = {}
     for name, column in frame.items():
