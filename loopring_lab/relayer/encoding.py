@@ -169,7 +169,6 @@ _LAYOUTS = {
     for name, code, *fields in map(
         str.split,
         (
-            "Noop 0",
             "Deposit 1 owner/20 account/4 token/2 amount/12",
             "Withdrawal 2 kind/1 owner/20 account/4 token/2 amount/12 fee_token/2 fee/float16 storage/4 "
             "onchain_data_hash/20",
@@ -245,6 +244,8 @@ def is_conditional(transaction: Transaction) -> bool:
 
 def encode_slot(transaction: Transaction) -> bytes:
     """Return the 68 bytes of a transaction."""
+    if isinstance(transaction, Noop):
+        return bytes(SLOT)
     code, layout = _LAYOUTS[type(transaction).__name__]
     values = _values(transaction)
     parts = [_encode_value(transaction, name, values[name], width) for name, width in layout]
