@@ -16,15 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
-from loopring_lab.archive.delta import TRADES, DeltaFolder
 from loopring_lab.archive.imports import Import, Paths
-from loopring_lab.archive.maintenance import Compacted
+from loopring_lab.archive.layout import TRADES, ArchiveFolder
 from loopring_lab.archive.records import TYPED, listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseconds
+from loopring_lab.storage import compaction
+from loopring_lab.storage.compaction import Compacted
 from loopring_lab.tables.rows import FILL_TYPES
 
 __all__ = ["Archive"]
@@ -63,7 +64,7 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = DeltaFolder(path)
+        self._folder = ArchiveFolder(path)
 
     def __repr__(self) -> str:
         try:
@@ -269,7 +270,7 @@ class Archive:
         used = set(pc.unique(rows["listing"]).to_pylist())
         snapshots = [known[digest] for digest in known if digest in used] or list(known.values())
         if not snapshots:
-            raise self._folder.no_trades_yet()
+            raise self._folder.nothing_yet()
         frame = to_frame(rows, snapshots[-1])
         sources = dict.fromkeys(snapshot.source for snapshot in snapshots)
         synthetic = any(snapshot.synthetic for snapshot in snapshots)
@@ -346,7 +347,7 @@ class Archive:
         >>> archive.compact().removed
         0
         """
-        return maintenance.compact(self._folder)
+        return compaction.compact(self._folder)
 
     def verify(self) -> pd.DataFrame:
         """Read every file and compare it with the digest recorded when it was written.

@@ -15,21 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loopring_lab.archive.delta import (
-    ADDED,
-    FORMAT,
-    MANIFEST,
-    SCHEMA,
-    SCHEMAS,
-    TRADES,
-    DeltaFolder,
-    retry_on_conflict,
-)
-from loopring_lab.archive.digests import COPIES, DIGESTS, HINT, LOG, UNREADABLE
+from loopring_lab.archive.layout import ADDED, SCHEMAS, TRADES, ArchiveFolder
 from loopring_lab.archive.maintenance import read_verbatim, split_by_listing
 from loopring_lab.archive.merge import KEY, row_values, set_column
 from loopring_lab.archive.records import TYPED, ListingSnapshot, listings
 from loopring_lab.errors import DamagedArchive, LabError
+from loopring_lab.storage.delta import retry_on_conflict
+from loopring_lab.storage.digests import COPIES, DIGESTS, HINT, LOG, UNREADABLE
 
 COLUMNS = {"file": "str", "problem": "str", "account_id": "Int64", "rows": "Int64"}
 RESTORE, REWRITE = "repair restores it from its copy", "repair writes it anew from the other files"
@@ -52,12 +44,12 @@ class Problem(NamedTuple):
     advice: str
 
 
-def verify(folder: DeltaFolder) -> pd.DataFrame:
+def verify(folder: ArchiveFolder) -> pd.DataFrame:
     """Compare every file of an archive with its digest."""
     return _frame(_find_problems(folder), "advice")
 
 
-def repair(folder: DeltaFolder) -> tuple[pd.DataFrame, list[SetAside]]:
+def repair(folder: ArchiveFolder) -> tuple[pd.DataFrame, list[SetAside]]:
     """Restore what has a copy, set aside what has none, and let go of it in the tables."""
     with folder.translate_errors("repairing the archive"), folder.digests.locked():
         problems = _find_problems(folder)
@@ -81,7 +73,7 @@ def repair(folder: DeltaFolder) -> tuple[pd.DataFrame, list[SetAside]]:
     return _frame(lines, "done"), moved
 
 
-def salvage(folder: DeltaFolder, files: Sequence[SetAside]) -> None:
+def salvage(folder: ArchiveFolder, files: Sequence[SetAside]) -> None:
     """Add the rows of files set aside that are provably whole and not held."""
     if not files:
         return
@@ -100,17 +92,17 @@ def _frame(problems: Sequence[Problem], last: str) -> pd.DataFrame:
     return frame.astype(COLUMNS | {last: "str"})
 
 
-def _find_problems(folder: DeltaFolder) -> list[Problem]:
+def _find_problems(folder: ArchiveFolder) -> list[Problem]:
     digests = folder.digests
     found, manifest = [], dict[str, Any]()
     try:
         manifest = folder.own_manifest()
         if not manifest:
-            raise folder.no_trades_yet()
+            raise folder.nothing_yet()
     except DamagedArchive:
-        found.append(Problem(MANIFEST, "damaged", None, None, RESTORE))
+        found.append(Problem(folder.kind.manifest, "damaged", None, None, RESTORE))
     digests.load()
-    recorded = manifest.get("schema") == SCHEMA or (digests.folder / DIGESTS).exists()
+    recorded = manifest.get("schema") == folder.kind.schema or (digests.folder / DIGESTS).exists()
     spoiled = filter(digests.is_spoiled, (DIGESTS, COPIES) if recorded else ())
     found += [Problem(name, "damaged", None, None, REWRITE) for name in spoiled]
     states = digests.scrub()
@@ -129,7 +121,7 @@ def _find_problems(folder: DeltaFolder) -> list[Problem]:
 
 
 def _advice(
-    folder: DeltaFolder, name: str, state: str, current: set[str] | None, copied: Collection[str]
+    folder: ArchiveFolder, name: str, state: str, current: set[str] | None, copied: Collection[str]
 ) -> str | None:
     """Say what to do about a file; nothing if it is rightly gone."""
     if LOG in name:
@@ -145,7 +137,7 @@ def _advice(
     return FETCH
 
 
-def _current_files(folder: DeltaFolder) -> set[str] | None:
+def _current_files(folder: ArchiveFolder) -> set[str] | None:
     """Name the files of the current state; None if a log has to be repaired first."""
     try:
         return {file for name in SCHEMAS for file in folder.data_files(name)}
@@ -153,7 +145,7 @@ def _current_files(folder: DeltaFolder) -> set[str] | None:
         return None
 
 
-def _unrecorded(folder: DeltaFolder, current: set[str]) -> Iterator[tuple[str, bool]]:
+def _unrecorded(folder: ArchiveFolder, current: set[str]) -> Iterator[tuple[str, bool]]:
     """Name the files of the tables without a digest, and tell whether each can be read."""
     digests = folder.digests
     for table in SCHEMAS:
@@ -164,7 +156,7 @@ def _unrecorded(folder: DeltaFolder, current: set[str]) -> Iterator[tuple[str, b
         yield name, digests.is_readable(name)
 
 
-def _wrong_hints(folder: DeltaFolder) -> Iterator[str]:
+def _wrong_hints(folder: ArchiveFolder) -> Iterator[str]:
     """Name the hints, left by earlier versions, that lead deltalake to a checkpoint that is not there."""
     for table in SCHEMAS:
         name = f"{table}/{LOG}/{HINT}"
@@ -178,7 +170,7 @@ def _wrong_hints(folder: DeltaFolder) -> Iterator[str]:
             yield name
 
 
-def _row_counts(folder: DeltaFolder) -> dict[str, int]:
+def _row_counts(folder: ArchiveFolder) -> dict[str, int]:
     """Read from the logs how many rows each file was written with."""
     found: dict[str, int] = {}
     for table in SCHEMAS:
@@ -193,13 +185,14 @@ def _account_of(name: str) -> int | None:
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
-def _restore_manifest(folder: DeltaFolder, problems: Sequence[Problem]) -> None:
-    if any(problem.file == MANIFEST for problem in problems):
-        copy = folder.digests.copy(MANIFEST)
-        folder.write_manifest(json.loads(copy) if copy else {"format": FORMAT, "schema": 1})
+def _restore_manifest(folder: ArchiveFolder, problems: Sequence[Problem]) -> None:
+    manifest = folder.kind.manifest
+    if any(problem.file == manifest for problem in problems):
+        copy = folder.digests.copy(manifest)
+        folder.write_manifest(json.loads(copy) if copy else {"format": folder.kind.format, "schema": 1})
 
 
-def _restore_logs(folder: DeltaFolder, problems: Sequence[Problem]) -> None:
+def _restore_logs(folder: ArchiveFolder, problems: Sequence[Problem]) -> None:
     for name in SCHEMAS:
         folder.digests.undo_torn(name)
         (folder.path / name / LOG / HINT).unlink(missing_ok=True)
@@ -215,7 +208,9 @@ def _restore_logs(folder: DeltaFolder, problems: Sequence[Problem]) -> None:
             raise folder.digests.damage(f"{name} is damaged, and there is no copy of it: restore a backup")
 
 
-def _restore_data(folder: DeltaFolder, problems: Sequence[Problem]) -> tuple[dict[str, str], list[SetAside]]:
+def _restore_data(
+    folder: ArchiveFolder, problems: Sequence[Problem]
+) -> tuple[dict[str, str], list[SetAside]]:
     """Restore small files from copies, and set aside the others."""
     done, moved = dict[str, str](), []
     current, copied = _current_files(folder) or set(), folder.digests.copies()
@@ -235,7 +230,7 @@ def _restore_data(folder: DeltaFolder, problems: Sequence[Problem]) -> tuple[dic
     return done, moved
 
 
-def _let_go(folder: DeltaFolder, name: str) -> None:
+def _let_go(folder: ArchiveFolder, name: str) -> None:
     """Take files that are missing out of a table."""
     table = folder.table(name)
     with folder.translate_errors(f"repairing {name}/"):
@@ -283,10 +278,10 @@ def _agreeing_rows(part: pa.Table, known: dict[str, ListingSnapshot]) -> pa.Tabl
     return fresh.filter(pa.array(agree))
 
 
-def _add_missing(folder: DeltaFolder, account: int, rows: pa.Table) -> None:
+def _add_missing(folder: ArchiveFolder, account: int, rows: pa.Table) -> None:
     """Add rows whose content is not held; beside another content of the same trade they are not current."""
     table = folder.table(TRADES)
-    held = folder.read(TRADES, [*KEY, "verbatim", "version"], accounts=[account], table=table)
+    held = folder.read(TRADES, [*KEY, "verbatim", "version"], keys=[account], table=table)
     versions: dict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
     for row in row_values(held, "verbatim", "version"):
         versions[row[:-2]][row[-2]] = row[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from loopring_lab.archive import records
-from loopring_lab.archive.delta import DeltaFolder, retry_on_conflict
+from loopring_lab.archive.layout import ArchiveFolder
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.bounded import (
@@ -27,6 +27,7 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.source import FILE, Source
+from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -46,7 +47,7 @@ class Import:
 
     def __init__(
         self,
-        folder: DeltaFolder,
+        folder: ArchiveFolder,
         account_id: int | None,
         fill_type: str | None,
         source: str | None,

@@ -1,53 +1,24 @@
-"""Maintenance of an archive: compacting its files, and converting old rows anew."""
+"""Converting the rows of an archive anew."""
 
 from __future__ import annotations
 
-import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.layout import TRADES, ArchiveFolder
 from loopring_lab.archive.merge import set_column
 from loopring_lab.archive.records import TYPED, ListingSnapshot, RawPage, listings, to_rows
+from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import wire
 
-KEPT_HOURS = 168
 CHUNK = 50_000
-MANY_FILES = 10
 
 
-class Compacted(NamedTuple):
-    """What compacting did: files of current rows before and after, and old files removed."""
-
-    before: int
-    after: int
-    removed: int
-
-
-def compact_small_files(folder: DeltaFolder) -> None:
-    """Compact the tables that have many small files; no file is removed."""
-    for name in SCHEMAS:
-        files = folder.table(name).file_uris()
-        if len(files) > MANY_FILES * (1 + len({file.rsplit("/", 2)[-2] for file in files})):
-            retry_on_conflict(_compact, folder, name)
-
-
-def compact(folder: DeltaFolder) -> Compacted:
-    """Replace small files with large ones, and remove those that were replaced over a week ago."""
-    before = after = removed = 0
-    folder.settle()
-    for name in SCHEMAS:
-        found = retry_on_conflict(_compact, folder, name)
-        before, after = before + found[0], after + found[1]
-        removed += retry_on_conflict(_remove_old_files, folder, name)
-    return Compacted(before, after, removed)
-
-
-def reread(folder: DeltaFolder) -> pd.DataFrame:
+def reread(folder: ArchiveFolder) -> pd.DataFrame:
     """Convert all rows anew from their verbatim members, with the listings of their time."""
     folder = folder.upgraded()
     known = listings(folder)
@@ -58,39 +29,11 @@ def reread(folder: DeltaFolder) -> pd.DataFrame:
     return pd.DataFrame(changes, columns=["account_id", "column", "rows"])
 
 
-def _compact(folder: DeltaFolder, name: str) -> tuple[int, int]:
-    table = folder.table(name)
-    files = folder.data_files(name, table)
-    with folder.translate_errors(f"compacting {name}/"):
-        folder.digests.check(files)
-        table.optimize.compact(max_concurrent_tasks=1, **folder.hooks())
-        folder.committed(name, table)
-        return len(files), len(table.file_uris())
-
-
-def _remove_old_files(folder: DeltaFolder, name: str) -> int:
-    """Remove the archive's own files that were replaced long ago; other files in its folder stay."""
-    table = folder.table(name)
-    with folder.translate_errors(f"compacting {name}/"):
-        folder.checkpoint(name, table)
-        last = (time.time() - 3600 * KEPT_HOURS) * 1000
-        removed = folder.digests.files_in_log(name, "remove")
-        old = {file for file, how in removed.items() if how["deletionTimestamp"] <= last}
-        replaced = [
-            file for file in old - set(folder.data_files(name, table)) if (folder.path / file).exists()
-        ]
-        for file in replaced:
-            (folder.path / file).unlink(missing_ok=True)
-        if replaced:
-            folder.digests.rewrite(forget=replaced)
-        return len(replaced)
-
-
 def _reread_account(
-    folder: DeltaFolder, known: dict[str, ListingSnapshot], account: int
+    folder: ArchiveFolder, known: dict[str, ListingSnapshot], account: int
 ) -> list[tuple[int, str, int]]:
     table = folder.table(TRADES)
-    parts = split_by_listing(folder.read(TRADES, accounts=[account], table=table))
+    parts = split_by_listing(folder.read(TRADES, keys=[account], table=table))
     old = pa.concat_tables(parts)
     new = pa.concat_tables([read_verbatim(part, known) for part in parts])
     counts = {name: _count_differences(old[name], new[name]) for name in TYPED}

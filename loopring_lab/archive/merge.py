@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.archive.delta import TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.layout import TRADES, ArchiveFolder
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, to_rows
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import wire
 from loopring_lab.tables.identity import IDENTITY
 
@@ -39,7 +40,7 @@ _Pair = tuple[_Version, _Version]
 
 
 def merge_pages(
-    folder: DeltaFolder,
+    folder: ArchiveFolder,
     batch: Mapping[HistoryKey, Sequence[RawPage]],
     listing: ListingSnapshot,
     imported: bool = False,
@@ -57,7 +58,7 @@ def merge_pages(
     return errors
 
 
-def _merge_once(folder: DeltaFolder, rows: pa.Table) -> None:
+def _merge_once(folder: ArchiveFolder, rows: pa.Table) -> None:
     table = folder.table(TRADES)
     accounts = pc.unique(rows["account_id"]).to_pylist()
     held = folder.read(TRADES, [*KEY, *VERSION], _same_ids(rows), accounts, table)

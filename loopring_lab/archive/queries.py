@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from loopring_lab.archive.delta import SCHEMAS, TRADES, DeltaFolder
+from loopring_lab.archive.layout import SCHEMAS, TRADES, ArchiveFolder
 from loopring_lab.archive.records import TYPED, last_sync_records
 from loopring_lab.errors import LabError
 
@@ -35,7 +35,7 @@ DTYPES: dict[str, Any] = {
 }
 
 
-def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
+def report(folder: ArchiveFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
     """Report per account and fill type what is held and what is missing."""
     lines = {(line["account_id"], line["fill_type"]): line for line in _count_rows(folder, accounts)}
     for key, record in last_sync_records(folder).items():
@@ -52,7 +52,7 @@ def report(folder: DeltaFolder, accounts: Sequence[int] | None = None) -> pd.Dat
     return frame
 
 
-def _count_rows(folder: DeltaFolder, accounts: Sequence[int] | None) -> list[dict[str, Any]]:
+def _count_rows(folder: ArchiveFolder, accounts: Sequence[int] | None) -> list[dict[str, Any]]:
     milliseconds = pc.field("created_at").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     columns = {
         "account_id": pc.field("account_id"),
@@ -73,7 +73,7 @@ def _add_up(table: pa.Table) -> pa.Table:
     return added.rename_columns({f"{name}_{how}": name for name, how in sums})
 
 
-def scan(folder: DeltaFolder, engine: str) -> Any:
+def scan(folder: ArchiveFolder, engine: str) -> Any:
     """Open the current versions of all trades on an engine."""
     if engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
@@ -85,11 +85,11 @@ def scan(folder: DeltaFolder, engine: str) -> Any:
         raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
 
 
-def _pyarrow(folder: DeltaFolder) -> pa.Table:
+def _pyarrow(folder: ArchiveFolder) -> pa.Table:
     return folder.read(TRADES, TYPED, pc.field("current"))
 
 
-def _duckdb(folder: DeltaFolder) -> Any:
+def _duckdb(folder: ArchiveFolder) -> Any:
     import duckdb
 
     files = folder.files()
@@ -102,7 +102,7 @@ def _duckdb(folder: DeltaFolder) -> Any:
     return opened.filter("current").project(", ".join(columns))
 
 
-def _polars(folder: DeltaFolder) -> Any:
+def _polars(folder: ArchiveFolder) -> Any:
     import polars
 
     files = folder.files()
@@ -113,14 +113,14 @@ def _polars(folder: DeltaFolder) -> Any:
     return opened.with_columns(account_id=account).filter("current").select(TYPED)
 
 
-def _dask(folder: DeltaFolder) -> Any:
+def _dask(folder: ArchiveFolder) -> Any:
     import dask.dataframe as dd
 
     files: list[str | None] = [*folder.files()] or [None]
     return dd.from_map(_read_file, files, meta=_read_file(None))  # type: ignore[no-untyped-call]
 
 
-def _spark(folder: DeltaFolder) -> Any:
+def _spark(folder: ArchiveFolder) -> Any:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -147,7 +147,7 @@ def _read_file(file: str | None, columns: list[str] | None = None) -> pd.DataFra
     return frame
 
 
-ENGINES: dict[str, Callable[[DeltaFolder], Any]] = {
+ENGINES: dict[str, Callable[[ArchiveFolder], Any]] = {
     "duckdb": _duckdb,
     "polars": _polars,
     "dask": _dask,

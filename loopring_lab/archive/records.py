@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.archive.delta import LISTINGS, SCHEMAS, SYNCS, TRADES, DeltaFolder, retry_on_conflict
+from loopring_lab.archive.layout import LISTINGS, SCHEMAS, SYNCS, TRADES, ArchiveFolder
 from loopring_lab.bounded import to_json
 from loopring_lab.engines import portable
 from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import IDENTITY, SIDES, hash_identities
 from loopring_lab.tables.listings import MarketLookup
@@ -136,7 +137,7 @@ def row_texts(body: bytes) -> list[str]:
     return [to_json(row) for row in wire.page_rows(wire.parse(body, "page"), "page")]
 
 
-def held_identities(folder: DeltaFolder, key: HistoryKey) -> set[int]:
+def held_identities(folder: ArchiveFolder, key: HistoryKey) -> set[int]:
     """Hash the identities of the rows held of a history."""
     account_id, fill_type = key
     held = folder.read(TRADES, [*IDENTITY, "asked", "extra"], pc.field("version") == 1, [account_id])
@@ -151,7 +152,7 @@ def _no_trades(rows: pa.Table) -> pa.Array:
     return pa.array([json.loads(note).get("row") if note else None for note in notes], pa.string())
 
 
-def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
+def store_listing(folder: ArchiveFolder, listing: ListingSnapshot) -> None:
     """Store a listing unless it is stored already."""
 
     def attempt() -> None:
@@ -163,13 +164,13 @@ def store_listing(folder: DeltaFolder, listing: ListingSnapshot) -> None:
     retry_on_conflict(attempt)
 
 
-def listings(folder: DeltaFolder) -> dict[str, ListingSnapshot]:
+def listings(folder: ArchiveFolder) -> dict[str, ListingSnapshot]:
     """Read all listings, oldest first, by digest."""
     rows = _read_in_order(folder, LISTINGS, "retrieved_at")
     return {row["listing"]: ListingSnapshot(*(row[name] for name in LISTED)) for row in rows}
 
 
-def store_sync_records(folder: DeltaFolder, records: Sequence[SyncRecord]) -> None:
+def store_sync_records(folder: ArchiveFolder, records: Sequence[SyncRecord]) -> None:
     """Store what the relayer counted."""
 
     def attempt() -> None:
@@ -180,7 +181,7 @@ def store_sync_records(folder: DeltaFolder, records: Sequence[SyncRecord]) -> No
         retry_on_conflict(attempt)
 
 
-def last_sync_records(folder: DeltaFolder) -> dict[HistoryKey, SyncRecord]:
+def last_sync_records(folder: ArchiveFolder) -> dict[HistoryKey, SyncRecord]:
     """Read the latest record of each history; `gone` and `checked_at` as last known.
 
     What saved pages count says more than a sync only if it is more.
@@ -208,7 +209,7 @@ def _with_times(name: str, times: pa.DataType) -> pa.Schema:
 
 
 def _append_numbered(
-    folder: DeltaFolder, name: str, rows: Sequence[dict[str, Any]], table: DeltaTable
+    folder: ArchiveFolder, name: str, rows: Sequence[dict[str, Any]], table: DeltaTable
 ) -> None:
     """Commit rows with the number of their commit, which no other commit of the table has."""
     number = table.version() + 1
@@ -216,7 +217,7 @@ def _append_numbered(
     folder.append(name, fresh, table, [name])
 
 
-def _read_in_order(folder: DeltaFolder, name: str, time: str) -> list[dict[str, Any]]:
+def _read_in_order(folder: ArchiveFolder, name: str, time: str) -> list[dict[str, Any]]:
     """Read rows in the order of their commits; those of schema 1 come first, by a time."""
     table = folder.read(name).cast(_with_times(name, _MS)).cast(_with_times(name, pa.int64()))
     return sorted(table.to_pylist(), key=lambda row: (row["number"] or 0, row[time]))

@@ -9,8 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing
 
 from loopring_lab.archive import records
-from loopring_lab.archive.delta import DeltaFolder, retry_on_conflict
-from loopring_lab.archive.maintenance import compact_small_files
+from loopring_lab.archive.layout import ArchiveFolder
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.client import Client
@@ -18,6 +17,8 @@ from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerErr
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.source import Source
+from loopring_lab.storage.compaction import compact_small_files
+from loopring_lab.storage.delta import retry_on_conflict
 
 BATCH_ROWS, BATCH_SECONDS = 5_000, 5.0
 
@@ -27,7 +28,7 @@ class Sync:
 
     def __init__(
         self,
-        folder: DeltaFolder,
+        folder: ArchiveFolder,
         client: Client,
         keys: Sequence[HistoryKey],
         since: int | None,

@@ -18,7 +18,7 @@ from support.archive_damage import LATER, content, flip_bits, make_archive
 from support.archive_kills import check, cut_power_again_and_again
 from support.ledger import Ledger, client_of
 
-from loopring_lab.archive import Archive, damage, digests
+from loopring_lab.archive import Archive, damage
 from loopring_lab.archive.maintenance import split_by_listing
 from loopring_lab.archive.merge import set_column
 from loopring_lab.archive.records import listings
@@ -26,6 +26,7 @@ from loopring_lab.cli import main
 from loopring_lab.client import Client
 from loopring_lab.errors import DamagedArchive
 from loopring_lab.relayer import Relayer
+from loopring_lab.storage import digests
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +312,7 @@ def test_rows_that_the_source_no_longer_lists_are_salvaged_or_set_aside(
 
 def test_a_row_is_salvaged_only_if_its_columns_agree_with_its_members(copied: tuple[Path, Client]) -> None:
     folder = Archive(copied[0])._folder
-    part = split_by_listing(folder.read("trades", accounts=LATER.accounts[:1]))[0]
+    part = split_by_listing(folder.read("trades", keys=LATER.accounts[:1]))[0]
     sizes, texts = part["size"].to_pylist(), part["verbatim"].to_pylist()
     sizes[3] += 1
     texts[5], texts[8] = texts[5][:-9], texts[8].replace("3.5669E-4", "3.5668E-4")

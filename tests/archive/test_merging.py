@@ -19,7 +19,7 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.archive import Archive
-from loopring_lab.archive.delta import SCHEMAS, TRADES
+from loopring_lab.archive.layout import SCHEMAS, TRADES
 from loopring_lab.archive.merge import KEY, VERSION, resolve_versions
 from loopring_lab.archive.records import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
 from loopring_lab.errors import UnexpectedAnswer
@@ -245,7 +245,7 @@ def test_compacting_removes_old_replaced_files_and_nothing_of_the_user_s(
     for file in folder.rglob("*"):
         os.utime(file, (1e9, 1e9))
     assert archive.compact().removed == 0
-    monkeypatch.setattr("loopring_lab.archive.maintenance.KEPT_HOURS", 0)
+    monkeypatch.setattr("loopring_lab.storage.compaction.KEPT_HOURS", 0)
     assert archive.compact().removed == len(replaced) + 2 == 6  # two of the syncs
     assert [file for file in replaced if file.exists()] == []
     assert all(file.exists() for file in mine)
@@ -254,7 +254,7 @@ def test_compacting_removes_old_replaced_files_and_nothing_of_the_user_s(
 
 
 def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loopring_lab.archive.maintenance.MANY_FILES", 1)
+    monkeypatch.setattr("loopring_lab.storage.compaction.MANY_FILES", 1)
     archive = Archive(tmp_path / "a")
     ledger = Ledger(1, 60)
     every = ledger.keys

@@ -1,8 +1,9 @@
-"""Digests of an archive's files: recorded with every commit, checked when a session first reads a file.
+"""Digests of a folder's files: recorded with every commit, checked when a session first reads a file.
 
 Two files grow by a line at a time. ``digests`` names every file of the tables with its size, its CRC-32
 (checked on reading: fast, and certain to notice a flipped bit) and its BLAKE2b (for `verify`). ``copies``
-holds the content of everything but trades: a damaged log is restored from it. Each line has its own check.
+holds the content of everything but bulk tables: a damaged log is restored from it. Each line has its own
+check.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import shlex
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -56,7 +57,7 @@ class Digest(NamedTuple):
 
 
 class TableLog(NamedTuple):
-    """The files of a table's log by version: names are relative to the archive's folder."""
+    """The files of a table's log by version: names are relative to the folder."""
 
     entries: dict[int, str]
     checkpoints: dict[int, str]
@@ -67,10 +68,10 @@ class TableLog(NamedTuple):
 
 
 class Digests:
-    """The digests of one archive."""
+    """The digests of one folder; of tables that are `bulk` no copies are kept."""
 
-    def __init__(self, folder: Path, shown: Path) -> None:
-        self.folder, self.shown = folder, shown
+    def __init__(self, folder: Path, shown: Path, advice: str, bulk: Collection[str]) -> None:
+        self.folder, self.shown, self._advice, self._bulk = folder, shown, advice, bulk
         self.known: dict[str, Digest] = {}
         self.spoiled = 0
         self._newest: dict[str, int] = {}
@@ -173,11 +174,9 @@ class Digests:
 
     def damage(self, problem: str) -> DamagedArchive:
         """Return the error for a damaged file."""
-        return DamagedArchive(
-            f"{self.shown}: {problem}. Nothing was changed, and the rows in other files are safe. "
-            "archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
-            f"loopring-lab verify {shlex.quote(str(self.shown))} --repair"
-        )
+        advice = self._advice.format(path=shlex.quote(str(self.shown)))
+        safe = "Nothing was changed, and the rows in other files are safe."
+        return DamagedArchive(f"{self.shown}: {problem}. {safe} {advice}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -234,7 +233,7 @@ class Digests:
         return True
 
     def seal(self, names: Iterable[str]) -> None:
-        """Make files durable, then record their digests, and copies of all but trades."""
+        """Make files durable, then record their digests, and copies of all but bulk tables."""
         names = list(dict.fromkeys(names))
         if not names and (self.folder / DIGESTS).exists():
             return
@@ -242,7 +241,7 @@ class Digests:
         found = dict(zip(names, _map(self._make_durable, names, 2 * THREADS), strict=True))
         folders = {folder for name in names for folder in (self.folder / name).parents}
         list(_map(sync_folder, [one for one in folders if one.is_relative_to(self.folder)], 2 * THREADS))
-        copied = [name for name, digest in found.items() if _is_copied(name, digest)]
+        copied = [name for name, digest in found.items() if self._is_copied(name, digest)]
         self._append(COPIES, ([name, self._packed(name)] for name in copied))
         self._append(DIGESTS, ([name, *digest] for name, digest in found.items()))
         sync_folder(self.folder)
@@ -292,6 +291,10 @@ class Digests:
     def _packed(self, name: str) -> str:
         return base64.b64encode(zlib.compress((self.folder / name).read_bytes())).decode()
 
+    def _is_copied(self, name: str, digest: Digest) -> bool:
+        is_small = f"/{LOG}/" in name or name.partition("/")[0] not in self._bulk
+        return is_small and digest.size <= COPIED_BYTES
+
     def is_spoiled(self, name: str) -> bool:
         """Tell whether one of the two files has a damaged line, or no header."""
         lines = _read_lines(self.folder / name)
@@ -305,7 +308,7 @@ class Digests:
             kept = {name: digest for name, digest in self.known.items() if name not in dropped}
             copies = self.copies()
             for name, digest in kept.items():
-                lacks = name not in copies and _is_copied(name, digest)
+                lacks = name not in copies and self._is_copied(name, digest)
                 if lacks and not self._state(name):
                     copies[name] = self._packed(name)
             self._replace(COPIES, ([name, text] for name, text in copies.items() if name not in dropped))
@@ -494,10 +497,6 @@ def _end_of_last_line(file: Any, end: int) -> int:
             return start + place + 1
         end = start
     return 0
-
-
-def _is_copied(name: str, digest: Digest) -> bool:
-    return digest.size <= COPIED_BYTES and (f"/{LOG}/" in name or "=" not in name)
 
 
 def _unpack(text: str) -> bytes:
