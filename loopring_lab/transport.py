@@ -84,6 +84,7 @@ class Server(NamedTuple):
     kind: str = "relayer"
     setting: str = "base_url"
     function: str = "connect"
+    instead: str = "connect() without arguments works offline"
 
     @property
     def try_later(self) -> str:
@@ -361,6 +362,10 @@ def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | Non
     return RelayerError(message, status=status, code=code, hint=hint)
 
 
+class TooLarge(TransportError):
+    """The answer to one request is larger than it may be."""
+
+
 class Outcome(NamedTuple):
     """The result of one exchange: a body, or an error and whether a retry may help."""
 
@@ -458,7 +463,7 @@ def _metered(pieces: Iterable[bytes], request: Request) -> Iterator[bytes]:
         request.budget.spend(len(piece))
         if size > request.largest:
             limit = f"larger than {request.largest / (1 << 20):g} MiB. Check {request.server.setting}."
-            raise TransportError(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
+            raise TooLarge(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
         if request.budget.bytes_left < 0:
             limit = f"larger than max_bytes. Allow more: {request.server.function}(..., max_bytes=...)."
             message = f"{request.endpoint}: the answers of this operation together are {limit}"
@@ -525,7 +530,7 @@ def _request_failure(
     if isinstance(error, ProtocolError):
         return _truncated(request, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
-        hint = f"Check {server.setting} and the network; {server.function}() without arguments works offline."
+        hint = f"Check {server.setting} and the network; {server.instead}."
         message = f"{endpoint}: {server.address} cannot be reached, or drops the connection. {hint}"
         return Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
     return _failed(error, request)
