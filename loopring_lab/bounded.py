@@ -131,7 +131,7 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
 def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
     """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
     found, length, where = [], 0, where or printable(path.name)
-    for piece in _pieces(path, where, hint):
+    for piece in pieces(path, where, hint):
         found.append(piece)
         length += len(piece)
         if length > size:
@@ -153,7 +153,7 @@ def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterat
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
     rest: list[bytes] = []
     length, where = 0, where or printable(path.name)
-    for piece in _pieces(path, where, hint):
+    for piece in pieces(path, where, hint):
         first, *further = piece.split(b"\n")
         rest.append(first)
         length += len(first)
@@ -164,6 +164,51 @@ def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterat
             raise _too_long(where, "line", MAX_DOCUMENT, hint)
     if last := b"".join(rest).strip():
         yield last
+
+
+def read_documents(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
+    """Yield the JSON documents of a file: one per line, or else the whole."""
+    lines = read_lines(path, hint=hint)
+    first = next(lines, b"")
+    try:
+        parse_json(first, "line")
+    except UnexpectedAnswer:
+        yield read_file(path, hint=hint)
+    else:
+        yield first
+        yield from lines
+
+
+def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, expanded if they are compressed."""
+    try:
+        with open_file(path, where, hint) as raw:
+            compressed = raw.read(len(GZIP)) == GZIP
+            raw.seek(0)
+            stream = gzip.GzipFile(fileobj=raw) if compressed else raw
+            length = 0
+            while piece := stream.read(PIECE):
+                length += len(piece)
+                if length > max(RATIO_FROM, MAX_RATIO * raw.tell()):
+                    got = f"more than {MAX_RATIO} bytes for each one compressed"
+                    raise UnexpectedAnswer(where, expected="a plausible gzip file", got=got, hint=hint)
+                yield piece
+        return
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        expected, got = "a whole gzip file", str(error)
+    except (OSError, ValueError) as error:
+        expected, got = "a readable file", str(getattr(error, "strerror", None) or error)
+    raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
+
+
+@contextlib.contextmanager
+def open_file(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
+    """Open a regular file; a pipe or a device would never end, or never begin."""
+    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", "O_CLOEXEC"))
+    with os.fdopen(os.open(path, os.O_RDONLY | sum(flags)), "rb") as raw:
+        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+            raise UnexpectedAnswer(where, expected="a regular file", got="a pipe or a device", hint=hint)
+        yield raw
 
 
 def _check(data: bytes, size: int) -> None:
@@ -206,38 +251,6 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise _NotAccepted("an object that has a member twice")
     return members
-
-
-def _pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
-    """Yield the bytes of a file in pieces, expanded if they are compressed."""
-    try:
-        with _opened(path, where, hint) as raw:
-            compressed = raw.read(len(GZIP)) == GZIP
-            raw.seek(0)
-            stream = gzip.GzipFile(fileobj=raw) if compressed else raw
-            length = 0
-            while piece := stream.read(PIECE):
-                length += len(piece)
-                if length > max(RATIO_FROM, MAX_RATIO * raw.tell()):
-                    got = f"more than {MAX_RATIO} bytes for each one compressed"
-                    raise UnexpectedAnswer(where, expected="a plausible gzip file", got=got, hint=hint)
-                yield piece
-        return
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        expected, got = "a whole gzip file", str(error)
-    except (OSError, ValueError) as error:
-        expected, got = "a readable file", str(getattr(error, "strerror", None) or error)
-    raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
-
-
-@contextlib.contextmanager
-def _opened(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
-    """Open a regular file; a pipe or a device would never end, or never begin."""
-    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", "O_CLOEXEC"))
-    with os.fdopen(os.open(path, os.O_RDONLY | sum(flags)), "rb") as raw:
-        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raise UnexpectedAnswer(where, expected="a regular file", got="a pipe or a device", hint=hint)
-        yield raw
 
 
 def _too_long(where: str, what: str, size: int, hint: str) -> UnexpectedAnswer:

@@ -18,10 +18,8 @@ from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_DOCUMENT,
     parse_integer,
-    parse_json,
     printable,
-    read_file,
-    read_lines,
+    read_documents,
     read_text,
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
@@ -164,7 +162,7 @@ def _read_listing(folder: Path, source: Source) -> ListingSnapshot:
 def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
     """Read the pages of a file: one, or one per line; compressed with gzip or not."""
     count = 0
-    for bodies in wire.group(_bodies(file)):
+    for bodies in wire.group(read_documents(file, hint=_FILE_HINT)):
         numbers = range(count + 1, count + 1 + len(bodies))
         name = printable(file.name)
         places = [name if number == 1 else f"{name}, page {number}" for number in numbers]
@@ -227,25 +225,6 @@ def _files_in(path: Path) -> list[Path]:
         endings = ", ".join(ENDINGS)
         raise LabError(f"{path}: no file ends in {endings}, with or without .gz. Give another folder.")
     return found
-
-
-def _bodies(file: Path) -> Iterator[bytes]:
-    """Yield the JSON documents of a file: one per line, or else the whole."""
-    lines = read_lines(file, hint=_FILE_HINT)
-    first = next(lines, b"")
-    if _is_json(first):
-        yield first
-        yield from lines
-    else:
-        yield read_file(file, hint=_FILE_HINT)
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        parse_json(line, "line")
-    except UnexpectedAnswer:
-        return False
-    return True
 
 
 def _modified_ms(file: Path) -> int:

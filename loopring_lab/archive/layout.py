@@ -102,6 +102,7 @@ class ArchiveFolder(DeltaFolder):
                 source_alias="s",
                 target_alias="t",
                 **self.commit_options(table, claims),
+                **self.writing(TRADES),
             ).when_matched_update(
                 {"current": "s.current", "imported": "s.imported"}
             ).when_not_matched_insert_all().execute()
@@ -111,7 +112,7 @@ class ArchiveFolder(DeltaFolder):
         """Replace all rows of an account, all or none."""
         where = f"account_id = {int(account_id)}"
         with self.translate_errors("writing trades/"):
-            options = self.commit_options(table, claims)
+            options = self.commit_options(table, claims) | self.writing(TRADES)
             data = rows.cast(SCHEMAS[TRADES])
             self._delta.write_deltalake(table, data, mode="overwrite", predicate=where, **options)
             self.committed(TRADES, table)

@@ -43,7 +43,7 @@ def _compact(folder: DeltaFolder, name: str) -> tuple[int, int]:
     files = folder.data_files(name, table)
     with folder.translate_errors(f"compacting {name}/"):
         folder.digests.check(files)
-        table.optimize.compact(max_concurrent_tasks=1, **folder.hooks())
+        table.optimize.compact(max_concurrent_tasks=1, **folder.writing(name), **folder.hooks())
         folder.committed(name, table)
         return len(files), len(table.file_uris())
 

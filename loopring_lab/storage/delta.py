@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+ROWS_OF_LARGE = 256
 STATISTICS = "delta.dataSkippingStatsColumns"
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -90,6 +91,8 @@ class Kind(NamedTuple):
     mend: str
     reading: str
     same_source: str
+    large: frozenset[str] = frozenset()
+    """Columns of long bytes: written without statistics, and few rows in a group."""
     added: frozenset[str] = frozenset()
     """Columns that folders of schema 1 do not have; read as null until the next write adds them."""
 
@@ -325,7 +328,7 @@ class DeltaFolder:
         """Commit rows, all or none; commits that claim the same at the same time conflict."""
         opened = table or self.table(name)
         with self.translate_errors(f"writing {name}/"):
-            options = self.commit_options(opened, claims)
+            options = self.commit_options(opened, claims) | self.writing(name)
             self._delta.write_deltalake(opened, rows.cast(self.kind.tables[name]), mode="append", **options)
             self.committed(name, opened)
 
@@ -369,6 +372,18 @@ class DeltaFolder:
             f"{self.shown}: no {self.kind.contents} here yet. Fill it first: {self.kind.fill}."
         )
 
+    def writing(self, name: str) -> dict[str, Any]:
+        """Return how files of a table are written."""
+        large = self.kind.large.intersection(self.kind.tables[name].names)
+        plain = self._delta.ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+        written = self._delta.WriterProperties(
+            compression="ZSTD",
+            compression_level=3,
+            max_row_group_size=ROWS_OF_LARGE if large else None,
+            column_properties=dict.fromkeys(large, plain) or None,
+        )
+        return {"writer_properties": written}
+
     def commit_options(self, table: DeltaTable, claims: Sequence[str]) -> dict[str, Any]:
         """Return the options of a commit that conflicts with others of the same claims."""
         if self._writes is not None:
@@ -376,7 +391,6 @@ class DeltaFolder:
         version = table.version() + 1
         transactions = [self._delta.Transaction(claim, version) for claim in claims]
         return {
-            "writer_properties": self._delta.WriterProperties(compression="ZSTD", compression_level=3),
             "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
             **self.hooks(),
         }

@@ -186,7 +186,7 @@ def test_a_better_reader_is_run_over_old_rows(archive: Archive, small: Ledger) -
     account = small.accounts[1]
     disk = archive._folder
     table = disk.table(TRADES)
-    old = disk.read(TRADES, accounts=[account], table=table)
+    old = disk.read(TRADES, keys=[account], table=table)
     spoiled = old.set_column(old.schema.get_field_index("role"), "role", pa.nulls(len(old), pa.string()))
     disk.replace(account, spoiled, table, [])
     assert archive.trades(account)["role"].isna().all()

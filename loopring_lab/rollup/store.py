@@ -1,0 +1,488 @@
+"""Blocks of the exchange stored locally: each once, in order, and provably complete."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab import tables
+from loopring_lab.errors import ArchiveError, BlockError, LabError
+from loopring_lab.progress import Watching, track
+from loopring_lab.rollup import holdings
+from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.holdings import BLOCKS, LOGS, SCHEMAS, TOKENS, BlockFolder, Index
+from loopring_lab.source import Source
+from loopring_lab.storage.compaction import compact_small_files
+from loopring_lab.storage.delta import retry_on_conflict
+
+if TYPE_CHECKING:
+    from loopring_lab.rollup.checks import Check
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+READ_AT_ONCE = 512
+_RANGE = ("block_id", "timestamp", "l1_block")
+_REPORT: dict[str, str] = {
+    **dict.fromkeys(("first", "last"), "Int64"),
+    "blocks": "int64",
+    "missing": "Int64",
+    **dict.fromkeys(("first_time", "last_time"), "datetime64[ms, UTC]"),
+    **dict.fromkeys(("first_l1_block", "last_l1_block"), "Int64"),
+}
+
+
+class Store:
+    """Blocks of one exchange, stored in a folder.
+
+    Blocks are committed all or none, compressed, and never changed; a block that is held is not added again,
+    whatever file or endpoint it comes from. A block's number is that of the event with the hash of its data,
+    or as given, or else it follows from its neighbours: blocks are neighbours if a state root ends one and
+    begins the other, and no third block. Numbers are never guessed otherwise.
+
+    Methods that read raise `NotAnArchive` while there are no blocks, and `DamagedArchive` if a file is
+    missing or not as it was written; methods that write raise `ArchiveError` if the folder cannot be written
+    to, and nothing committed before is lost. Examples of methods start from the ``store`` made below.
+
+    Parameters
+    ----------
+    path : path
+        The folder; created when blocks are first added.
+
+    Raises
+    ------
+    NotAnArchive
+        The path holds something else.
+    NewerArchive
+        A later version of the toolkit wrote the store.
+    LabError
+        The package deltalake is not installed, or no folder can have this path.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> exchange, roots = "0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4", "aa" * 32 + "bb" * 32
+    >>> size = (folder / "block.hex").write_text(exchange + roots + "5f9bd5f000000000000000002711")
+    >>> store = lab.rollup.Store(folder / "my-blocks")
+    >>> store.import_files(folder / "block.hex", first_block=20)[["first", "last", "blocks"]]
+       first  last  blocks
+    0     20    20       1
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._folder = BlockFolder(path)
+        self._index: Index | None = None
+
+    def __repr__(self) -> str:
+        try:
+            state = "" if self._folder.check() else ", empty"
+            self._folder.own_manifest()
+        except ArchiveError:
+            state = ", damaged"
+        return f"Store({str(self._folder.shown)!r}{state})"
+
+    def _repr_html_(self) -> str:
+        where = f"<b>Block store</b> in {escape(str(self._folder.shown))}"
+        try:
+            if not self._folder.check():
+                return f"<p>{where}: empty. <code>store.sync(rpc=…)</code> fills it.</p>"
+            report = self.report()
+        except ArchiveError as error:
+            return f"<p>{where}: {escape(str(error))}</p>"
+        numbered, unnumbered = report.dropna(subset="first"), report[report["first"].isna()]["blocks"].sum()
+        missing = int(report["missing"].sum())
+        parts = [f"{report['blocks'].sum():,} block{'' if report['blocks'].sum() == 1 else 's'}"]
+        if len(numbered):
+            parts.append(f"numbers {numbered['first'].iloc[0]:,} to {numbered['last'].iloc[-1]:,}")
+            parts.append(f"{missing:,} missing between them" if missing else "none missing between them")
+        parts += [f"{unnumbered:,} without a number"] if unnumbered else []
+        return (
+            f"<p>{where}: {', '.join(parts)}.<br><small><code>store.report()</code> shows details, "
+            "<code>store.check()</code> what the blocks prove.</small></p>"
+        )
+
+    @property
+    def source(self) -> str | None:
+        """Name of the source that the store is bound to; None while it is empty."""
+        bound = self._folder.source()
+        return bound.name if bound else None
+
+    def sync(self, rpc: str | None = None, **options: Any) -> pd.DataFrame:
+        """Download missing blocks."""
+        from loopring_lab.rollup import fetching
+
+        fetching.sync(self, rpc, **options)
+        return self.report()
+
+    def import_files(
+        self,
+        paths: Paths,
+        *,
+        tokens: str | os.PathLike[str] | None = None,
+        first_block: int | None = None,
+        source: str | None = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Add blocks from files, without an Ethereum endpoint.
+
+        A file's content says what it is, compressed with gzip or not: calldata of a transaction that submits
+        blocks, or the data of one block (98 + 68 bytes per transaction), as bytes or as hex text, one to a
+        line; JSON of ``eth_getTransactionByHash`` and ``eth_getLogs``, as objects, lists or JSON-RPC answers,
+        also one to a line; CSV and Parquet with the columns ``hash`` or ``transaction_hash``,
+        ``block_number`` and ``input`` or ``data``, as public datasets have them. Other columns are ignored,
+        and other calls and events are skipped.
+
+        Files are read in order, those of a folder by name. Blocks are committed in batches, all of a batch
+        or none; those before an error stay.
+
+        Parameters
+        ----------
+        paths : path or iterable of paths
+            Files, or folders with files that end in .hex, .bin, .txt, .json, .jsonl, .ndjson, .csv or
+            .parquet, or in one of these and .gz.
+        tokens : path, optional
+            A listing of tokens: JSON as ``GET /exchange/tokens`` answers it. Tokens without decimals in it
+            are left out.
+        first_block : int, optional
+            Number of the first block in these files; the others follow in order. Leave it out where events or
+            blocks held tell the numbers.
+        source : str, optional
+            Name of the source, for an empty store. By default it is that of the ``source.json`` beside the
+            file, or else the exchange's address.
+        progress : bool or callable, optional
+            A callable gets the blocks read and expected; the latter is estimated from the size of the files.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report`. ``attrs["added"]`` is the number of blocks that were not held, ``attrs["skipped"]``
+            that of calls and events that submit no block.
+
+        Raises
+        ------
+        BlockError
+            A call or a block cannot be read, or its number is another block's.
+        UnexpectedAnswer
+            A file holds something else.
+        ArchiveError
+            The store holds blocks of another exchange.
+        LabError
+            A path does not exist.
+
+        Examples
+        --------
+        >>> again = store.import_files(folder / "block.hex")
+        >>> again.attrs["added"], again.attrs["skipped"]
+        (0, 0)
+        """
+        from loopring_lab.rollup import exports
+
+        with track("blocks", progress) as watch:
+            counts = exports.Import(self, first_block, source, watch).run(paths, tokens)
+        report = self.report()
+        report.attrs |= counts
+        return report
+
+    def check(self, progress: Watching = None) -> Check:
+        """Check what the blocks prove: that none is missing, and that all are as they were submitted.
+
+        Parameters
+        ----------
+        progress : bool or callable, optional
+            A callable gets the blocks checked and held.
+
+        Returns
+        -------
+        Check
+            A ``summary`` of the checks, and the ``problems`` found.
+
+        Examples
+        --------
+        >>> store.check().summary.loc["roots", "wrong"]
+        0
+        """
+        from loopring_lab.rollup import checks
+
+        bound = self._folder.source()
+        return checks.check(self.batches(), self._submissions(), bound.chain_id if bound else None, progress)
+
+    def report(self) -> pd.DataFrame:
+        """Report which blocks are held.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per range of consecutive numbers: ``first`` and ``last`` number, ``blocks`` held,
+            ``missing`` before the next range (after the last one: those that events name), time of the first
+            and the last block (UTC), and their Ethereum blocks where known. Blocks without a number are in
+            the last row. Source: the headers of the blocks.
+
+        Examples
+        --------
+        >>> store.report()[["first", "last", "blocks", "missing"]]
+           first  last  blocks  missing
+        0     20    20       1        0
+        """
+        blocks = self._read_index().blocks.select(_RANGE)
+        known = blocks.filter(blocks["block_id"].is_valid())
+        numbers = known["block_id"].to_numpy()
+        starts = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+        lines = [_line(part) for part in _parts(known, starts)]
+        for line, following in zip(lines, [*(one["first"] for one in lines[1:]), None], strict=False):
+            line["missing"] = (
+                self._named_after(line["last"]) if following is None else following - line["last"] - 1
+            )
+        if len(known) < len(blocks):
+            lines.append(_line(blocks.filter(blocks["block_id"].is_null())))
+        frame = pd.DataFrame(lines, columns=list(_REPORT))
+        for name in ("first_time", "last_time"):
+            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
+        frame = frame.astype(_REPORT)
+        frame.attrs |= self._attrs()
+        return frame
+
+    def tokens(self) -> pd.DataFrame:
+        """Return the exchange's tokens, as they were stored last.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `Client.tokens`.
+
+        Raises
+        ------
+        LabError
+            No listing was stored yet.
+
+        Examples
+        --------
+        >>> listing = '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> report = store.import_files([], tokens=folder / "tokens.json")
+        >>> store.tokens()["decimals"].to_dict()
+        {'ETH': 18}
+        """
+        rows = self._folder.read(TOKENS).sort_by("number")
+        if not len(rows):
+            raise LabError(
+                f"{self._folder.shown}: no tokens here yet. Give a listing, "
+                "store.import_files([], tokens=...), or ask an endpoint: store.sync(rpc=...)."
+            )
+        frame = tables.tokens(rows["listing"][-1].as_py())
+        frame.attrs |= self._attrs()
+        return frame
+
+    def blocks(self, first: int | None = None, last: int | None = None) -> Blocks:
+        """Read blocks by number, or all of them.
+
+        Parameters
+        ----------
+        first, last : int, optional
+            The first and the last number, both included; the blocks without a number are read only if both
+            are left out. A whole store may not fit into memory: see `batches`.
+
+        Returns
+        -------
+        Blocks
+            By number, then those without one by time. Pools are those that any block of the store names.
+
+        Raises
+        ------
+        LabError
+            No such block is held.
+
+        Examples
+        --------
+        >>> store.blocks(20, 29).headers()["block_id"].tolist()
+        [20]
+        """
+        index = self._read_index()
+        rows, number = index.blocks, pc.field("block_id")
+        for name, bound in (("first", first), ("last", last)):
+            if bound is not None and (type(bound) is not int or not 0 <= bound < 1 << 63):
+                raise LabError(f"{name}={bound!r} is not the number of a block. Give an integer.")
+        if first is not None:
+            rows = rows.filter(number >= first)
+        if last is not None:
+            rows = rows.filter(number <= last)
+        if not len(rows):
+            raise LabError(
+                f"{self._folder.shown}: holds no block from {first} to {last}. "
+                "store.report() shows what it holds."
+            )
+        parts = _parts(rows, np.arange(0, len(rows), READ_AT_ONCE))
+        raw = [one for part in parts for one in index.raw(self._folder, part)]
+        return Blocks(raw, index.pools, self._attrs())
+
+    def batches(self, size: int = 100) -> Iterator[Blocks]:
+        """Read the whole store in order, in bounded memory.
+
+        Parameters
+        ----------
+        size : int
+            Blocks in a batch; the last one may have fewer.
+
+        Yields
+        ------
+        Blocks
+            As `blocks`. What others add meanwhile is not read.
+
+        Examples
+        --------
+        >>> sum(len(batch.raw) for batch in store.batches())
+        1
+        """
+        if type(size) is not int or size < 1:
+            raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
+        index, attrs = self._read_index(), self._attrs()
+        at_once = size * max(1, READ_AT_ONCE // size)
+        for part in _parts(index.blocks, np.arange(0, len(index.blocks), at_once)):
+            raw = index.raw(self._folder, part)
+            for start in range(0, len(raw), size):
+                yield Blocks(raw[start : start + size], index.pools, attrs)
+
+    def pools(self) -> set[int]:
+        """Return the accounts that amm updates anywhere in the store name.
+
+        Returns
+        -------
+        set of int
+            Account ids.
+
+        Examples
+        --------
+        >>> store.pools()
+        set()
+        """
+        return set(self._read_index().pools)
+
+    def _attrs(self) -> dict[str, Any]:
+        bound = self._folder.source()
+        return {"source": bound.name, "synthetic": bound.synthetic} if bound else {}
+
+    def _read_index(self) -> Index:
+        self._index = Index.read(self._folder, self._index)
+        return self._index
+
+    def _bind(self, source: Source) -> None:
+        """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
+        bound = self._folder.source()
+        if bound and bound.exchange and bound.exchange == source.exchange:
+            source = Source(bound.name, source.synthetic, source.exchange, source.chain_id)
+        self._folder = retry_on_conflict(self._folder.bind, source)
+
+    def _add(self, blocks: Sequence[RawBlock]) -> int:
+        """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
+        if not blocks:
+            return 0
+        rows = holdings.rows_of(blocks)
+        self._refuse_other_exchanges(rows)
+        return retry_on_conflict(self._add_once, rows)
+
+    def _add_once(self, rows: pa.Table) -> int:
+        index = self._read_index()
+        holdings.refuse_conflicts(rows, index.blocks, self._submissions())
+        fresh, count = holdings.additions(rows, index.blocks)
+        if len(fresh):
+            self._folder.append(BLOCKS, fresh, index.table, [BLOCKS])
+        return count
+
+    def _refuse_other_exchanges(self, rows: pa.Table) -> None:
+        bound = self._folder.source()
+        for exchange in pc.unique(rows["exchange"]).to_pylist():
+            if bound and f"0x{exchange.hex()}" != bound.exchange:
+                raise BlockError(
+                    f"{self._folder.shown}: holds blocks of {bound}, and these are of the exchange "
+                    f"0x{exchange.hex()}. Nothing was added: use another folder."
+                )
+
+    def _held(self) -> pa.Table:
+        """Return what is known of each block held, in order: number, transaction, hash and roots, no data."""
+        return self._read_index().blocks
+
+    def _submissions(self) -> pa.Table:
+        """Return the events of submitted blocks that were seen, by number."""
+        return holdings.submissions(self._folder)
+
+    def _scanned(self) -> list[tuple[int, int]]:
+        """Return the ranges of Ethereum blocks whose logs were read, those that touch as one."""
+        rows = self._folder.read(LOGS, ["first", "last"], pc.field("first").is_valid())
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted(zip(rows["first"].to_pylist(), rows["last"].to_pylist(), strict=True)):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
+            else:
+                ranges.append((first, last))
+        return ranges
+
+    def _token_addresses(self) -> dict[int, str]:
+        """Return the contracts of the tokens that events named, by token id."""
+        rows = self._folder.read(LOGS, ["token_id", "token"], pc.field("token_id").is_valid())
+        return dict(sorted(zip(rows["token_id"].to_pylist(), rows["token"].to_pylist(), strict=True)))
+
+    def _record_scan(
+        self,
+        first: int | None,
+        last: int | None,
+        events: pa.Table,
+        token_addresses: dict[int, str] | None = None,
+    ) -> None:
+        """Commit the events found in a range of Ethereum blocks, and the range, all or none."""
+        retry_on_conflict(self._record_once, first, last, events, token_addresses or {})
+
+    def _record_once(
+        self, first: int | None, last: int | None, events: pa.Table, addresses: dict[int, str]
+    ) -> None:
+        table = self._folder.table(LOGS)
+        seen = set(map(tuple, map(dict.values, holdings.submissions(self._folder, table).to_pylist())))
+        rows = [
+            row for row in events.select(holdings.SUBMISSION).to_pylist() if tuple(row.values()) not in seen
+        ]
+        known = self._token_addresses()
+        rows += [{"token_id": n, "token": one} for n, one in addresses.items() if known.get(n) != one]
+        rows += [] if first is None else [{"first": first, "last": last}]
+        if rows:
+            self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
+
+    def _store_tokens(self, text: str) -> None:
+        """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
+        tables.tokens(text)
+        retry_on_conflict(self._store_tokens_once, text)
+
+    def _store_tokens_once(self, text: str) -> None:
+        table = self._folder.table(TOKENS)
+        rows = self._folder.read(TOKENS, table=table).sort_by("number")
+        if not len(rows) or rows["listing"][-1].as_py() != text:
+            row = {"number": table.version() + 1, "listing": text}
+            self._folder.append(TOKENS, pa.Table.from_pylist([row], SCHEMAS[TOKENS]), table, [TOKENS])
+
+    def _compact(self) -> None:
+        """Replace many small files with a few large ones; no file is removed."""
+        compact_small_files(self._folder)
+
+    def _named_after(self, number: int) -> int:
+        """Count the blocks after a number that events name."""
+        known = pc.unique(self._submissions()["block_id"])
+        return int(pc.sum(pc.greater(known, number)).as_py() or 0)
+
+
+def _parts(rows: pa.Table, starts: np.ndarray) -> Iterator[pa.Table]:
+    """Cut rows at the places where parts start."""
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=False):
+        yield rows.slice(start, stop - start)
+
+
+def _line(part: pa.Table) -> dict[str, Any]:
+    """Return a line of the report on consecutive blocks."""
+    ends = [pc.min_max(part[name]).values() for name in _RANGE]
+    (first, last), times, l1_blocks = ([one.as_py() for one in both] for both in ends)
+    return dict(zip(_REPORT, [first, last, len(part), None, *times, *l1_blocks], strict=True))
