@@ -91,8 +91,8 @@ class Sync:
     def __init__(self, store: Store, rpc: Rpc, budget: Budget, report: Progress) -> None:
         self._store, self._rpc, self._budget, self._report = store, rpc, budget, report
         self._span, self._answered = MOST_L1_BLOCKS, 0
-        self._events = {row["block_id"]: Submission(**row) for row in store._submissions().to_pylist()}
-        self._held = set(store._held()["data_sha256"].to_pylist())
+        self._events: dict[int, Submission] = {}
+        self._held: set[bytes] = set()
         self._fresh: list[Submission] = []
         self._tokens: dict[int, str] = {}
         self._batch: list[RawBlock] = []
@@ -109,6 +109,9 @@ class Sync:
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
         synthetic = stated is not None and stated.synthetic
         self._store._bind(Source(name, synthetic, self._exchange, chain_id))
+        known = (Submission(**row) for row in self._store._submissions().to_pylist())
+        self._events = {event.block_id: event for event in known}
+        self._held = set(self._store._held()["data_sha256"].to_pylist())
         newest = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber")
         newest -= (0 if synthetic else CONFIRMATIONS) if confirmations is None else confirmations
         start = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
@@ -252,6 +255,7 @@ class Sync:
                 self._report(held, total)
         finally:
             self._commit()
+        self._store._compact()
         if self._problems:
             raise _summary(self._problems)
 
