@@ -141,6 +141,7 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
         [
             f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
             f"source    {relayer.source}",
+            f"chain     {relayer.rpc_url}  (JSON-RPC)",
             f"API key   {key}",
             f"try       curl '{api}/exchange/tokens'",
             f"          curl -H 'X-API-KEY: ...' '{api}/user/trades?accountId={relayer.accounts[0]}&limit=2'",
