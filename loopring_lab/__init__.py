@@ -15,7 +15,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.tables import anomalies
 
 if TYPE_CHECKING:
-    from loopring_lab import engines, fees, figures, fills, keys, protocol, widgets
+    from loopring_lab import engines, fees, figures, fills, keys, protocol, rollup, widgets
     from loopring_lab.archive import Archive
     from loopring_lab.keys import KeyUpdate, Receipt
 
@@ -38,6 +38,7 @@ __all__ = [
     "fills",
     "keys",
     "protocol",
+    "rollup",
     "show",
     "tables",
     "to_float",
@@ -51,7 +52,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, where its module takes a while to load."""
-    if name in ("engines", "fees", "figures", "fills", "keys", "protocol", "widgets"):
+    if name in ("engines", "fees", "figures", "fills", "keys", "protocol", "rollup", "widgets"):
         return import_module(f"{__name__}.{name}")
     if name in _ELSEWHERE:
         return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)

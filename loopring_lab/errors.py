@@ -14,6 +14,8 @@ LabError
 │   ├── DamagedArchive     a log or a file is missing or unreadable
 │   ├── NewerArchive       a later version of loopring_lab wrote it
 │   └── DiskRefused        the disk is full, or the folder is read-only
+├── BlockError             calldata or block data that cannot be read
+├── RpcError               an Ethereum endpoint refuses a request, or answers other than documented
 ├── AmountError            an amount cannot be held exactly (also a ValueError)
 ├── ProtocolError          an invalid key, signature or field (also a ValueError) .field
 └── KeyUpdateError         a key update cannot be made, or failed
@@ -28,9 +30,10 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
-    "AmountError", "ArchiveError", "DamagedArchive", "DiskRefused", "IncompleteHistory", "KeyUpdateError",
-    "LabError", "NewerArchive", "NotAnArchive", "NotAuthorized", "ProtocolError", "RateLimited",
-    "RelayerError", "RelayerTimeout", "RelayerUnreachable", "TransportError", "UnexpectedAnswer",
+    "AmountError", "ArchiveError", "BlockError", "DamagedArchive", "DiskRefused", "IncompleteHistory",
+    "KeyUpdateError", "LabError", "NewerArchive", "NotAnArchive", "NotAuthorized", "ProtocolError",
+    "RateLimited", "RelayerError", "RelayerTimeout", "RelayerUnreachable", "RpcError", "TransportError",
+    "UnexpectedAnswer",
 ]  # fmt: skip
 
 
@@ -150,6 +153,14 @@ class NewerArchive(ArchiveError):
 
 class DiskRefused(ArchiveError):
     """The disk is full, or the folder is read-only."""
+
+
+class BlockError(LabError):
+    """Calldata or block data that cannot be read; the message names the place."""
+
+
+class RpcError(LabError):
+    """An Ethereum endpoint refuses a request, or answers other than documented."""
 
 
 class AmountError(LabError, ValueError):

@@ -1,0 +1,155 @@
+"""Calldata of submitted blocks: the wrapper's compression, the ABI of ``submitBlocks``, one raw block each.
+
+Every offset and length is checked against what is there before anything is cut or allocated. Parts that
+overlap are refused, so the blocks of a call are never larger than the call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple, NoReturn
+
+from loopring_lab.errors import BlockError
+
+MAX_CALL = 16 << 20  # bytes of a call, as sent and expanded; a block of 384 transactions takes 26 KiB
+SUBMIT_BLOCKS = ("8dadd3af", "66ac492e", "53228430")
+WORD, SELECTOR = 32, 4
+HEADER, SLOT = 98, 68
+_BLOCK_WORDS = 15  # three numbers, data, eight of proof, a flag, auxiliary data, off-chain data
+_NUMBERS = {"block type": 255, "block size": 65_535, "block version": 255}
+_PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
+_HINT = "Give the whole `input` of a transaction that submits blocks."
+
+
+class RawBlock(NamedTuple):
+    """One block as bytes, with what is known about its submission."""
+
+    data: bytes
+    block_type: int | None = None
+    block_size: int | None = None
+    block_version: int | None = None
+    auxiliary: bytes = b""
+    form: str = ""
+    block_id: int | None = None
+    l1_block: int | None = None
+    transaction_hash: str | None = None
+    place: int = 0
+
+
+def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
+    """Read the blocks of a call to the exchange or to a contract that wraps it."""
+    if len(calldata) > MAX_CALL:
+        _refuse(where, f"{len(calldata):,} bytes, more than {MAX_CALL >> 20} MiB")
+    if calldata[:SELECTOR].hex() in SUBMIT_BLOCKS:
+        return _Call(calldata, where).blocks()
+    wrapper = _Words(calldata, where)
+    is_compressed = wrapper.word(SELECTOR, "isDataCompressed")
+    if is_compressed > 1:
+        _refuse(where, f"isDataCompressed at byte {SELECTOR} is neither 0 nor 1")
+    start, stop = wrapper.extent(SELECTOR + wrapper.offset(SELECTOR + WORD, "data"), "data")
+    call, where = calldata[start:stop], f"{where}, data at byte {start}"
+    if is_compressed:
+        call, where = expand(call, where), f"{where}, expanded"
+    if call[:SELECTOR].hex() not in SUBMIT_BLOCKS:
+        _refuse(where, f"selector {call[:SELECTOR].hex() or 'missing'}, not one of submitBlocks")
+    return _Call(call, where).blocks()
+
+
+def expand(packed: bytes, where: str) -> bytes:
+    """Undo the compression of zeros, of at most `MAX_CALL` bytes."""
+    parts: list[bytes] = []
+    zeros = bytes(1 << 16)
+    at, size, length = 0, 0, len(packed)
+    while at + 4 <= length:
+        stop = at + 4 + (packed[at] << 8 | packed[at + 1])
+        run = packed[at + 2] << 8 | packed[at + 3]
+        size += stop - at - 4 + run
+        if stop > length or size > MAX_CALL:
+            break
+        parts += packed[at + 4 : stop], zeros[:run]
+        at = stop
+    if size > MAX_CALL:
+        _refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB at byte {at}")
+    if at < length:
+        _refuse(where, f"compressed data ends within the segment at byte {at}")
+    return b"".join(parts)
+
+
+def check_length(raw: RawBlock, where: str) -> int:
+    """Return how many slots a block has, or refuse data whose length disagrees with that."""
+    size, rest = divmod(len(raw.data) - HEADER, SLOT)
+    if size < 0 or rest:
+        _refuse(where, f"block data of {len(raw.data):,} bytes, expected {HEADER} + {SLOT} for each slot")
+    if raw.block_size is not None and raw.block_size != size:
+        _refuse(where, f"block data for {size} slots, but the submission says {raw.block_size}")
+    return size
+
+
+class _Words:
+    """The words of ABI-encoded bytes."""
+
+    def __init__(self, call: bytes, where: str) -> None:
+        self.call, self.where = call, where
+
+    def word(self, at: int, name: str) -> int:
+        if at + WORD > len(self.call):
+            _refuse(self.where, f"{name} at byte {at} lies beyond the end, {len(self.call):,} bytes")
+        return int.from_bytes(self.call[at : at + WORD])
+
+    def offset(self, at: int, name: str) -> int:
+        """Read an offset or a length, which cannot be larger than the whole."""
+        number = self.word(at, name)
+        if number > len(self.call):
+            _refuse(self.where, f"offset or length of {name} at byte {at} exceeds {len(self.call):,} bytes")
+        return number
+
+    def extent(self, at: int, name: str) -> tuple[int, int]:
+        """Return where the content of `bytes` starts and stops."""
+        start = at + WORD
+        stop = start + self.offset(at, f"{name} (its length)")
+        if stop > len(self.call):
+            _refuse(self.where, f"{name} at byte {at} ends at {stop}, beyond {len(self.call):,} bytes")
+        return start, stop
+
+
+class _Call(_Words):
+    """A call of ``submitBlocks``."""
+
+    def blocks(self) -> list[RawBlock]:
+        array = SELECTOR + self.offset(SELECTOR, "blocks")
+        count, first = self.offset(array, "blocks (their number)"), array + WORD
+        if count * (_BLOCK_WORDS + 1) * WORD > len(self.call) - first:
+            _refuse(self.where, f"{count} blocks at byte {array} do not fit into {len(self.call):,} bytes")
+        names = [f"block {place}" for place in range(count)]
+        heads = [first + self.offset(first + WORD * place, name) for place, name in enumerate(names)]
+        parts = [self._parts(head, name) for head, name in zip(heads, names, strict=True)]
+        starts = sorted({len(self.call), *heads, *(start for each in parts for start in each)})
+        blocks, total = [], 0
+        for place, (head, (data, auxiliary, _)) in enumerate(zip(heads, parts, strict=True)):
+            beyond = starts[bisect_right(starts, auxiliary)] if auxiliary < len(self.call) else auxiliary
+            blocks.append(self._block(place, head, data, self.call[auxiliary:beyond]))
+            total += _BLOCK_WORDS * WORD + len(blocks[-1].data) + len(blocks[-1].auxiliary)
+            if total > len(self.call):
+                _refuse(self.where, f"{names[place]} at byte {head} overlaps other parts")
+        return blocks
+
+    def _parts(self, head: int, name: str) -> list[int]:
+        """Return where the parts of a block that vary in length start."""
+        return [head + self.offset(head + WORD * at, f"{name}, {part}") for part, at in _PARTS.items()]
+
+    def _block(self, place: int, head: int, data: int, auxiliary: bytes) -> RawBlock:
+        name = f"block {place}"
+        numbers = [self.word(head + WORD * at, f"{name}, {member}") for at, member in enumerate(_NUMBERS)]
+        for at, (number, (member, most)) in enumerate(zip(numbers, _NUMBERS.items(), strict=True)):
+            if number > most:
+                _refuse(self.where, f"{name}, {member} at byte {head + WORD * at} exceeds {most:,}")
+        start, stop = self.extent(data, f"{name}, data")
+        kind, size, version = numbers
+        form = self.call[:SELECTOR].hex()
+        raw = RawBlock(self.call[start:stop], kind, size, version, auxiliary, form, place=place)
+        check_length(raw, f"{self.where}, {name} at byte {head}")
+        return raw
+
+
+def _refuse(where: str, problem: str) -> NoReturn:
+    raise BlockError(f"{where}: {problem}. {_HINT}")

@@ -1,0 +1,200 @@
+"""Slots of block data as columns: every transaction type's fields, exact, without an object per row.
+
+`FIELDS` is the format: for each type the name, first byte, width and form of its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from loopring_lab.errors import BlockError
+from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
+
+KINDS = (
+    "noop", "deposit", "withdrawal", "transfer", "spot_trade", "account_update", "amm_update",
+    "signature_verification", "nft_mint", "nft_data",
+)  # fmt: skip
+FIRST_NFT = 1 << 15
+AMOUNT = pa.decimal128(38, 0)
+UINT, BYTES, UINT96, FLOAT16, FLOAT24 = range(5)
+
+Field = tuple[str, int, int, int]
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "noop": (),
+    "deposit": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("token", 25, 2, UINT),
+                ("amount", 27, 12, UINT96)),
+    "withdrawal": (("kind", 1, 1, UINT), ("owner", 2, 20, BYTES), ("account", 22, 4, UINT),
+                   ("token", 26, 2, UINT), ("amount", 28, 12, UINT96), ("fee_token", 40, 2, UINT),
+                   ("fee", 42, 2, FLOAT16), ("storage", 44, 4, UINT), ("onchain_data_hash", 48, 20, BYTES)),
+    "transfer": (("kind", 1, 1, UINT), ("sender", 2, 4, UINT), ("receiver", 6, 4, UINT),
+                 ("token", 10, 2, UINT), ("amount", 12, 3, FLOAT24), ("fee_token", 15, 2, UINT),
+                 ("fee", 17, 2, FLOAT16), ("storage", 19, 4, UINT), ("to", 23, 20, BYTES),
+                 ("from_", 43, 20, BYTES), ("to_token", 63, 2, UINT)),
+    "spot_trade": (),
+    "account_update": (("kind", 1, 1, UINT), ("owner", 2, 20, BYTES), ("account", 22, 4, UINT),
+                       ("fee_token", 26, 2, UINT), ("fee", 28, 2, FLOAT16), ("public_key", 30, 32, BYTES),
+                       ("nonce", 62, 4, UINT)),
+    "amm_update": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("token", 25, 2, UINT),
+                   ("fee_bips", 27, 1, UINT), ("weight", 28, 12, UINT96), ("nonce", 40, 4, UINT),
+                   ("balance", 44, 12, UINT96)),
+    "signature_verification": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("data", 25, 32, BYTES)),
+    "nft_mint": (("kind", 1, 1, UINT), ("minter", 2, 4, UINT), ("to_token", 6, 2, UINT),
+                 ("fee_token", 8, 2, UINT), ("fee", 10, 2, FLOAT16), ("amount", 12, 12, UINT96),
+                 ("storage", 24, 4, UINT)),
+    "nft_data": (("scheme", 1, 1, UINT), ("account", 2, 4, UINT), ("token", 6, 2, UINT),
+                 ("nft_id", 8, 32, BYTES), ("creator_bips", 40, 1, UINT), ("nft_type", 41, 1, UINT),
+                 ("address", 42, 20, BYTES)),
+}  # fmt: skip
+MINT_FIELDS: tuple[Field, ...] = (
+    ("nft_type", 28, 1, UINT), ("token_account", 29, 4, UINT), ("nft_id", 33, 32, BYTES),
+    ("creator_bips", 65, 1, UINT),
+)  # fmt: skip
+"""Fields of an NFT mint of kind 0; other kinds name the receiver there, and NFT data follows them."""
+
+HEADER_FIELDS: tuple[Field, ...] = (
+    ("exchange", 0, 20, BYTES), ("merkle_root_before", 20, 32, BYTES), ("merkle_root_after", 52, 32, BYTES),
+    ("timestamp", 84, 4, UINT), ("taker_bips10", 88, 1, UINT), ("maker_bips10", 89, 1, UINT),
+    ("conditional", 90, 4, UINT), ("operator", 94, 4, UINT),
+)  # fmt: skip
+
+_LIMB = np.uint64(30)
+_MASK = np.uint64((1 << 30) - 1)
+_POWERS = np.array([[10**e >> 30 * limb & (1 << 30) - 1 for e in range(32)] for limb in range(4)], np.uint64)
+_TENS = 10 ** np.arange(5, dtype=np.uint64)
+
+
+def assemble(blocks: Sequence[RawBlock]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return all headers (n, 98), all slots (m, 68) as bytes, and the number of slots of each block."""
+    sizes = np.array([check_length(raw, f"block {at}") for at, raw in enumerate(blocks)], np.int64)
+    headers = np.empty((len(blocks), HEADER), np.uint8)
+    slots = np.empty((int(sizes.sum()), SLOT), np.uint8)
+    start = 0
+    for place, (raw, size) in enumerate(zip(blocks, sizes.tolist(), strict=True)):
+        content = np.frombuffer(raw.data, np.uint8)
+        headers[place] = content[:HEADER]
+        middle, stop = HEADER + 29 * size, start + size
+        slots[start:stop, :29] = content[HEADER:middle].reshape(size, 29)
+        slots[start:stop, 29:] = content[middle:].reshape(size, 39)
+        start = stop
+    unknown = np.flatnonzero(slots[:, 0] >= len(KINDS))
+    if len(unknown):
+        first = int(unknown[0])
+        place = int(np.searchsorted(np.cumsum(sizes), first, "right"))
+        slot = first - int(sizes[:place].sum())
+        raise BlockError(
+            f"block {place}, slot {slot}: unknown transaction type {slots[first, 0]}, expected 0 to "
+            f"{len(KINDS) - 1}. The data is damaged, or of a later protocol: get it again."
+        )
+    return headers, slots, sizes
+
+
+def columns(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
+    """Return the fields of rows of one type, by name."""
+    if kind == "spot_trade":
+        return _spot_trades(rows)
+    found = read(FIELDS[kind], rows)
+    if kind == "transfer":
+        to_token = number(rows, 63, 2)
+        found["to_token"] = pa.array(np.where(to_token == 0, number(rows, 10, 2), to_token))
+    return found | _mints(rows) if kind == "nft_mint" else found
+
+
+def read(fields: Sequence[Field], rows: np.ndarray) -> dict[str, pa.Array]:
+    """Return fields as Arrow columns."""
+    return {name: _column(rows, start, width, form) for name, start, width, form in fields}
+
+
+def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
+    """Read unsigned integers of up to four bytes."""
+    if width == 1:
+        return rows[:, start].astype(np.int64)
+    padded = np.zeros((len(rows), 4 if width > 2 else 2), np.uint8)
+    padded[:, -width:] = rows[:, start : start + width]
+    return padded.view(">u4" if width > 2 else ">u2")[:, 0].astype(np.int64)
+
+
+def _column(rows: np.ndarray, start: int, width: int, form: int) -> pa.Array:
+    if form == UINT:
+        return pa.array(number(rows, start, width))
+    if form == BYTES:
+        content = np.ascontiguousarray(rows[:, start : start + width])
+        return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(content)])
+    if form == UINT96:
+        return _decimals(_long(rows, start + 4, 8), number(rows, start, 4).astype(np.uint64))
+    return _scaled(*_float_parts(rows, start, 11 if form == FLOAT16 else 19))
+
+
+def _long(rows: np.ndarray, start: int, width: int) -> np.ndarray:
+    content = np.ascontiguousarray(rows[:, start : start + width])
+    found: np.ndarray = content.view(f">u{width}")[:, 0].astype(np.uint64)
+    return found
+
+
+def _float_parts(rows: np.ndarray, start: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the protocol's floats into mantissa and exponent."""
+    packed = number(rows, start, (bits + 5) // 8).astype(np.uint64)
+    return packed & np.uint64((1 << bits) - 1), packed >> np.uint64(bits)
+
+
+def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
+    """Return factors below 2**33 times powers of ten, exactly: long multiplication by limbs of 30 bits."""
+    carry = np.zeros(len(factor), np.uint64)
+    limbs = []
+    for powers in _POWERS:
+        carry = carry + powers[exponent] * factor
+        limbs.append(carry & _MASK)
+        carry = carry >> _LIMB
+    high = limbs[2] >> np.uint64(4) | limbs[3] << np.uint64(26) | carry << np.uint64(56)
+    return _decimals(limbs[0] | limbs[1] << _LIMB | limbs[2] << np.uint64(60), high)
+
+
+def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
+    words = np.stack([low, high], axis=1)
+    return pa.Array.from_buffers(AMOUNT, len(low), [None, pa.py_buffer(words)])
+
+
+def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Array:
+    """Return floor(amount x bips / 10,000): four zeros off the power of ten, or else off the product."""
+    product = mantissa * bips.astype(np.uint64)
+    less = np.minimum(exponent, np.uint64(4))
+    return _scaled(product // _TENS[np.uint64(4) - less], exponent - less)
+
+
+def _spot_trades(rows: np.ndarray) -> dict[str, pa.Array]:
+    sell = {side: number(rows, at, 2) for side, at in (("a", 17), ("b", 19))}
+    stated = {side: number(rows, at, 2) for side, at in (("a", 29), ("b", 31))}
+    buy = {side: np.where(stated[side] == 0, sell[other], stated[side]) for side, other in ("ab", "ba")}
+    fill = {side: _float_parts(rows, at, 19) for side, at in (("a", 21), ("b", 24))}
+    data = {side: rows[:, at] for side, at in (("a", 27), ("b", 28))}
+    bips = {s: number(rows, at, 1) << 6 | (data[s] & 63).astype(np.int64) for s, at in (("a", 33), ("b", 34))}
+    found = read((("account_a", 9, 4, UINT), ("account_b", 13, 4, UINT), ("storage_a", 1, 4, UINT),
+                  ("storage_b", 5, 4, UINT)), rows)  # fmt: skip
+    for side, other in ("ab", "ba"):
+        found |= {f"sell_{side}": pa.array(sell[side]), f"buy_{side}": pa.array(buy[side])}
+        found[f"fill_{side}"] = _scaled(*fill[side])
+        found[f"fill_b_limit_{side}"] = pa.array(data[side] >= 128)
+        found[f"bit6_{side}"] = pa.array(data[side] & 64 != 0)
+        found[f"fee_bips_{side}"] = pa.array(bips[side])
+        buys_nft, sells_nft = buy[side] >= FIRST_NFT, sell[side] >= FIRST_NFT
+        mantissa, exponent = (
+            np.where(buys_nft, own, bought) for own, bought in zip(fill[side], fill[other], strict=True)
+        )
+        charged = np.where(buys_nft & sells_nft, 0, bips[side])
+        found[f"fee_{side}"] = _fee(mantissa, exponent, charged)
+        found[f"fee_token_{side}"] = pa.array(np.where(buys_nft & ~sells_nft, sell[side], buy[side]))
+    return found
+
+
+def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
+    """Return what a mint says by its kind: the NFT, or the receiver."""
+    plain = rows[:, 1] == 0
+    found = {
+        name: pa.array(column.to_pylist(), column.type, mask=~plain)
+        for name, column in read(MINT_FIELDS, rows).items()
+    }
+    receiver = np.where(plain, number(rows, 2, 4), number(rows, 28, 4))
+    to = np.where(plain[:, None], np.uint8(0), rows[:, 32:52])
+    return found | {"receiver": pa.array(receiver), "to": _column(to, 0, 20, BYTES)}
