@@ -125,7 +125,7 @@ class PriceHistory:
         """Return the last position of a key at or before each moment.
 
         Fills of a block share its time. At the moment of a row without an order hash, which comes from a
-        block, only prices before its place in that block are known, if they have one.
+        block, prices with a later place in the blocks are not known yet.
         """
         last = self.first_later(codes, moments, at_moment=False) - 1
         if "moment" not in rows.column_names:
@@ -260,18 +260,18 @@ class _Places:
         self._at = spots * self._width + self._number(blocks, indices)
 
     def _number(self, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """Number places; one that no price has goes before those of later places."""
-        block, index = np.searchsorted(self._blocks, blocks), np.searchsorted(self._indices, indices)
+        """Number places; one that no price has counts as the last before it that a price has."""
+        block, index = np.searchsorted(self._blocks, blocks), np.searchsorted(self._indices, indices, "right")
         is_there = np.append(self._blocks, NAT)[block] == blocks
-        return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0))
+        return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0) - 1)
 
     def before(self, spots: np.ndarray, last: np.ndarray, rows: pa.Table) -> np.ndarray:
-        """Return the last position before each row's place, or `last` where that or the price's is unknown."""
+        """Return the last position up to each row's place, or `last` where that or the price's is unknown."""
         if not self._known.any():
             return last
         blocks, indices, known = _block_places(places_of_blocks(rows))
         known &= (spots >= 0) & self._known[last]
-        found = np.searchsorted(self._at, spots * self._width + self._number(blocks, indices)) - 1
+        found = np.searchsorted(self._at, spots * self._width + self._number(blocks, indices), "right") - 1
         return np.where(known, found, last)
 
 
@@ -283,11 +283,14 @@ def order_names(rows: pa.Table) -> pa.Array:
     return pc.coalesce(hashes, pc.binary_join_element_wise("sold", *sold, " "))
 
 
-def storage_of_orders(rows: pa.Table) -> pa.Array:
-    """Return the storage ids of orders that have no hash; null for the others."""
+def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
+    """Return token sold and storage id of the orders that have no hash; null for the others."""
     by_hash = pc.or_(_column(rows, "order_hash").is_valid(), order_names(rows).is_null())
-    numbers = _column(rows, "storage_id")
-    return pc.if_else(by_hash, pa.scalar(None, numbers.type), numbers).cast(pa.int64())
+    columns = {name: _column(rows, name) for name in ORDER[2:]}
+    return {
+        n: pc.if_else(by_hash, pa.scalar(None, column.type), column).cast(pa.int64())
+        for n, column in columns.items()
+    }
 
 
 def places_of_blocks(rows: pa.Table) -> pa.Table:

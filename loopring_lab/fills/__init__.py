@@ -26,7 +26,7 @@ from loopring_lab.engines.aggregate import (
     summary_columns,
     with_period,
 )
-from loopring_lab.engines.asof import ORDER, storage_of_orders
+from loopring_lab.engines.asof import ORDER, sold_by_order
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
@@ -187,7 +187,7 @@ def orders(trades: Any) -> Any:
     keys = ["order_hash", "account_id", "market", "side"]
     known = {*convert.column_names(trades)}.intersection(ORDER)
     table = aggregate(trades, [*keys, *sorted(known.difference(keys)), "fill_type", "role"], "fills.orders")
-    table = pa.table({n: table[n] for n in table.column_names} | {"storage_id": storage_of_orders(table)})
+    table = pa.table({n: table[n] for n in table.column_names} | sold_by_order(table))
     groups = GroupBy(table, [*keys, "storage_id", "fee_token"])
     sums, complete = summary_columns(groups), groups.complete()
     columns = groups.key_columns() | {

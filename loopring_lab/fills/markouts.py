@@ -25,7 +25,7 @@ from loopring_lab.engines.asof import (
     order_span,
     parse_length,
     parse_tolerance,
-    storage_of_orders,
+    sold_by_order,
 )
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
@@ -288,10 +288,8 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
         "arrived": pa.array(order_span(fills)[0]),
         "created_at": fills["moment"].cast(TIMESTAMP),
     }
-    if "storage_id" not in names:
-        added["storage_id"] = storage_of_orders(fills)
-    tokens = ["token_id"] if "token_id" in fills.column_names else []
-    keys = list(dict.fromkeys([*ORDER_KEYS, *names, "arrived", "trade_id", "number", *tokens]))
+    added |= {name: column for name, column in sold_by_order(fills).items() if name not in names}
+    keys = list(dict.fromkeys([*ORDER_KEYS, "token_id", *names, "arrived", "trade_id", "number"]))
     table = pa.table({name: fills[name] for name in fills.column_names} | added)
     groups = GroupBy(aggregate(table.drop_columns("moment"), keys, caller), keys)
     sums = summary_columns(groups)

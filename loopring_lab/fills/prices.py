@@ -188,7 +188,7 @@ def all_in_cost(
         )
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
-    fills = convert.to_table(trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], ORDER)
+    fills = convert.to_table(trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], [*ORDER, *PLACE])
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
