@@ -23,6 +23,7 @@ from loopring_lab.protocol.eddsa import (
     public_key,
     request_message,
     sign_request,
+    unpack_public_key,
     verify_request,
 )
 from loopring_lab.protocol.fields import parse_address, parse_bytes, parse_uint
@@ -31,8 +32,8 @@ from loopring_lab.redaction import SecretBytes, hide
 __all__ = [
     "FACTORY_INIT_CODE_HASHES", "KIND_EIP712", "KIND_PERSONAL", "AccountUpdate", "L2Key",
     "account_update_digest", "account_update_typed_data", "check_public_key", "key_seed", "l2_key",
-    "pack_public_key", "public_key", "recover_signer", "request_message", "sign_request", "verify_request",
-    "wallet_address", "x_api_sig",
+    "pack_public_key", "public_key", "recover_signer", "request_message", "sign_request", "unpack_public_key",
+    "verify_request", "wallet_address", "x_api_sig",
 ]  # fmt: skip
 
 KIND_EIP712 = 2

@@ -43,6 +43,7 @@ NEUTRAL: Point = (0, 1, 1, 0)
 """The neutral element."""
 
 _WINDOW = 4
+_TWOS, _NON_SQUARE = 28, 5  # P - 1 is odd times 2**28; 5 is not a square
 
 
 def to_extended(x: int, y: int) -> Point:
@@ -101,6 +102,33 @@ def is_valid_point(x: int, y: int) -> bool:
     if not (0 <= x < P and 0 <= y < P) or (A * x * x + y * y - 1 - D * x * x * y * y) % P:
         return False
     return not is_equal(double(double(double(to_extended(x, y)))), NEUTRAL)
+
+
+def x_of(y: int) -> int | None:
+    """Return the smaller x of the points that have this y, or None if there is none."""
+    numerator, denominator = (1 - y * y) % P, (A - D * y * y) % P
+    root = _square_root(numerator * pow(denominator, -1, P) % P)
+    return None if root is None else min(root, -root % P)
+
+
+def _square_root(square: int) -> int | None:
+    """Return a square root in the field (Tonelli and Shanks), or None if there is none."""
+    if square == 0:
+        return 0
+    odd = P - 1 >> _TWOS
+    power = pow(square, odd - 1 >> 1, P)
+    root, rest = square * power % P, square * power * power % P
+    generator, order = pow(_NON_SQUARE, odd, P), _TWOS
+    while rest != 1:
+        steps, again = 0, rest
+        while again != 1 and steps < order:
+            steps, again = steps + 1, again * again % P
+        if steps == order:
+            return None
+        factor = pow(generator, 1 << order - steps - 1, P)
+        generator, order = factor * factor % P, steps
+        root, rest = root * factor % P, rest * generator % P
+    return root
 
 
 def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52) -> int:

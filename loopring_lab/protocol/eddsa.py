@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
-from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret
+from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret, parse_packed
 from loopring_lab.redaction import Secret, hide
 
 
@@ -166,6 +166,41 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     """
     sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
     return parse_coordinate("publicKey.y", y) | sign << 255
+
+
+def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:
+    """Return the public key that :func:`pack_public_key` packed, such as one in a block of the exchange.
+
+    Parameters
+    ----------
+    packed : int, str or bytes
+        uint256: an integer, up to 64 hex digits, or 32 bytes. 0 stands for an account without a key.
+
+    Returns
+    -------
+    tuple of int
+        Coordinates x and y; (0, 0) for 0.
+
+    Raises
+    ------
+    ProtocolError
+        It is not such a number, or no point of the curve belongs to it.
+
+    Examples
+    --------
+    >>> key = public_key(7)
+    >>> unpack_public_key(pack_public_key(*key)) == key
+    True
+    """
+    number = parse_packed("publicKey", packed)
+    if number == 0:
+        return 0, 0
+    sign, y = divmod(number, 1 << 255)
+    x = curve.x_of(y) if y < curve.P else None
+    if x is None or (x == 0 and sign):
+        hint = "Check that it is packed, and that nothing was cut."
+        raise ProtocolError("publicKey", "no point of the curve has this y", hint=hint)
+    return (curve.P - x if sign else x), y
 
 
 def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:

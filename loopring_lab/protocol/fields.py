@@ -58,6 +58,17 @@ def parse_coordinate(field: str, value: int | str) -> int:
     return number
 
 
+def parse_packed(field: str, value: object) -> int:
+    """Parse a packed public key, as an integer, 32 bytes, or hex."""
+    if isinstance(value, (bytes, bytearray)) and len(value) == 32:
+        return int.from_bytes(value)
+    number = _hex_number(value) if isinstance(value, (int, str)) else None
+    if number is None or not 0 <= number < 1 << 256:
+        problem = f"expected 256 bits as an integer, 32 bytes, or up to 64 hex digits, got {shown(value)}"
+        raise ProtocolError(field, problem, hint="Send 0x and 64 hex digits.")
+    return number
+
+
 def parse_l2_secret(value: int | str | None) -> Secret:
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:

@@ -1,11 +1,19 @@
-"""Trades and accounts from the exchange's rollup blocks, as settled on Ethereum."""
+"""Trades, accounts and balances from the exchange's rollup blocks, as settled on Ethereum.
+
+A block is the calldata of a transaction; `decode` reads it, from any source. Amounts are exact integers, and
+both sides of every fill are there, of all accounts. What a block does not say: when within it a transaction
+happened (only the order), limit prices, order hashes, orders that were not filled.
+"""
 
 from __future__ import annotations
 
+import re
+from binascii import unhexlify
 from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import BlockError, LabError
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, read
@@ -15,7 +23,10 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.store import Store
 
 __all__ = ["Blocks", "Check", "Store", "decode", "decode_data"]
+
 _ELSEWHERE = {"Check": "checks", "Store": "store"}
+_LAST_BLOCK = (1 << 63) // 100_000 - 1  # trade ids are 64-bit integers
+_HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
 
 def __dir__() -> list[str]:
@@ -30,36 +41,102 @@ def __getattr__(name: str) -> Any:
 
 
 def decode(calldata: bytes | str, *, first_block: int | None = None) -> Blocks:
-    """Read the blocks of a transaction's calldata."""
+    """Read the blocks that a transaction submitted, from its calldata.
+
+    Parameters
+    ----------
+    calldata : bytes or str
+        The transaction's ``input``, as bytes or as text in hex: a call of ``submitBlocks`` in any of its
+        forms, or of a contract that wraps it, compressed or not. At most 16 MiB, as sent and expanded.
+    first_block : int, optional
+        Number of the first of these blocks on the exchange, which calldata does not say; without it
+        ``block_id`` is null.
+
+    Returns
+    -------
+    Blocks
+        All of its blocks, in order.
+
+    Raises
+    ------
+    BlockError
+        It cannot be read; the message names the place.
+    LabError
+        `calldata` is neither bytes nor text, or `first_block` is not the number of a block.
+
+    Examples
+    --------
+    >>> word = lambda number: number.to_bytes(32)
+    >>> members = [0, 1, 17, 480, *8 * [1], 0, 672, 704]  # type, size, version, offsets, a made-up proof
+    >>> block = b"".join(map(word, members)) + word(98 + 68) + bytes(192 - 32) + word(0) + word(0)
+    >>> call = bytes.fromhex("53228430") + word(32) + word(1) + word(32) + block
+    >>> blocks = lab.rollup.decode(call, first_block=20_000)
+    >>> blocks.headers()[["block_id", "size", "block_version"]].iloc[0].tolist()
+    [20000, 1, 17]
+    """
     return _numbered(read(_as_bytes(calldata, "calldata")), first_block)
 
 
 def decode_data(block_data: bytes | str | Iterable[bytes | str], *, first_block: int | None = None) -> Blocks:
-    """Read block data."""
-    several = (
-        [block_data] if isinstance(block_data, (bytes, bytearray, memoryview, str)) else list(block_data)
-    )
-    raw = [RawBlock(_as_bytes(one, f"block_data[{place}]")) for place, one in enumerate(several)]
-    return _numbered(raw, first_block)
+    """Read the data of one block, or of several: what the exchange hashes, without a call around it.
+
+    Parameters
+    ----------
+    block_data : bytes, str, or iterable of these
+        Header and slots, 98 + 68 x size bytes, as bytes or as text in hex.
+    first_block : int, optional
+        Number of the first block on the exchange; the others follow.
+
+    Returns
+    -------
+    Blocks
+        The blocks in the order given.
+
+    Raises
+    ------
+    BlockError
+        It cannot be read; the message names the place.
+    LabError
+        `block_data` is neither bytes nor text, or `first_block` is not the number of a block.
+
+    Examples
+    --------
+    >>> lab.rollup.decode_data(bytes(98 + 68)).table("noop").num_rows
+    1
+    """
+    if isinstance(block_data, (bytes, bytearray, memoryview, str)):
+        return _numbered([RawBlock(_as_bytes(block_data, "block_data"))], first_block)
+    if not isinstance(block_data, Iterable):
+        raise _wrong_kind("block_data", block_data)
+    several = (_as_bytes(one, f"block_data[{place}]") for place, one in enumerate(block_data))
+    return _numbered([RawBlock(data) for data in several], first_block)
 
 
 def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
     if first_block is None:
         return Blocks(raw)
-    if type(first_block) is not int or not 0 <= first_block < 1 << 32:
-        raise LabError(f"first_block: expected the number of a block, got {first_block!r}. Give an integer.")
+    if type(first_block) is not int or not 0 <= first_block <= _LAST_BLOCK:
+        raise LabError(
+            f"first_block: expected the number of a block, got {shown(first_block)}. Give an integer."
+        )
     return Blocks([one._replace(block_id=first_block + place) for place, one in enumerate(raw)])
 
 
 def _as_bytes(given: Any, where: str) -> bytes:
-    if isinstance(given, (bytes, bytearray, memoryview)) and bytes(given[:2]) not in (b"0x", b"0X"):
-        return bytes(given)
-    if not isinstance(given, (bytes, bytearray, str)):
-        raise LabError(f"{where}: expected bytes or hex text, got {type(given).__name__}. Give calldata.")
-    text = given.strip() if isinstance(given, str) else bytes(given).decode("ascii", "replace").strip()
-    if len(text) > 2 * MAX_CALL + 2:
-        raise BlockError(f"{where}: more than {MAX_CALL >> 20} MiB. Give one transaction's input.")
+    """Return bytes as they are, and text in hex as the bytes it stands for."""
+    if not isinstance(given, (bytes, bytearray, memoryview, str)):
+        raise _wrong_kind(where, given)
+    if len(given) > 2 * MAX_CALL + 4:
+        raise BlockError(f"{where}: more than {MAX_CALL >> 20} MiB. Give the input of one transaction.")
+    content = given.strip().encode("utf-8", "replace") if isinstance(given, str) else bytes(given)
+    if not isinstance(given, str) and not _HEX.fullmatch(content):
+        return content
+    digits = content.strip()
     try:
-        return bytes.fromhex(text.removeprefix("0x").removeprefix("0X"))
+        return unhexlify(digits[2:] if digits[:2] in (b"0x", b"0X") else digits)
     except ValueError as error:
-        raise BlockError(f"{where}: not hex text, {error}. Give bytes, or hex with or without 0x.") from None
+        raise BlockError(f"{where}: expected hex text, but {error}. Give it whole, or as bytes.") from None
+
+
+def _wrong_kind(where: str, given: object) -> LabError:
+    return LabError(f"{where}: expected bytes or text in hex, got {type(given).__name__}. Give the calldata.")

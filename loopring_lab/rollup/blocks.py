@@ -1,22 +1,69 @@
-"""Blocks as frames: every transaction of a batch of blocks, by type."""
+"""Blocks as frames: every transaction of a batch of blocks, by type, and what it names."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.rollup import slots
 from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.frames import as_binary, as_bytes, series, unpacked, with_nft_data, with_units
+from loopring_lab.tables.listings import TEXT, to_utc
+
+ROWS_OF_A_BLOCK = 100_000
+"""Trade ids are a block's number times this, plus the place in the block."""
+RESERVED_FOR_POOLS = 10_000
+"""The exchange reserves account ids up to this for pools."""
+
+_NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
+                                         "to_token", "minter", "token_account")}  # fmt: skip
+_NAMES |= {"to": "to_address", "from_": "from_address"}
+_OWNERS: dict[str, list[tuple[str, str | None]]] = {  # account and owner, by type
+    "deposit": [("account", "owner")], "withdrawal": [("account", "owner")],
+    "transfer": [("sender", "from_"), ("receiver", "to")],
+    "spot_trade": [("account_a", None), ("account_b", None)], "account_update": [("account", "owner")],
+    "amm_update": [("account", "owner")], "signature_verification": [("account", "owner")],
+    "nft_mint": [("minter", None), ("receiver", "to")], "nft_data": [("account", None)],
+}  # fmt: skip
+_FORCED_AND_INVALID = 3
 
 
 class Blocks:
-    """Decoded blocks of the exchange."""
+    r"""Blocks of the exchange, decoded: from `decode`, `decode_data` or a `Store`.
+
+    Each frame has one row for each transaction of its type, in the order of the blocks, and begins with
+    ``block`` (position among these blocks, from 0), ``block_id`` (number on the exchange; null where it is
+    not known), ``index_in_block`` and ``created_at`` (UTC; a block has one time, set by the operator).
+    Integers are Arrow integers; amounts are exact Arrow decimals in smallest units; addresses, hashes and
+    packed keys are text in hex with ``0x``. With ``tokens=`` (from `tables.tokens`), symbols and amounts in
+    units of the token are added: ``token`` to ``token_id``, ``amount_units`` (`amounts.AMOUNT`) to
+    ``amount``; both are null where the token is not listed, as NFTs are not.
+
+    Parameters
+    ----------
+    raw : sequence of RawBlock
+        Blocks as bytes, with what is known about each.
+    known_pools : collection of int
+        Accounts that are known to be pools, apart from those that these blocks name.
+    attrs : mapping, optional
+        ``attrs`` of every frame, such as the source of the data.
+
+    Examples
+    --------
+    >>> deposit = bytes([1]) + 20 * b"\xab" + (10083).to_bytes(4) + bytes(2) + (10**18).to_bytes(12)
+    >>> deposit = deposit.ljust(68, b"\0")
+    >>> blocks = lab.rollup.decode_data(bytes(98) + deposit[:29] + deposit[29:])
+    >>> len(blocks), blocks.deposits()["account_id"].tolist()
+    (1, [10083])
+    """
 
     def __init__(
         self,
@@ -27,31 +74,86 @@ class Blocks:
         self.raw = tuple(raw)
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
-        self._headers, self._slots, self._sizes = slots.assemble(self.raw)
+        self._slots = slots.Slots(self.raw)
         self._tables: dict[str, pa.Table] = {}
-        self._headers_table: pa.Table | None = None
 
-    @property
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __repr__(self) -> str:
+        return f"Blocks({len(self):,} blocks, {int(self._slots.sizes.sum()):,} slots)"
+
+    @cached_property
     def headers_table(self) -> pa.Table:
-        """One row a block, in order."""
-        if self._headers_table is None:
-            self._headers_table = self._read_headers()
-        return self._headers_table
+        """The headers as an Arrow table, with what is known about each submission."""
+        found = slots.read(slots.HEADER_FIELDS, self._slots.headers)
+        integers = ("l1_block", "place", "block_type", "block_size", "block_version")
+        known = {name: pa.array([getattr(raw, name) for raw in self.raw], pa.int64()) for name in integers}
+        return pa.table(
+            {
+                "block_id": pa.array([raw.block_id for raw in self.raw], pa.int64()),
+                **found,
+                "size": pa.array(self._slots.sizes),
+                "data_sha256": pa.array(
+                    [hashlib.sha256(raw.data).digest() for raw in self.raw], pa.binary(32)
+                ),
+                "transaction_hash": pa.array([raw.transaction_hash for raw in self.raw], pa.string()),
+                **known,
+            }
+        )
 
     def table(self, kind: str) -> pa.Table:
-        """Return the transactions of one type."""
+        """Return the transactions of a type as an Arrow table, with the names of the protocol.
+
+        Parameters
+        ----------
+        kind : str
+            ``deposit``, ``withdrawal``, ``transfer``, ``spot_trade``, ``account_update``, ``amm_update``,
+            ``signature_verification``, ``nft_mint``, ``nft_data`` or ``noop``.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``block`` (position among these blocks), ``index_in_block``, and every field as it is in the
+            block; addresses, keys and hashes are binary.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 2 * 68)).table("noop").to_pylist()
+        [{'block': 0, 'index_in_block': 0}, {'block': 0, 'index_in_block': 1}]
+        """
         if kind not in slots.KINDS:
-            raise LabError(
-                f"kind={kind!r} is not known. {did_you_mean(kind, slots.KINDS, f'Use one of {slots.KINDS}.')}"
-            )
+            advice = did_you_mean(kind, slots.KINDS, f"Use one of {', '.join(slots.KINDS)}.")
+            raise LabError(f"kind={kind!r} is not known. {advice}")
         if kind not in self._tables:
-            places = np.flatnonzero(self._slots[:, 0] == slots.KINDS.index(kind))
-            starts = np.cumsum(self._sizes) - self._sizes
-            block = np.repeat(np.arange(len(self._sizes), dtype=np.int32), self._sizes)[places]
-            within = (places - starts[block]).astype(np.int32)
-            found = {"block": pa.array(block), "index_in_block": pa.array(within)}
-            self._tables[kind] = pa.table(found | slots.columns(kind, self._slots[places]))
+            self._tables[kind] = self._slots.table(kind)
         return self._tables[kind]
+
+    def headers(self) -> pd.DataFrame:
+        """Return one row a block: what its header says, and what is known about its submission.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``block``, ``block_id``, ``created_at``, ``exchange``, ``merkle_root_before``,
+            ``merkle_root_after``, ``taker_bips10`` and ``maker_bips10`` (protocol fees in tenths of a basis
+            point), ``conditional`` (number of conditional transactions), ``operator`` (account id),
+            ``size`` (slots, the empty ones included), ``data_sha256``, ``transaction_hash``, ``l1_block``,
+            ``place`` (in its transaction), ``block_type``, ``block_size``, ``block_version``; null where not
+            known.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 2 * 68)).headers()["size"].tolist()
+        [2]
+        """
+        table = self.headers_table.drop_columns(["timestamp"])
+        table = table.add_column(0, "block", pa.array(np.arange(len(self), dtype=np.int32)))
+        found = {name: series(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+        created = {"created_at": self._created(np.arange(len(self)))}
+        return self._labelled(
+            pd.DataFrame({name: found.pop(name) for name in ("block", "block_id")} | created | found)
+        )
 
     def trades(
         self,
@@ -60,16 +162,294 @@ class Blocks:
         *,
         pools: Collection[int] | None = None,
     ) -> pd.DataFrame:
-        """Return trades."""
+        """Return both sides of every fill, as the frame that `tables.trades` makes.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame
+            From `tables.tokens`.
+        markets : pandas.DataFrame, optional
+            From `tables.markets`. Without it, base and quote follow from an order of quote tokens.
+        pools : collection of int, optional
+            Accounts that are pools. By default those that amm updates name, and ids up to 10,000, which the
+            exchange reserves for pools.
+
+        Returns
+        -------
+        pandas.DataFrame, shape (2 x fills, 21)
+            Columns and dtypes of `tables.trades`: a row for the taker (A), then one for the maker (B).
+            ``trade_id`` is the block's number times 100,000 plus ``index_in_block``; without a number, the
+            block's position. ``notional`` is the exact amount of quote tokens, and ``price`` is it over size.
+            ``order_hash`` is null: (``account_id``, ``token_id``, ``storage_id``) is one order.
+
+        Raises
+        ------
+        LabError
+            `tokens` or `markets` is another frame.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).trades(client.tokens()).shape
+        (0, 21)
+        """
         from loopring_lab.rollup import settled
 
         return settled.trades(self, tokens, markets, pools)
 
-    def _read_headers(self) -> pa.Table:
-        read = slots.read(slots.HEADER_FIELDS, self._headers)
-        integers = ("block_id", "l1_block", "place", "block_type", "block_size", "block_version")
-        known = {name: pa.array([getattr(raw, name) for raw in self.raw], pa.int64()) for name in integers}
-        digests = [hashlib.sha256(raw.data).digest() for raw in self.raw]
-        hashes = pa.array([raw.transaction_hash for raw in self.raw], pa.string())
-        known |= {"data_sha256": pa.array(digests, pa.binary(32)), "transaction_hash": hashes}
-        return pa.table({"block_id": known.pop("block_id"), **read, "size": pa.array(self._sizes), **known})
+    def fills(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return one row a fill, with both sides: A is the taker, B the maker.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``trade_id`` (as in `trades`) and, for each side, ``account_``, ``storage_``, ``sell_`` and
+            ``buy_`` (token ids), ``fill_`` (amount sold), ``fill_b_limit_`` (the order limits the amount
+            bought), ``fee_bips_``, ``fee_`` and ``fee_token_``; ``bit6_`` is bit 6 of the order data, whose
+            meaning is not known. The fee is in the token bought; in the token sold where an NFT is bought.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).fills().shape
+        (0, 25)
+        """
+        frame = self._frame("spot_trade", tokens, rename={})
+        frame.insert(4, "trade_id", as_series(self._trade_ids()))
+        return frame
+
+    def account_updates(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the key updates of accounts.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds the symbol and amount of the fee.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``kind`` (0: signed with the L2 key, 1: authorised on-chain or by the wallet), ``account_id``,
+            ``owner``, ``fee_token_id``, ``fee``, ``public_key`` (packed), ``nonce``, and the unpacked key
+            ``x``, ``y``; null where no point of the curve belongs to it.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).account_updates().columns[-3:].tolist()
+        ['nonce', 'x', 'y']
+        """
+        frame = self._frame("account_update", tokens)
+        keys = [unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
+        for place, name in enumerate("xy"):
+            frame[name] = pd.Series([key[place] if key else None for key in keys], dtype=TEXT)
+        return frame
+
+    def transfers(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the transfers between accounts.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``kind`` (0: signed, 1: conditional), ``sender_id``, ``receiver_id``, ``token_id``, ``amount``,
+            ``fee_token_id``, ``fee``, ``storage_id``, ``to_address`` (zeros unless the account is new or the
+            transfer conditional), ``from_address`` (zeros unless conditional), ``to_token_id``.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).transfers().empty
+        True
+        """
+        return self._frame("transfer", tokens)
+
+    def deposits(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the deposits from Ethereum.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``owner``, ``account_id``, ``token_id``, ``amount``.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).deposits().columns[4:].tolist()
+        ['owner', 'account_id', 'token_id', 'amount']
+        """
+        return self._frame("deposit", tokens)
+
+    def withdrawals(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the withdrawals to Ethereum.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``kind`` (0: signed, 1: conditional, 2: forced, 3: forced and invalid), ``owner``,
+            ``account_id``, ``token_id``, ``amount``, ``fee_token_id``, ``fee``, ``storage_id``,
+            ``onchain_data_hash``.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).withdrawals().empty
+        True
+        """
+        return self._frame("withdrawal", tokens)
+
+    def amm_updates(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the updates of AMM pools: each publishes the pool's balance of one token.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and balances in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``owner`` (the pool's contract), ``account_id``, ``token_id``, ``fee_bips``, ``weight``,
+            ``nonce``, ``balance``.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).amm_updates().columns[-1]
+        'balance'
+        """
+        return self._frame("amm_update", tokens)
+
+    def nft_mints(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the NFT mints; what the NFT-data slots after a mint say is in its row.
+
+        Parameters
+        ----------
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds the symbol and amount of the fee.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``kind`` (0: signed; others are conditional and have two NFT-data slots), ``minter_id``,
+            ``to_token_id``, ``fee_token_id``, ``fee``, ``amount`` (number minted), ``storage_id``,
+            ``nft_type`` (0: ERC-1155, 1: ERC-721), ``token_account_id`` (of the token contract; null for
+            other kinds), ``nft_id``, ``creator_bips``, ``receiver_id``, ``to_address``, and ``minter`` and
+            ``token_address`` (null for kind 0).
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).nft_mints().empty
+        True
+        """
+        frame = self._frame("nft_mint", tokens)
+        data = self._renamed(self.table("nft_data"))
+        return self._labelled(with_nft_data(frame, data))
+
+    def accounts(self) -> pd.DataFrame:
+        """Return the accounts that these blocks name, by account id.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``account_id``, ``owner`` (null where no transaction here names it), ``block``, ``block_id``,
+            ``index_in_block`` and ``created_at`` of the first transaction, ``is_pool`` (named by an amm
+            update, or an id up to 10,000, which the exchange reserves for pools).
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).accounts().columns[:2].tolist()
+        ['account_id', 'owner']
+        """
+        parts = [self._named(kind, *pair) for kind, pairs in _OWNERS.items() for pair in pairs]
+        ids, block, within, owner = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.lexsort((within, block, ids))
+        ids, block, within, owner = (part[order] for part in (ids, block, within, owner))
+        accounts, first = np.unique(ids, return_index=True)
+        is_named = np.flatnonzero(owner.any(axis=1))
+        named, where = np.unique(ids[is_named], return_index=True)
+        owners = pd.Series(series(as_binary(owner[is_named[where]])).to_numpy(), named)
+        frame = self._begin(block[first], within[first])
+        frame.insert(0, "account_id", as_series(pa.array(accounts)))
+        frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).to_numpy())
+        frame["is_pool"] = self.is_pool(accounts)
+        return self._labelled(frame)
+
+    def is_pool(self, accounts: np.ndarray) -> np.ndarray:
+        """Return which accounts are pools, as far as is known.
+
+        Parameters
+        ----------
+        accounts : numpy.ndarray
+            Account ids.
+
+        Returns
+        -------
+        numpy.ndarray
+            True for accounts that amm updates name, and for ids from 1 to 10,000.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).is_pool(np.array([7, 10083])).tolist()
+        [True, False]
+        """
+        named = list(self.known_pools.union(self.table("amm_update")["account"].to_pylist()))
+        found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
+        return found
+
+    def _frame(
+        self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES
+    ) -> pd.DataFrame:
+        """Make the frame of one type."""
+        table = self.table(kind)
+        frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))
+        for name in table.column_names[2:]:
+            frame[rename.get(name, name)] = series(table[name])
+        return self._labelled(frame if tokens is None else with_units(frame, tokens))
+
+    def _renamed(self, table: pa.Table) -> pd.DataFrame:
+        names = zip(table.column_names, table.columns, strict=True)
+        return pd.DataFrame({_NAMES.get(name, name): series(column) for name, column in names})
+
+    def _begin(self, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
+        """Return the columns that all frames of transactions begin with."""
+        block_id = self.headers_table["block_id"].take(pa.array(block))
+        columns = {"block": pa.array(block), "block_id": block_id, "index_in_block": pa.array(within)}
+        frame = pd.DataFrame({name: as_series(column) for name, column in columns.items()})
+        frame["created_at"] = self._created(block)
+        return frame
+
+    def _created(self, block: np.ndarray) -> pd.Series:
+        return to_utc(as_series(pa.array(self.headers_table["timestamp"].to_numpy()[block] * 1_000)))
+
+    def _trade_ids(self) -> pa.Array:
+        table = self.table("spot_trade")
+        block, within = (table[name].to_numpy() for name in ("block", "index_in_block"))
+        numbers = self.headers_table["block_id"].to_pylist()
+        known = np.array([at if number is None else number for at, number in enumerate(numbers)], np.int64)
+        return pa.array(known[block] * ROWS_OF_A_BLOCK + within)
+
+    def _named(self, kind: str, account: str, owner: str | None) -> tuple[np.ndarray, ...]:
+        """Return the accounts that transactions name, where, and their owners, zeros where not named."""
+        table = self.table(kind)
+        ids, block, within = (table[name].to_numpy() for name in (account, "block", "index_in_block"))
+        owners = np.zeros((len(ids), 20), np.uint8) if owner is None else as_bytes(table[owner])
+        if kind == "withdrawal":
+            owners = np.where((table["kind"].to_numpy() == _FORCED_AND_INVALID)[:, None], np.uint8(0), owners)
+        return ids, block, within, owners
+
+    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        frame.attrs |= self.attrs
+        return frame

@@ -18,6 +18,7 @@ HEADER, SLOT = 98, 68
 _BLOCK_WORDS = 15  # three numbers, data, eight of proof, a flag, auxiliary data, off-chain data
 _NUMBERS = {"block type": 255, "block size": 65_535, "block version": 255}
 _PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
+_ZEROS = bytes(1 << 16)
 _HINT = "Give the whole `input` of a transaction that submits blocks."
 
 
@@ -58,7 +59,6 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
 def expand(packed: bytes, where: str) -> bytes:
     """Undo the compression of zeros, of at most `MAX_CALL` bytes."""
     parts: list[bytes] = []
-    zeros = bytes(1 << 16)
     at, size, length = 0, 0, len(packed)
     while at + 4 <= length:
         stop = at + 4 + (packed[at] << 8 | packed[at + 1])
@@ -66,7 +66,8 @@ def expand(packed: bytes, where: str) -> bytes:
         size += stop - at - 4 + run
         if stop > length or size > MAX_CALL:
             break
-        parts += packed[at + 4 : stop], zeros[:run]
+        if stop - at > 4 or run:
+            parts += packed[at + 4 : stop], _ZEROS[:run]
         at = stop
     if size > MAX_CALL:
         _refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB at byte {at}")
@@ -126,7 +127,7 @@ class _Call(_Words):
         starts = sorted({len(self.call), *heads, *(start for each in parts for start in each)})
         blocks, total = [], 0
         for place, (head, (data, auxiliary, _)) in enumerate(zip(heads, parts, strict=True)):
-            beyond = starts[bisect_right(starts, auxiliary)] if auxiliary < len(self.call) else auxiliary
+            beyond = starts[bisect_right(starts, auxiliary)]
             blocks.append(self._block(place, head, data, self.call[auxiliary:beyond]))
             total += _BLOCK_WORDS * WORD + len(blocks[-1].data) + len(blocks[-1].auxiliary)
             if total > len(self.call):
@@ -134,8 +135,11 @@ class _Call(_Words):
         return blocks
 
     def _parts(self, head: int, name: str) -> list[int]:
-        """Return where the parts of a block that vary in length start."""
-        return [head + self.offset(head + WORD * at, f"{name}, {part}") for part, at in _PARTS.items()]
+        """Return where the parts of a block that vary in length start, each with a length at least."""
+        starts = [head + self.offset(head + WORD * at, f"{name}, {part}") for part, at in _PARTS.items()]
+        for start, part in zip(starts, _PARTS, strict=True):
+            self.word(start, f"{name}, {part} (its length)")
+        return starts
 
     def _block(self, place: int, head: int, data: int, auxiliary: bytes) -> RawBlock:
         name = f"block {place}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.errors import BlockError
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
@@ -18,6 +19,7 @@ KINDS = (
     "signature_verification", "nft_mint", "nft_data",
 )  # fmt: skip
 FIRST_NFT = 1 << 15
+WIDTH_FIRST = 29  # bytes of a slot in the first part of block data; the other 39 are in the second
 AMOUNT = pa.decimal128(38, 0)
 UINT, BYTES, UINT96, FLOAT16, FLOAT24 = range(5)
 
@@ -66,29 +68,45 @@ _POWERS = np.array([[10**e >> 30 * limb & (1 << 30) - 1 for e in range(32)] for 
 _TENS = 10 ** np.arange(5, dtype=np.uint64)
 
 
-def assemble(blocks: Sequence[RawBlock]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return all headers (n, 98), all slots (m, 68) as bytes, and the number of slots of each block."""
-    sizes = np.array([check_length(raw, f"block {at}") for at, raw in enumerate(blocks)], np.int64)
-    headers = np.empty((len(blocks), HEADER), np.uint8)
-    slots = np.empty((int(sizes.sum()), SLOT), np.uint8)
-    start = 0
-    for place, (raw, size) in enumerate(zip(blocks, sizes.tolist(), strict=True)):
-        content = np.frombuffer(raw.data, np.uint8)
-        headers[place] = content[:HEADER]
-        middle, stop = HEADER + 29 * size, start + size
-        slots[start:stop, :29] = content[HEADER:middle].reshape(size, 29)
-        slots[start:stop, 29:] = content[middle:].reshape(size, 39)
-        start = stop
-    unknown = np.flatnonzero(slots[:, 0] >= len(KINDS))
-    if len(unknown):
-        first = int(unknown[0])
-        place = int(np.searchsorted(np.cumsum(sizes), first, "right"))
-        slot = first - int(sizes[:place].sum())
-        raise BlockError(
-            f"block {place}, slot {slot}: unknown transaction type {slots[first, 0]}, expected 0 to "
-            f"{len(KINDS) - 1}. The data is damaged, or of a later protocol: get it again."
-        )
-    return headers, slots, sizes
+class Slots:
+    """The slots of several blocks, sorted by transaction type and then by place."""
+
+    def __init__(self, blocks: Sequence[RawBlock]) -> None:
+        self.sizes = np.array([check_length(raw, f"block {at}") for at, raw in enumerate(blocks)], np.int64)
+        self.headers = np.empty((len(blocks), HEADER), np.uint8)
+        slots, kinds, stops = self._assembled(blocks)
+        order = np.argsort(kinds, kind="stable")
+        self._rows = slots[order]
+        self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
+        self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[order]
+        self._within = (order - (stops - self.sizes)[self._block]).astype(np.int32)
+
+    def table(self, kind: str) -> pa.Table:
+        """Return all fields of the transactions of one type, each with its block and its place there."""
+        at = KINDS.index(kind)
+        some = slice(self._stops[at - 1] if at else 0, self._stops[at])
+        places = {"block": pa.array(self._block[some]), "index_in_block": pa.array(self._within[some])}
+        return pa.table(places | columns(kind, self._rows[some]))
+
+    def _assembled(self, blocks: Sequence[RawBlock]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Join the two parts of each slot; return slots, their types, and where each block stops."""
+        stops = self.sizes.cumsum()
+        slots = np.empty((int(self.sizes.sum()), SLOT), np.uint8)
+        for place, (raw, size, stop) in enumerate(zip(blocks, self.sizes, stops, strict=True)):
+            content = np.frombuffer(raw.data, np.uint8)
+            self.headers[place] = content[:HEADER]
+            middle = HEADER + WIDTH_FIRST * size
+            slots[stop - size : stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
+            slots[stop - size : stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
+        kinds = np.ascontiguousarray(slots[:, 0])
+        if kinds.max(initial=0) >= len(KINDS):
+            first = int(np.argmax(kinds >= len(KINDS)))
+            place = int(np.searchsorted(stops, first, "right"))
+            raise BlockError(
+                f"block {place}, slot {first - stops[place] + self.sizes[place]}: unknown transaction type "
+                f"{kinds[first]}, expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
+            )
+        return slots, kinds, stops
 
 
 def columns(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
@@ -191,8 +209,9 @@ def _spot_trades(rows: np.ndarray) -> dict[str, pa.Array]:
 def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
     """Return what a mint says by its kind: the NFT, or the receiver."""
     plain = rows[:, 1] == 0
+    said = pa.array(plain)
     found = {
-        name: pa.array(column.to_pylist(), column.type, mask=~plain)
+        name: pc.if_else(said, column, pa.scalar(None, column.type))
         for name, column in read(MINT_FIELDS, rows).items()
     }
     receiver = np.where(plain, number(rows, 2, 4), number(rows, 28, 4))
