@@ -161,10 +161,10 @@ def orders(trades: Any) -> Any:
     -------
     frame of the same kind, one row per order
         ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash),
-        ``fee_token``, ``first`` and ``last`` (times of its fills), ``fills`` (more than one for an order filled in parts), ``amm_fills``, ``average_price``
-        (quote per base, truncated to 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1;
-        the rest has an unknown role), then the columns of `fees.summary`. Fills of unknown orders are
-        grouped together, last.
+        ``fee_token``, ``first`` and ``last`` (times of its fills), ``fills`` (more than one for an order
+        filled in parts), ``amm_fills``, ``average_price`` (quote per base, truncated to 18 decimals),
+        ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest has an unknown role), then the
+        columns of `fees.summary`. Fills of unknown orders are grouped together, last.
 
     Raises
     ------

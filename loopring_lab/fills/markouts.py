@@ -189,13 +189,13 @@ def shortfall(
     -------
     frame of the same kind, one row per order
         ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash, as
-        `orders` tells them apart), ``first`` and ``last`` (times of its fills), ``seconds_to_fill`` between them (float64), ``fills`` (the order's parts), ``quote``, ``notional``
-        (quote units), ``average_price`` (truncated to 18 decimals), ``arrival_price`` and ``arrival_at``
-        (null where there is none), ``both_sides`` (0: an order has one), ``shortfall_bps`` (positive: worse
-        for the account), ``fee_bps`` and ``all_in_bps``, their sum, in float64 basis points, and
-        ``reference``, either ``outside prices`` or ``own trades``. Null where an amount of the order is
-        unknown. With `by`, one row per group: ``fills``, ``unpriced`` (orders without a shortfall),
-        ``orders``, the estimates of the three rates that
+        in `orders`), ``first`` and ``last`` (times of its fills), ``seconds_to_fill`` between them (float64),
+        ``fills`` (the order's parts), ``quote``, ``notional`` (quote units), ``average_price`` (truncated to
+        18 decimals), ``arrival_price`` and ``arrival_at`` (null where there is none), ``both_sides`` (0: an
+        order has one), ``shortfall_bps`` (positive: worse for the account), ``fee_bps`` and ``all_in_bps``,
+        their sum, in float64 basis points, and ``reference``, either ``outside prices`` or ``own trades``.
+        Null where an amount of the order is unknown. With `by`, one row per group: ``fills``, ``unpriced``
+        (orders without a shortfall), ``orders``, the estimates of the three rates that
         `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
 
     Raises

@@ -163,9 +163,9 @@ def all_in_cost(
     Notes
     -----
     No fill is compared with itself, its other side or another fill of its order, which `orders` tells apart:
-    in frames with ``trade_id`` these are skipped. Of several trades in one millisecond the first by block, index in
-    the block and trade id comes next. Values are weighed in the quote token, or where a group has several,
-    in the most frequent one.
+    in frames with ``trade_id`` these are skipped. Of several trades in one millisecond the first by block,
+    index in the block and trade id comes next. Values are weighed in the quote token, or where a group has
+    several, in the most frequent one.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.
@@ -188,7 +188,9 @@ def all_in_cost(
         )
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
-    fills = convert.to_table(trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], [*ORDER, *PLACE])
+    fills = convert.to_table(
+        trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], [*ORDER, *PLACE]
+    )
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
