@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,10 @@ class Check(NamedTuple):
         `not_checkable`, and `what` was checked, with the reasons why some could not be.
     problems : DataFrame
         One row per problem: the check, the block's number, the transaction's index in the block where one
-        is at fault, and what is wrong. At most 10,000 problems of each check are listed.
+        is at fault, and what is wrong. Key updates that were not signed by the owner of the account are
+        listed too, although blocks do not tell a changed byte from an owner that is a contract, such as a
+        smart wallet, unless the same owner has signed before. At most 10,000 problems of each check are
+        listed.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class Check(NamedTuple):
             notes.append(
                 f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems lists them."
             )
-        return Sheet(f"{wrong:,} problems found" if wrong else "No problem found", lines, notes)
+        return Sheet(f"{wrong:,} wrong" if wrong else "Nothing wrong found", lines, notes)
 
 
 def check(
@@ -98,11 +101,9 @@ def check(
     submissions: pa.Table | None = None,
     chain_id: int | None = None,
     progress: Watching = None,
-    *,
-    contracts: Collection[str] = (),
 ) -> Check:
     """Check blocks in the order of the chain, a batch at a time."""
-    work = _Work(submissions, chain_id, contracts)
+    work = _Work(submissions, chain_id)
     with track("Checking blocks", progress, unit=" blocks") as report:
         for blocks in batches:
             if blocks.raw:
@@ -115,20 +116,24 @@ class _Tally:
     """Counts and problems of each check."""
 
     def __init__(self) -> None:
-        self.checked, self.wrong = Counter[str](), Counter[str]()
+        self.checked, self.wrong, self._listed = Counter[str](), Counter[str](), Counter[str]()
         self.reasons = {name: Counter[str]() for name in CHECKS}
         self._problems: list[tuple[str, int | None, int | None, str]] = []
 
     def right(self, check: str, count: int = 1) -> None:
         self.checked[check] += count
 
-    def fault(self, check: str, block: _Block | None, problem: str, index: int | None = None) -> None:
+    def fault(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
         """Count a fault, and list it."""
         self.checked[check] += 1
         self.wrong[check] += 1
-        if self.wrong[check] <= MOST_PROBLEMS:
-            number = block["block_id"] if block else None
-            where = "" if number is not None or block is None else f"{block['name']}: "
+        self.note(check, block, problem, index)
+
+    def note(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
+        self._listed[check] += 1
+        if self._listed[check] <= MOST_PROBLEMS:
+            number = block["block_id"]
+            where = f"{block['name']}: " if number is None else ""
             self._problems.append((check, number, index, where + problem))
 
     def cannot(self, check: str, reason: str, count: int = 1) -> None:
@@ -136,17 +141,11 @@ class _Tally:
 
     def result(self) -> Check:
         rows = [
-            (
-                self.checked[name],
-                self.wrong[name],
-                self.reasons[name].total(),
-                what + _why(self.reasons[name]),
-            )
-            for name, what in CHECKS.items()
+            (self.checked[name], self.wrong[name], reasons.total(), CHECKS[name] + _why(reasons))
+            for name, reasons in self.reasons.items()
         ]
-        summary = pd.DataFrame(
-            rows, pd.Index(CHECKS, name="check"), ["checked", "wrong", "not_checkable", "what"]
-        )
+        names = ["checked", "wrong", "not_checkable", "what"]
+        summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), names)
         problems = pd.DataFrame(self._problems, columns=["check", "block_id", "index_in_block", "problem"])
         numbers = {"block_id": "Int64", "index_in_block": "Int64"}
         return Check(summary, problems.astype({"check": "str", "problem": "str"} | numbers))
@@ -155,11 +154,9 @@ class _Tally:
 class _Work:
     """The checks of a sequence of blocks, with what carries over from batch to batch."""
 
-    def __init__(
-        self, submissions: pa.Table | None, chain_id: int | None, contracts: Collection[str]
-    ) -> None:
+    def __init__(self, submissions: pa.Table | None, chain_id: int | None) -> None:
         self.tally, self.done, self.chain_id = _Tally(), 0, chain_id
-        self.contracts = {address.lower() for address in contracts}
+        self._signers: set[bytes] = set()
         self.events = self._read_events(submissions)
         self._last: _Block | None = None
         self._held: list[tuple[int, int]] = []  # runs of numbers
@@ -169,9 +166,7 @@ class _Work:
         headers = blocks.headers_table.to_pylist()
         joined = []
         for header in headers:
-            header["name"] = (
-                header["block_id"] is None and f"block {self.done} of those checked, without a number"
-            )
+            header["name"] = _name(header, self.done)
             joined.append(self._follows(header))
             self._check_number(header)
             self._check_header(header, joined[-1])
@@ -289,7 +284,7 @@ class _Work:
             self.tally.right("auxiliary")
             return None
         try:
-            found = read(raw, header["name"] or f"block {header['block_id']}")
+            found = read(raw, header["name"])
         except BlockError as error:
             self.tally.fault("auxiliary", header, str(error))
             return None
@@ -303,14 +298,17 @@ class _Work:
         for row in blocks.table("account_update").to_pylist():
             header, found = headers[row["block"]], auxiliary[row["block"]]
             try:
-                problem = judge(row, header, found, self.chain_id, self.contracts)
-            except NotCheckable as reason:
-                self.tally.cannot("signatures", str(reason))
+                problem = judge(row, header, found, self.chain_id, self._signers)
+            except NotCheckable as error:
+                self.tally.cannot("signatures", error.reason)
+                if error.problem:
+                    self.tally.note("signatures", header, error.problem, row["index_in_block"])
                 continue
             if problem:
                 self.tally.fault("signatures", header, problem, row["index_in_block"])
             else:
                 self.tally.right("signatures")
+                self._signers.add(row["owner"])
 
     def _check_balances(self, blocks: Blocks, headers: list[_Block], joined: np.ndarray) -> None:
         runs = np.cumsum(~joined) - (not joined[0])
@@ -365,6 +363,11 @@ def _few(numbers: np.ndarray) -> str:
     """Name a few indices of transactions."""
     listed = ", ".join(map(str, numbers[:SHOWN].tolist())) or "none"
     return f"{listed}, …" if len(numbers) > SHOWN else listed
+
+
+def _name(header: _Block, place: int) -> str:
+    number = header["block_id"]
+    return f"block {number}" if number is not None else f"block at position {place}, without a number"
 
 
 def _place(row: Any) -> str:
