@@ -123,6 +123,13 @@ class _Tally:
     def right(self, check: str, count: int = 1) -> None:
         self.checked[check] += count
 
+    def judge(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
+        """Count something as right, or as a fault if it has a problem."""
+        if problem:
+            self.fault(check, block, problem, index)
+        else:
+            self.right(check)
+
     def fault(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
         """Count a fault, and list it."""
         self.checked[check] += 1
@@ -214,57 +221,50 @@ class _Work:
     def _check_number(self, header: _Block) -> None:
         number = header["block_id"]
         if number is None:
-            return self.tally.cannot("indices", "without a number")
+            self.tally.cannot("indices", "without a number")
+            return
         before = self._held[-1][1] if self._held else number - 1
         if number <= before:
-            return self.tally.fault("indices", header, f"comes after block {before}")
+            self.tally.fault("indices", header, f"comes after block {before}")
+            return
         self.tally.right("indices")
-        if self._held and number == before + 1:
-            self._held[-1] = (self._held[-1][0], number)
-        else:
-            self._held.append((number, number))
-            self._missing(before + 1, number - 1, "is missing")
-        return None
+        first = self._held.pop()[0] if self._held and number == before + 1 else number
+        self._held.append((first, number))
+        self._missing(before + 1, number - 1, "is missing")
 
     def _missing(self, first: int, last: int, what: str) -> None:
         """Name a range of numbers that are missing, if it has any."""
-        several = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
         if first <= last:
+            several = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
             text = several if first < last else f"block {first} {what}"
             self.tally.fault("indices", {"block_id": first}, text)
 
     def _check_header(self, header: _Block, follows: bool) -> None:
         """Compare roots and hash with the block before and with the event."""
-        event = self.events.get(header["block_id"])
+        event, last = self.events.get(header["block_id"]), self._last
+        start, end, digest = (
+            header[name] for name in ("merkle_root_before", "merkle_root_after", "data_sha256")
+        )
         roots = []
-        if follows and self._last:
-            before, after = self._last["merkle_root_after"], header["merkle_root_before"]
-            roots += [
-                before == after
-                or f"starts from 0x{after.hex()}, but the block before ended with 0x{before.hex()}"
-            ]
+        if follows and last:
+            roots.append(
+                (start, last["merkle_root_after"], "starts from {}, but the block before ended with {}")
+            )
         if event:
-            root = header["merkle_root_after"]
-            roots += [
-                root == event[0] or f"ends with 0x{root.hex()}, but its event states 0x{event[0].hex()}"
-            ]
-        self._one("roots", header, roots, "first, or after a gap, and without an event")
-        hashes = []
-        if event:
-            found = header["data_sha256"].hex()
-            hashes = [
-                header["data_sha256"] == event[1]
-                or f"hash 0x{found}, but its event states 0x{event[1].hex()}"
-            ]
-        self._one("sha256", header, hashes, "without an event")
+            roots.append((end, event[0], "ends with {}, but its event states {}"))
+        hashes = [(digest, event[1], "hash {}, but its event states {}")] if event else []
+        self._compare("roots", header, roots, "first, or after a gap, and without an event")
+        self._compare("sha256", header, hashes, "without an event")
 
-    def _one(self, name: str, header: _Block, results: list[bool | str], reason: str) -> None:
-        """Count one block from any number of comparisons, each True or a problem."""
-        problems = [result for result in results if isinstance(result, str)]
-        if problems:
-            self.tally.fault(name, header, "; ".join(problems))
-        elif results:
-            self.tally.right(name)
+    def _compare(self, name: str, header: _Block, pairs: list[tuple[bytes, bytes, str]], reason: str) -> None:
+        """Count one block, from any number of comparisons."""
+        problems = [
+            text.format(f"0x{found.hex()}", f"0x{expected.hex()}")
+            for found, expected, text in pairs
+            if found != expected
+        ]
+        if pairs:
+            self.tally.judge(name, header, "; ".join(problems))
         else:
             self.tally.cannot(name, reason)
 
@@ -272,7 +272,7 @@ class _Work:
         for header, slots in zip(headers, conditional, strict=True):
             stated = header["conditional"]
             problem = f"the header counts {stated} conditional transactions, the block has {len(slots)}"
-            self._one("conditional", header, [stated == len(slots) or problem], "")
+            self.tally.judge("conditional", header, "" if stated == len(slots) else problem)
 
     def _auxiliary(self, blocks: Blocks, place: int, header: _Block, slots: np.ndarray) -> Auxiliary | None:
         """Read and check the auxiliary data of a block."""
@@ -289,7 +289,7 @@ class _Work:
             self.tally.fault("auxiliary", header, str(error))
             return None
         same = np.array_equal(found.slot, slots)
-        self._one("auxiliary", header, [same or _difference(found.slot, slots)], "")
+        self.tally.judge("auxiliary", header, "" if same else _difference(found.slot, slots))
         return found if same else None
 
     def _check_signatures(
@@ -304,10 +304,8 @@ class _Work:
                 if error.problem:
                     self.tally.note("signatures", header, error.problem, row["index_in_block"])
                 continue
-            if problem:
-                self.tally.fault("signatures", header, problem, row["index_in_block"])
-            else:
-                self.tally.right("signatures")
+            self.tally.judge("signatures", header, problem, row["index_in_block"])
+            if not problem:
                 self._signers.add(row["owner"])
 
     def _check_balances(self, blocks: Blocks, headers: list[_Block], joined: np.ndarray) -> None:
