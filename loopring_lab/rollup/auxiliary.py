@@ -20,6 +20,7 @@ from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock
 SIGNATURE = 66  # bytes: r, s, v and the type
 _FORMS = {"8dadd3af": (0, False), "66ac492e": (0, True), "53228430": (2 * WORD, True)}
 """Of each form where its array starts (in `bytes`, after a length and an offset), and if it has approvals."""
+_SIGNED_BY = "signed by"
 _HINT = "Get the transaction's calldata again."
 
 
@@ -115,10 +116,11 @@ def judge(
         if isinstance(error, NotCheckable) and not approved:
             raise
         problem = str(error)
+    odd = problem if problem.startswith(_SIGNED_BY) else ""
     if problem and approved:
-        raise NotCheckable("approved by another contract")
-    if problem.startswith("signed by") and update["owner"] not in signers:
-        raise NotCheckable("not signed by the owner, which is right if that is a contract", problem)
+        raise NotCheckable("approved by another contract", odd)
+    if odd and update["owner"] not in signers:
+        raise NotCheckable("not signed by the owner, which is right if that is a contract", odd)
     return problem
 
 
@@ -142,7 +144,7 @@ def _fault(
         signer = recover_signer(_digest(update, header["exchange"], max_fee, consent, chain_id), signature)
     except ProtocolError:
         signer = "nobody: r, s or v is out of range"
-    return "" if signer.lower() == owner else f"signed by {signer}, not by the owner, {owner}"
+    return "" if signer.lower() == owner else f"{_SIGNED_BY} {signer}, not by the owner, {owner}"
 
 
 def _digest(
