@@ -8,7 +8,7 @@ signature, the highest fee and the deadline that the owner agreed to.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -20,6 +20,7 @@ from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock
 SIGNATURE = 66  # bytes: r, s, v and the type
 _FORMS = {"8dadd3af": (0, False), "66ac492e": (0, True), "53228430": (2 * WORD, True)}
 """Of each form where its array starts (in `bytes`, after a length and an offset), and if it has approvals."""
+_SIGNED_BY = "signed by"
 _HINT = "Get the transaction's calldata again."
 
 
@@ -49,7 +50,11 @@ class Consent(NamedTuple):
 
 
 class NotCheckable(Exception):
-    """Why blocks alone do not tell whether a key update was authorised."""
+    """Why blocks do not tell whether a key update was authorised, and what is odd about it, if anything."""
+
+    def __init__(self, reason: str, problem: str = "") -> None:
+        self.reason, self.problem = reason, problem
+        super().__init__(reason)
 
 
 def read(raw: RawBlock, where: str) -> Auxiliary:
@@ -93,53 +98,53 @@ def judge(
     header: Mapping[str, Any],
     found: Auxiliary | None,
     chain_id: int | None,
-    contracts: Collection[str],
+    signers: Container[bytes],
 ) -> str:
-    """Return what is wrong with a key update, a row of its table, or nothing; or raise `NotCheckable`."""
+    """Return what is wrong with a key update, a row of its table, or nothing; or raise `NotCheckable`.
+
+    `signers` are owners whose signature was right before: they are no contracts.
+    """
     if update["kind"] == 0:
         raise NotCheckable("signed with the key before, on layer 2, which is not published")
     if found is None:
         raise NotCheckable("without valid auxiliary data")
     approved, content = found.of(update["index_in_block"])
     try:
-        consent = read_consent(content, f"{found.where}, slot {update['index_in_block']}")
-        problem = _fault(update, header, consent, chain_id, contracts)
+        consent = read_consent(content, f"{found.where}, transaction {update['index_in_block']}")
+        problem = _fault(update, header, consent, chain_id)
     except (BlockError, NotCheckable) as error:
         if isinstance(error, NotCheckable) and not approved:
             raise
         problem = str(error)
+    odd = problem if problem.startswith(_SIGNED_BY) else ""
     if problem and approved:
-        raise NotCheckable("approved by another contract")
+        raise NotCheckable("approved by another contract", odd)
+    if odd and update["owner"] not in signers:
+        raise NotCheckable("not signed by the owner, which is right if that is a contract", odd)
     return problem
 
 
 def _fault(
-    update: Mapping[str, Any],
-    header: Mapping[str, Any],
-    consent: Consent,
-    chain_id: int | None,
-    contracts: Collection[str],
+    update: Mapping[str, Any], header: Mapping[str, Any], consent: Consent, chain_id: int | None
 ) -> str:
     """Return what is wrong with the owner's consent to a key update, or nothing."""
     owner, fee, signature = "0x" + update["owner"].hex(), int(update["fee"]), consent.signature
-    if not signature:
-        raise NotCheckable("approved on layer 1 by a transaction of the owner's")
-    if owner in contracts:
-        raise NotCheckable("signed for a contract, which decides itself")
-    if len(signature) != SIGNATURE or signature[-1] not in (KIND_EIP712, KIND_PERSONAL):
-        raise NotCheckable("signed in a form that only a contract accepts")
-    if chain_id is None:
-        raise NotCheckable("without the chain's id")
     max_fee = consent.max_fee or fee  # to the contract, no highest fee is consent to the one charged
     if fee > max_fee:
         return f"the fee, {fee}, exceeds the highest fee agreed to, {max_fee}"
     if header["timestamp"] >= consent.valid_until:
         return f"the block's time, {header['timestamp']}, is not before validUntil, {consent.valid_until}"
+    if not signature:
+        raise NotCheckable("approved on layer 1 by a transaction of the owner's")
+    if len(signature) != SIGNATURE or signature[-1] not in (KIND_EIP712, KIND_PERSONAL):
+        raise NotCheckable("signed in a form that only a contract accepts")
+    if chain_id is None:
+        raise NotCheckable("without the chain's id")
     try:
         signer = recover_signer(_digest(update, header["exchange"], max_fee, consent, chain_id), signature)
     except ProtocolError:
-        return "the signature is malformed: r, s or v is out of range"
-    return "" if signer.lower() == owner else f"the signature is by {signer}, the owner is {owner}"
+        signer = "nobody: r, s or v is out of range"
+    return "" if signer.lower() == owner else f"{_SIGNED_BY} {signer}, not by the owner, {owner}"
 
 
 def _digest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,10 @@ class Check(NamedTuple):
         `not_checkable`, and `what` was checked, with the reasons why some could not be.
     problems : DataFrame
         One row per problem: the check, the block's number, the transaction's index in the block where one
-        is at fault, and what is wrong. At most 10,000 problems of each check are listed.
+        is at fault, and what is wrong. Key updates that were not signed by the owner of the account are
+        listed too, although blocks do not tell a changed byte from an owner that is a contract, such as a
+        smart wallet, unless the same owner has signed before. At most 10,000 problems of each check are
+        listed.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class Check(NamedTuple):
             notes.append(
                 f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems lists them."
             )
-        return Sheet(f"{wrong:,} problems found" if wrong else "No problem found", lines, notes)
+        return Sheet(f"{wrong:,} wrong" if wrong else "Nothing wrong found", lines, notes)
 
 
 def check(
@@ -98,11 +101,9 @@ def check(
     submissions: pa.Table | None = None,
     chain_id: int | None = None,
     progress: Watching = None,
-    *,
-    contracts: Collection[str] = (),
 ) -> Check:
     """Check blocks in the order of the chain, a batch at a time."""
-    work = _Work(submissions, chain_id, contracts)
+    work = _Work(submissions, chain_id)
     with track("blocks", progress) as report:
         for blocks in batches:
             if blocks.raw:
@@ -115,20 +116,31 @@ class _Tally:
     """Counts and problems of each check."""
 
     def __init__(self) -> None:
-        self.checked, self.wrong = Counter[str](), Counter[str]()
+        self.checked, self.wrong, self._listed = Counter[str](), Counter[str](), Counter[str]()
         self.reasons = {name: Counter[str]() for name in CHECKS}
         self._problems: list[tuple[str, int | None, int | None, str]] = []
 
     def right(self, check: str, count: int = 1) -> None:
         self.checked[check] += count
 
-    def fault(self, check: str, block: _Block | None, problem: str, index: int | None = None) -> None:
+    def judge(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
+        """Count something as right, or as a fault if it has a problem."""
+        if problem:
+            self.fault(check, block, problem, index)
+        else:
+            self.right(check)
+
+    def fault(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
         """Count a fault, and list it."""
         self.checked[check] += 1
         self.wrong[check] += 1
-        if self.wrong[check] <= MOST_PROBLEMS:
-            number = block["block_id"] if block else None
-            where = "" if number is not None or block is None else f"{block['name']}: "
+        self.note(check, block, problem, index)
+
+    def note(self, check: str, block: _Block, problem: str, index: int | None = None) -> None:
+        self._listed[check] += 1
+        if self._listed[check] <= MOST_PROBLEMS:
+            number = block["block_id"]
+            where = f"{block['name']}: " if number is None else ""
             self._problems.append((check, number, index, where + problem))
 
     def cannot(self, check: str, reason: str, count: int = 1) -> None:
@@ -136,17 +148,11 @@ class _Tally:
 
     def result(self) -> Check:
         rows = [
-            (
-                self.checked[name],
-                self.wrong[name],
-                self.reasons[name].total(),
-                what + _why(self.reasons[name]),
-            )
-            for name, what in CHECKS.items()
+            (self.checked[name], self.wrong[name], reasons.total(), CHECKS[name] + _why(reasons))
+            for name, reasons in self.reasons.items()
         ]
-        summary = pd.DataFrame(
-            rows, pd.Index(CHECKS, name="check"), ["checked", "wrong", "not_checkable", "what"]
-        )
+        names = ["checked", "wrong", "not_checkable", "what"]
+        summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), names)
         problems = pd.DataFrame(self._problems, columns=["check", "block_id", "index_in_block", "problem"])
         numbers = {"block_id": "Int64", "index_in_block": "Int64"}
         return Check(summary, problems.astype({"check": "str", "problem": "str"} | numbers))
@@ -155,11 +161,9 @@ class _Tally:
 class _Work:
     """The checks of a sequence of blocks, with what carries over from batch to batch."""
 
-    def __init__(
-        self, submissions: pa.Table | None, chain_id: int | None, contracts: Collection[str]
-    ) -> None:
+    def __init__(self, submissions: pa.Table | None, chain_id: int | None) -> None:
         self.tally, self.done, self.chain_id = _Tally(), 0, chain_id
-        self.contracts = {address.lower() for address in contracts}
+        self._signers: set[bytes] = set()
         self.events = self._read_events(submissions)
         self._last: _Block | None = None
         self._held: list[tuple[int, int]] = []  # runs of numbers
@@ -169,9 +173,7 @@ class _Work:
         headers = blocks.headers_table.to_pylist()
         joined = []
         for header in headers:
-            header["name"] = (
-                header["block_id"] is None and f"block {self.done} of those checked, without a number"
-            )
+            header["name"] = _name(header, self.done)
             joined.append(self._follows(header))
             self._check_number(header)
             self._check_header(header, joined[-1])
@@ -219,57 +221,50 @@ class _Work:
     def _check_number(self, header: _Block) -> None:
         number = header["block_id"]
         if number is None:
-            return self.tally.cannot("indices", "without a number")
+            self.tally.cannot("indices", "without a number")
+            return
         before = self._held[-1][1] if self._held else number - 1
         if number <= before:
-            return self.tally.fault("indices", header, f"comes after block {before}")
+            self.tally.fault("indices", header, f"comes after block {before}")
+            return
         self.tally.right("indices")
-        if self._held and number == before + 1:
-            self._held[-1] = (self._held[-1][0], number)
-        else:
-            self._held.append((number, number))
-            self._missing(before + 1, number - 1, "is missing")
-        return None
+        first = self._held.pop()[0] if self._held and number == before + 1 else number
+        self._held.append((first, number))
+        self._missing(before + 1, number - 1, "is missing")
 
     def _missing(self, first: int, last: int, what: str) -> None:
         """Name a range of numbers that are missing, if it has any."""
-        several = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
         if first <= last:
+            several = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
             text = several if first < last else f"block {first} {what}"
             self.tally.fault("indices", {"block_id": first}, text)
 
     def _check_header(self, header: _Block, follows: bool) -> None:
         """Compare roots and hash with the block before and with the event."""
-        event = self.events.get(header["block_id"])
+        event, last = self.events.get(header["block_id"]), self._last
+        start, end, digest = (
+            header[name] for name in ("merkle_root_before", "merkle_root_after", "data_sha256")
+        )
         roots = []
-        if follows and self._last:
-            before, after = self._last["merkle_root_after"], header["merkle_root_before"]
-            roots += [
-                before == after
-                or f"starts from 0x{after.hex()}, but the block before ended with 0x{before.hex()}"
-            ]
+        if follows and last:
+            roots.append(
+                (start, last["merkle_root_after"], "starts from {}, but the block before ended with {}")
+            )
         if event:
-            root = header["merkle_root_after"]
-            roots += [
-                root == event[0] or f"ends with 0x{root.hex()}, but its event states 0x{event[0].hex()}"
-            ]
-        self._one("roots", header, roots, "first, or after a gap, and without an event")
-        hashes = []
-        if event:
-            found = header["data_sha256"].hex()
-            hashes = [
-                header["data_sha256"] == event[1]
-                or f"hash 0x{found}, but its event states 0x{event[1].hex()}"
-            ]
-        self._one("sha256", header, hashes, "without an event")
+            roots.append((end, event[0], "ends with {}, but its event states {}"))
+        hashes = [(digest, event[1], "hash {}, but its event states {}")] if event else []
+        self._compare("roots", header, roots, "first, or after a gap, and without an event")
+        self._compare("sha256", header, hashes, "without an event")
 
-    def _one(self, name: str, header: _Block, results: list[bool | str], reason: str) -> None:
-        """Count one block from any number of comparisons, each True or a problem."""
-        problems = [result for result in results if isinstance(result, str)]
-        if problems:
-            self.tally.fault(name, header, "; ".join(problems))
-        elif results:
-            self.tally.right(name)
+    def _compare(self, name: str, header: _Block, pairs: list[tuple[bytes, bytes, str]], reason: str) -> None:
+        """Count one block, from any number of comparisons."""
+        problems = [
+            text.format(f"0x{found.hex()}", f"0x{expected.hex()}")
+            for found, expected, text in pairs
+            if found != expected
+        ]
+        if pairs:
+            self.tally.judge(name, header, "; ".join(problems))
         else:
             self.tally.cannot(name, reason)
 
@@ -277,7 +272,7 @@ class _Work:
         for header, slots in zip(headers, conditional, strict=True):
             stated = header["conditional"]
             problem = f"the header counts {stated} conditional transactions, the block has {len(slots)}"
-            self._one("conditional", header, [stated == len(slots) or problem], "")
+            self.tally.judge("conditional", header, "" if stated == len(slots) else problem)
 
     def _auxiliary(self, blocks: Blocks, place: int, header: _Block, slots: np.ndarray) -> Auxiliary | None:
         """Read and check the auxiliary data of a block."""
@@ -289,12 +284,12 @@ class _Work:
             self.tally.right("auxiliary")
             return None
         try:
-            found = read(raw, header["name"] or f"block {header['block_id']}")
+            found = read(raw, header["name"])
         except BlockError as error:
             self.tally.fault("auxiliary", header, str(error))
             return None
         same = np.array_equal(found.slot, slots)
-        self._one("auxiliary", header, [same or _difference(found.slot, slots)], "")
+        self.tally.judge("auxiliary", header, "" if same else _difference(found.slot, slots))
         return found if same else None
 
     def _check_signatures(
@@ -303,14 +298,15 @@ class _Work:
         for row in blocks.table("account_update").to_pylist():
             header, found = headers[row["block"]], auxiliary[row["block"]]
             try:
-                problem = judge(row, header, found, self.chain_id, self.contracts)
-            except NotCheckable as reason:
-                self.tally.cannot("signatures", str(reason))
+                problem = judge(row, header, found, self.chain_id, self._signers)
+            except NotCheckable as error:
+                self.tally.cannot("signatures", error.reason)
+                if error.problem:
+                    self.tally.note("signatures", header, error.problem, row["index_in_block"])
                 continue
-            if problem:
-                self.tally.fault("signatures", header, problem, row["index_in_block"])
-            else:
-                self.tally.right("signatures")
+            self.tally.judge("signatures", header, problem, row["index_in_block"])
+            if not problem:
+                self._signers.add(row["owner"])
 
     def _check_balances(self, blocks: Blocks, headers: list[_Block], joined: np.ndarray) -> None:
         runs = np.cumsum(~joined) - (not joined[0])
@@ -365,6 +361,11 @@ def _few(numbers: np.ndarray) -> str:
     """Name a few indices of transactions."""
     listed = ", ".join(map(str, numbers[:SHOWN].tolist())) or "none"
     return f"{listed}, …" if len(numbers) > SHOWN else listed
+
+
+def _name(header: _Block, place: int) -> str:
+    number = header["block_id"]
+    return f"block {number}" if number is not None else f"block at position {place}, without a number"
 
 
 def _place(row: Any) -> str:

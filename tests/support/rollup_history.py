@@ -4,6 +4,7 @@ Every block has the same layout of transaction types, so that a batch of blocks 
 whole multiples of `UNIT`, which keeps the sums here in int64 and those of the reader beyond it.
 """
 
+import functools
 import hashlib
 from collections.abc import Iterator
 
@@ -175,6 +176,7 @@ def _write_deposits(rows: np.ndarray, dice: np.random.Generator) -> None:
         _write(rows, "deposit", start, width, values, slice(None))
 
 
+@functools.cache
 def _key_updates() -> tuple[np.ndarray, np.ndarray]:
     """Return the slots of key updates, and what their owners signed."""
     slots, consents = [], []
