@@ -7,7 +7,7 @@ overlap are refused, so the blocks of a call are never larger than the call.
 from __future__ import annotations
 
 from bisect import bisect_right
-from struct import Struct
+from struct import Struct, error
 from typing import NamedTuple, NoReturn
 
 from loopring_lab.errors import BlockError
@@ -20,7 +20,8 @@ _BLOCK_WORDS = 15  # three numbers, data, eight of proof, a flag, auxiliary data
 _NUMBERS = {"block type": 255, "block size": 65_535, "block version": 255}
 _PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
 _SEGMENT = Struct(">HH")  # numbers of literals and of zeros
-_ZEROS = bytes(1 << 16)
+_ZEROS = memoryview(bytes(1 << 16))
+_RUNS = tuple(map(bytes, range(256)))
 _HINT = "Give the whole `input` of a transaction that submits blocks."
 
 
@@ -59,21 +60,22 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
 
 
 def expand(packed: bytes, where: str) -> bytes:
-    """Undo the compression of zeros, of at most `MAX_CALL` bytes."""
-    out, at, length = bytearray(), 0, len(packed)
-    while at <= length - _SEGMENT.size:
-        literals, zeros = _SEGMENT.unpack_from(packed, at)
-        start = at + _SEGMENT.size
-        if start + literals > length:
-            break
-        at = start + literals
-        out += packed[start:at]
-        out += _ZEROS[:zeros]
-        if len(out) > MAX_CALL:
-            _refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB at byte {at}")
-    if at < length:
-        _refuse(where, f"compressed data ends within the segment at byte {at}")
-    return bytes(out)
+    """Undo the compression of zeros, of at most `MAX_CALL` bytes: runs of zeros are shared until then."""
+    parts: list[bytes | memoryview] = []
+    at, length, few = 0, len(packed), len(_RUNS)
+    try:
+        while at < length:
+            literals, zeros = _SEGMENT.unpack_from(packed, at)
+            begin, at = at + 4, at + 4 + literals
+            parts.append(packed[begin:at])
+            parts.append(_RUNS[zeros] if zeros < few else _ZEROS[:zeros])
+    except error:
+        at = length + 1
+    if at > length:
+        _refuse(where, f"compressed data ends within a segment at byte {length:,}")
+    if (size := sum(map(len, parts))) > MAX_CALL:
+        _refuse(where, f"compressed data expands to {size:,} bytes, more than {MAX_CALL >> 20} MiB")
+    return b"".join(parts)
 
 
 def check_length(raw: RawBlock, where: str) -> int:
