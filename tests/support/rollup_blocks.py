@@ -60,7 +60,7 @@ def recorded_facts() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (recorded() / "transactions.jsonl").read_text().splitlines()]
 
 
-def slot(kind: str, **fields: int) -> bytes:
+def slot(kind: str, /, **fields: int) -> bytes:
     """Write one transaction of 68 bytes; fields are the raw integers that stand there."""
     places = WIDTHS[kind] | (MINT_TO if {"receiver", "to"} & fields.keys() else {})
     content = bytearray(68)
