@@ -102,7 +102,7 @@ def any_block_folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(autouse=True)
 def _names_of_examples(request: pytest.FixtureRequest) -> None:
-    """Let the examples of docstrings start from ``lab`` and ``client``, and from ``archive``."""
+    """Let the examples of docstrings start from ``lab`` and ``client``, ``archive`` or ``store``."""
     if isinstance(request.node, pytest.DoctestItem):
         import loopring_lab as lab
 
@@ -111,4 +111,18 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
         if request.node.name.startswith("loopring_lab.archive."):
             names["archive"] = lab.Archive(request.getfixturevalue("tmp_path"))
             names["archive"].sync(names["client"], account_id=71468)
+        if request.node.name.startswith("loopring_lab.rollup.store."):
+            names |= _store_of_one_block(request.getfixturevalue("tmp_path"))
         request.getfixturevalue("doctest_namespace").update(names)
+
+
+def _store_of_one_block(folder: Path) -> dict[str, object]:
+    import loopring_lab as lab
+
+    roots = "aa" * 32 + "bb" * 32
+    (folder / "block.hex").write_text(
+        f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711"
+    )
+    store = lab.rollup.Store(folder / "my-blocks")
+    store.import_files(folder / "block.hex", first_block=20)
+    return {"folder": folder, "store": store}

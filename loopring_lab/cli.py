@@ -184,11 +184,9 @@ def run_blocks_command(arguments: argparse.Namespace, argv: Sequence[str]) -> in
         if action == "check":
             return _check_blocks(store)
         if action == "sync":
-            names = ("exchange", "from_block", "to_block", "rate")
-            store.sync(_rpc_address(), **{name: getattr(arguments, name) for name in names})
+            store.sync(_rpc_address(), **_chosen(arguments, "exchange", "from_block", "to_block", "rate"))
         elif action == "import":
-            names = ("tokens", "first_block", "source")
-            store.import_files(arguments.files, **{name: getattr(arguments, name) for name in names})
+            store.import_files(arguments.files, **_chosen(arguments, "tokens", "first_block", "source"))
     except MissingBlocks as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return max(INCOMPLETE, _print_blocks(store.report()))
@@ -392,6 +390,10 @@ def _verify(archive: Archive, arguments: argparse.Namespace) -> int:
         return DONE
     print(found.astype(object).fillna("?").to_string(index=False))
     return INCOMPLETE if set(found["problem"]) != {"not recorded"} else DONE
+
+
+def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _check_blocks(store: Store) -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[int, int], None]
-"""Called with how many trades or blocks are read and expected; raising ends the read."""
+"""Called with how many trades are read and expected; raising ends the read."""
 Watching = bool | Progress | None
 """True shows a bar, False none; None shows one after a second, and not under CI."""
 
@@ -27,12 +27,12 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def track(label: str, progress: Watching) -> Iterator[Progress]:
-    """Report trades, or what else the label ends with, as they are read."""
+def track(label: str, progress: Watching, unit: str = " trades") -> Iterator[Progress]:
+    """Report trades, or other units, as they are read."""
     if callable(progress):
         yield progress
         return
-    with bar(label, progress, unit=f" {label.rsplit(maxsplit=1)[-1]}") as shown:
+    with bar(label, progress, unit=unit) as shown:
 
         def report(held: int, expected: int) -> None:
             if shown is not None:

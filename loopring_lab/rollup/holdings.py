@@ -6,18 +6,26 @@ later of a block that is held, such as the transaction that submitted it. Readin
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import tables
+from loopring_lab.bounded import parse_json
+from loopring_lab.bounded import parse_json
 from loopring_lab.errors import BlockError
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.storage.delta import DeltaFolder, Kind
+from loopring_lab.source import Source
+from loopring_lab.storage.compaction import compact_small_files
+from loopring_lab.storage.delta import DeltaFolder, Kind, retry_on_conflict
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -47,8 +55,9 @@ SCHEMAS = {
 }  # fmt: skip
 """The tables of a store; a row of logs is an event, or the range of Ethereum blocks whose logs were read."""
 SUBMISSION = ("block_id", "merkle_root", "public_data_hash", "l1_block", "transaction_hash", "log_index")
-STATED = ("number", "transaction", "submission")
+TOLD = ("block_id", "transaction_hash", "form")
 """What a later row can add to a block."""
+_NUMBERED = ["block_id", "data_sha256"]
 INDEX = [name for name in SCHEMAS[BLOCKS].names if name not in ("pools", "auxiliary", "data")]
 ORDER = [(name, "ascending") for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")]
 
@@ -73,12 +82,14 @@ class BlockFolder(DeltaFolder):
     )
 
 
-class Index(NamedTuple):
-    """One state of a store: its blocks in order, without their data, and the accounts that are pools."""
+@dataclass(frozen=True)
+class Index:
+    """One state of a store: the rows of its blocks, without their data, and the events of its logs."""
 
     table: DeltaTable
     version: tuple[int, int]
-    blocks: pa.Table
+    rows: pa.Table
+    events: pa.Table
     pools: frozenset[int]
 
     @classmethod
@@ -89,13 +100,22 @@ class Index(NamedTuple):
         if last and last.version == version:
             return last
         rows = folder.read(BLOCKS, [*INDEX, "pools"], table=table)
-        pools = pc.unique(pc.list_flatten(rows["pools"])).to_pylist()
-        blocks = merge(rows.select(INDEX))
-        stated = blocks["block_id"]
-        blocks = blocks.append_column("stated", stated)
-        numbers = pa.array(number(blocks, submissions(folder, logs)), pa.int64())
-        blocks = blocks.set_column(blocks.schema.get_field_index("block_id"), "block_id", numbers)
-        return cls(table, version, blocks.sort_by(ORDER), frozenset(pools))
+        return cls(table, version, rows.select(INDEX), submissions(folder, logs), _pools(rows))
+
+    def after(self, fresh: pa.Table) -> Self:
+        """Return the state after a commit of rows through its table; itself if others committed, too."""
+        version = self.table.version(), self.version[1]
+        if version[0] != self.version[0] + 1:
+            return self
+        rows = pa.concat_tables([self.rows, fresh.select(INDEX)])
+        return replace(self, version=version, rows=rows, pools=self.pools | _pools(fresh))
+
+    @cached_property
+    def blocks(self) -> pa.Table:
+        """One row a block, by number; those without one are last, by time."""
+        blocks = merge(self.rows)
+        numbers = pa.array(number(blocks, self.events), pa.int64())
+        return _with_numbers(blocks, numbers).sort_by(ORDER)
 
     def raw(self, folder: DeltaFolder, rows: pa.Table) -> list[RawBlock]:
         """Read blocks, given by rows of the index, with their data."""
@@ -112,7 +132,7 @@ class Index(NamedTuple):
             )
             found = merge(scanner.to_table())
         found = found.take(pc.index_in(wanted, value_set=found["data_sha256"].combine_chunks()))
-        found = found.set_column(found.schema.get_field_index("block_id"), "block_id", rows["block_id"])
+        found = _with_numbers(found, rows["block_id"])
         return [_raw(row) for row in found.select(_RAW).to_pylist()]
 
 
@@ -123,6 +143,129 @@ def _raw(row: Mapping[str, Any]) -> RawBlock:
     """Return a block from a merged row; what is not known of it has its default."""
     optional = {"auxiliary": b"", "form": "", "place": 0}
     return RawBlock(**(dict(row) | {name: row[name] or other for name, other in optional.items()}))
+
+
+class Holdings:
+    """The folder of a store, with what its public methods, imports and downloads share."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._folder = BlockFolder(path)
+        self._index: Index | None = None
+
+    def _attrs(self) -> dict[str, Any]:
+        bound = self._folder.source()
+        return {"source": bound.name, "synthetic": bound.synthetic} if bound else {}
+
+    def _read_index(self) -> Index:
+        self._index = Index.read(self._folder, self._index)
+        return self._index
+
+    def _bind(self, source: Source) -> None:
+        """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
+        bound = self._folder.source()
+        if bound and bound.exchange and bound.exchange == source.exchange:
+            source = Source(bound.name, source.synthetic, source.exchange, source.chain_id)
+        self._folder = retry_on_conflict(self._folder.bind, source)
+
+    def _add(self, blocks: Sequence[RawBlock]) -> int:
+        """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
+        if not blocks:
+            return 0
+        rows = rows_of(blocks)
+        self._refuse_other_exchanges(rows)
+        return retry_on_conflict(self._add_once, rows)
+
+    def _add_once(self, rows: pa.Table) -> int:
+        index = self._read_index()
+        refuse_conflicts(rows, index)
+        fresh, count = additions(rows, index.rows)
+        if len(fresh):
+            self._folder.append(BLOCKS, fresh, index.table, [BLOCKS])
+            self._index = index.after(fresh)
+        return count
+
+    def _refuse_other_exchanges(self, rows: pa.Table) -> None:
+        bound = self._folder.source()
+        for exchange in pc.unique(rows["exchange"]).to_pylist():
+            if bound and f"0x{exchange.hex()}" != bound.exchange:
+                raise BlockError(
+                    f"{self._folder.shown}: holds blocks of {bound}, and these are of the exchange "
+                    f"0x{exchange.hex()}. Nothing was added: use another folder."
+                )
+
+    def _held(self) -> pa.Table:
+        """Return what is known of each block held, in order: number, transaction, hash and roots, no data."""
+        return self._read_index().blocks
+
+    def _submissions(self) -> pa.Table:
+        """Return the events of submitted blocks that were seen, by number."""
+        return self._read_index().events
+
+    def _scanned(self) -> list[tuple[int, int]]:
+        """Return the ranges of Ethereum blocks whose logs were read, those that touch as one."""
+        rows = self._folder.read(LOGS, ["first", "last"], pc.field("first").is_valid())
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted(zip(rows["first"].to_pylist(), rows["last"].to_pylist(), strict=True)):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
+            else:
+                ranges.append((first, last))
+        return ranges
+
+    def _token_addresses(self) -> dict[int, str]:
+        """Return the contracts of the tokens that events named, by token id."""
+        rows = self._folder.read(LOGS, ["token_id", "token"], pc.field("token_id").is_valid())
+        return dict(sorted(zip(rows["token_id"].to_pylist(), rows["token"].to_pylist(), strict=True)))
+
+    def _record_scan(
+        self,
+        first: int | None,
+        last: int | None,
+        events: pa.Table,
+        token_addresses: dict[int, str] | None = None,
+    ) -> None:
+        """Commit the events found in a range of Ethereum blocks, and the range, all or none."""
+        retry_on_conflict(self._record_once, first, last, events, token_addresses or {})
+
+    def _record_once(
+        self, first: int | None, last: int | None, events: pa.Table, addresses: dict[int, str]
+    ) -> None:
+        table = self._folder.table(LOGS)
+        seen = set(map(tuple, map(dict.values, submissions(self._folder, table).to_pylist())))
+        rows = [row for row in events.select(SUBMISSION).to_pylist() if tuple(row.values()) not in seen]
+        known = self._token_addresses()
+        rows += [{"token_id": n, "token": one} for n, one in addresses.items() if known.get(n) != one]
+        rows += [] if first is None else [{"first": first, "last": last}]
+        if rows:
+            self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
+
+    def _token_listing(self) -> list[Any]:
+        """Return the records of the listing of tokens, none if there is no listing."""
+        rows = self._folder.read(TOKENS).sort_by("number")
+        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
+        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
+
+    def _token_listing(self) -> list[Any]:
+        """Return the records of the listing of tokens, none if there is no listing."""
+        rows = self._folder.read(TOKENS).sort_by("number")
+        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
+        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
+
+    def _store_tokens(self, text: str) -> None:
+        """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
+        tables.tokens(text)
+        retry_on_conflict(self._store_tokens_once, text)
+
+    def _store_tokens_once(self, text: str) -> None:
+        table = self._folder.table(TOKENS)
+        rows = self._folder.read(TOKENS, table=table).sort_by("number")
+        if not len(rows) or rows["listing"][-1].as_py() != text:
+            row = {"number": table.version() + 1, "listing": text}
+            self._folder.append(TOKENS, pa.Table.from_pylist([row], SCHEMAS[TOKENS]), table, [TOKENS])
+
+    def _compact(self) -> None:
+        """Replace many small files with a few large ones; no file is removed."""
+        compact_small_files(self._folder)
 
 
 def rows_of(blocks: Sequence[RawBlock]) -> pa.Table:
@@ -138,6 +281,14 @@ def rows_of(blocks: Sequence[RawBlock]) -> pa.Table:
         columns[name] = [getattr(raw, name) if raw.form else None for raw in blocks]
     columns["data"] = [raw.data for raw in blocks]
     return pa.table({name: _as(columns[name], kind) for name, kind in _types(BLOCKS)})
+
+
+def _pools(rows: pa.Table) -> frozenset[int]:
+    return frozenset(pc.unique(pc.list_flatten(rows["pools"])).to_pylist())
+
+
+def _with_numbers(blocks: pa.Table, numbers: Any) -> pa.Table:
+    return blocks.set_column(blocks.schema.get_field_index("block_id"), "block_id", numbers)
 
 
 def _types(name: str) -> list[tuple[str, pa.DataType]]:
@@ -160,11 +311,11 @@ def merge(rows: pa.Table) -> pa.Table:
 
 def additions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, int]:
     """Return the rows that add a block, or something to one that is held, and how many blocks are new."""
-    digests, told = rows["data_sha256"].to_pylist(), _told(rows, "block_id")
-    own = held.filter(pc.is_in(held["data_sha256"], value_set=rows["data_sha256"].combine_chunks()))
-    known = dict(zip(own["data_sha256"].to_pylist(), _told(own, "stated"), strict=True))
+    known: dict[bytes, set[str]] = {}
+    for digest, tells in _told(_among(held, "data_sha256", rows["data_sha256"])):
+        known[digest] = known.get(digest, set()) | tells
     taken, is_new = [], []
-    for place, (digest, tells) in enumerate(zip(digests, told, strict=True)):
+    for place, (digest, tells) in enumerate(_told(rows)):
         if digest not in known or tells - known[digest]:
             taken.append(place)
             is_new.append(digest not in known)
@@ -176,28 +327,33 @@ def additions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, int]:
     return found, sum(is_new)
 
 
-def _told(rows: pa.Table, number: str) -> list[set[str]]:
-    """Name what rows tell beyond their data: a number, the transaction, the submission."""
-    names = (number, "transaction_hash", "form")
-    valid = (rows[name].is_valid().to_pylist() for name in names)
-    return [{name for name, one in zip(STATED, row, strict=True) if one} for row in zip(*valid, strict=True)]
+def _told(rows: pa.Table) -> Iterator[tuple[bytes, set[str]]]:
+    """Name for each row what it tells beyond the block's data: a number, the transaction, the submission."""
+    valid = zip(*(rows[name].is_valid().to_pylist() for name in TOLD), strict=True)
+    for digest, row in zip(rows["data_sha256"].to_pylist(), valid, strict=True):
+        yield digest, {name for name, is_told in zip(TOLD, row, strict=True) if is_told}
 
 
-def refuse_conflicts(rows: pa.Table, index: pa.Table, events: pa.Table) -> None:
+def _among(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    return rows.filter(pc.is_in(rows[name], value_set=values.drop_null().combine_chunks()))
+
+
+def refuse_conflicts(rows: pa.Table, index: Index) -> None:
     """Refuse rows that give a block another number than it has, or a number that another block has."""
-    owners: dict[int | None, bytes] = {}
-    for known, column in ((index, "data_sha256"), (events, "public_data_hash")):
-        owners |= dict(zip(known["block_id"].to_pylist(), known[column].to_pylist(), strict=True))
-    numbers = {digest: block_id for block_id, digest in owners.items() if block_id is not None}
-    for block_id, digest in zip(rows["block_id"].to_pylist(), rows["data_sha256"].to_pylist(), strict=True):
-        if block_id is None:
-            continue
-        owner, own = owners.setdefault(block_id, digest), numbers.setdefault(digest, block_id)
-        if owner != digest or own != block_id:
-            other = f"{owner.hex()} has it" if owner != digest else f"that is block {own}"
+    events = index.events.select(["block_id", "public_data_hash"]).rename_columns(_NUMBERED)
+    given = [rows.select(_NUMBERED), index.rows.select(_NUMBERED), events]
+    near = [_among(part, name, rows[name]) for part in given for name in _NUMBERED]
+    pairs = pa.concat_tables(near).drop_null().group_by(_NUMBERED).aggregate([])
+    for name, other in (_NUMBERED, _NUMBERED[::-1]):
+        counts = pairs.group_by(name).aggregate([(other, "count"), (other, "min")])
+        for wrong in counts.filter(pc.field(f"{other}_count") > 1).slice(0, 1)[name].to_pylist():
+            clash = pairs.filter(pc.field(name) == wrong).sort_by(other).slice(0, 2).to_pylist()
+            first, second = (
+                f"block {row['block_id']} with sha256 {row['data_sha256'].hex()}" for row in clash
+            )
             raise BlockError(
-                f"block {block_id}: given to the data with sha256 {digest.hex()}, but {other}. Nothing was "
-                "added: check first_block=, or leave it out where events or other blocks tell the number."
+                f"{first} and {second} cannot both be. Nothing was added: check first_block=, or "
+                "leave it out where events or other blocks tell the number."
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.bounded import parse_json
-from loopring_lab.errors import ArchiveError, BlockError, LabError
+from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
-from loopring_lab.rollup import holdings
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.holdings import BLOCKS, LOGS, SCHEMAS, TOKENS, BlockFolder, Index
-from loopring_lab.source import Source
-from loopring_lab.storage.compaction import compact_small_files
-from loopring_lab.storage.delta import retry_on_conflict
+from loopring_lab.rollup.holdings import TOKENS, Holdings
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
@@ -41,7 +35,7 @@ _REPORT: dict[str, str] = {
 }
 
 
-class Store:
+class Store(Holdings):
     """Blocks of one exchange, stored in a folder.
 
     Blocks are committed all or none, compressed, and never changed; a block that is held is not added again,
@@ -79,10 +73,6 @@ class Store:
        first  last  blocks
     0     20    20       1
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = BlockFolder(path)
-        self._index: Index | None = None
 
     def __repr__(self) -> str:
         try:
@@ -258,7 +248,7 @@ class Store:
         """
         from loopring_lab.rollup import exports
 
-        with track("blocks", progress) as watch:
+        with track("blocks", progress, unit=" blocks") as watch:
             counts = exports.Import(self, first_block, source, watch).run(paths, tokens)
         report = self.report()
         report.attrs |= counts
@@ -436,116 +426,6 @@ class Store:
         set()
         """
         return set(self._read_index().pools)
-
-    def _attrs(self) -> dict[str, Any]:
-        bound = self._folder.source()
-        return {"source": bound.name, "synthetic": bound.synthetic} if bound else {}
-
-    def _read_index(self) -> Index:
-        self._index = Index.read(self._folder, self._index)
-        return self._index
-
-    def _bind(self, source: Source) -> None:
-        """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
-        bound = self._folder.source()
-        if bound and bound.exchange and bound.exchange == source.exchange:
-            source = Source(bound.name, source.synthetic, source.exchange, source.chain_id)
-        self._folder = retry_on_conflict(self._folder.bind, source)
-
-    def _add(self, blocks: Sequence[RawBlock]) -> int:
-        """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
-        if not blocks:
-            return 0
-        rows = holdings.rows_of(blocks)
-        self._refuse_other_exchanges(rows)
-        return retry_on_conflict(self._add_once, rows)
-
-    def _add_once(self, rows: pa.Table) -> int:
-        index = self._read_index()
-        holdings.refuse_conflicts(rows, index.blocks, self._submissions())
-        fresh, count = holdings.additions(rows, index.blocks)
-        if len(fresh):
-            self._folder.append(BLOCKS, fresh, index.table, [BLOCKS])
-        return count
-
-    def _refuse_other_exchanges(self, rows: pa.Table) -> None:
-        bound = self._folder.source()
-        for exchange in pc.unique(rows["exchange"]).to_pylist():
-            if bound and f"0x{exchange.hex()}" != bound.exchange:
-                raise BlockError(
-                    f"{self._folder.shown}: holds blocks of {bound}, and these are of the exchange "
-                    f"0x{exchange.hex()}. Nothing was added: use another folder."
-                )
-
-    def _held(self) -> pa.Table:
-        """Return what is known of each block held, in order: number, transaction, hash and roots, no data."""
-        return self._read_index().blocks
-
-    def _submissions(self) -> pa.Table:
-        """Return the events of submitted blocks that were seen, by number."""
-        return holdings.submissions(self._folder)
-
-    def _scanned(self) -> list[tuple[int, int]]:
-        """Return the ranges of Ethereum blocks whose logs were read, those that touch as one."""
-        rows = self._folder.read(LOGS, ["first", "last"], pc.field("first").is_valid())
-        ranges: list[tuple[int, int]] = []
-        for first, last in sorted(zip(rows["first"].to_pylist(), rows["last"].to_pylist(), strict=True)):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
-            else:
-                ranges.append((first, last))
-        return ranges
-
-    def _token_addresses(self) -> dict[int, str]:
-        """Return the contracts of the tokens that events named, by token id."""
-        rows = self._folder.read(LOGS, ["token_id", "token"], pc.field("token_id").is_valid())
-        return dict(sorted(zip(rows["token_id"].to_pylist(), rows["token"].to_pylist(), strict=True)))
-
-    def _record_scan(
-        self,
-        first: int | None,
-        last: int | None,
-        events: pa.Table,
-        token_addresses: dict[int, str] | None = None,
-    ) -> None:
-        """Commit the events found in a range of Ethereum blocks, and the range, all or none."""
-        retry_on_conflict(self._record_once, first, last, events, token_addresses or {})
-
-    def _record_once(
-        self, first: int | None, last: int | None, events: pa.Table, addresses: dict[int, str]
-    ) -> None:
-        table = self._folder.table(LOGS)
-        seen = set(map(tuple, map(dict.values, holdings.submissions(self._folder, table).to_pylist())))
-        rows = [
-            row for row in events.select(holdings.SUBMISSION).to_pylist() if tuple(row.values()) not in seen
-        ]
-        known = self._token_addresses()
-        rows += [{"token_id": n, "token": one} for n, one in addresses.items() if known.get(n) != one]
-        rows += [] if first is None else [{"first": first, "last": last}]
-        if rows:
-            self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
-
-    def _token_listing(self) -> list[Any]:
-        """Return the records of the listing of tokens, none if there is no listing."""
-        rows = self._folder.read(TOKENS).sort_by("number")
-        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
-        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
-
-    def _store_tokens(self, text: str) -> None:
-        """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
-        tables.tokens(text)
-        retry_on_conflict(self._store_tokens_once, text)
-
-    def _store_tokens_once(self, text: str) -> None:
-        table = self._folder.table(TOKENS)
-        rows = self._folder.read(TOKENS, table=table).sort_by("number")
-        if not len(rows) or rows["listing"][-1].as_py() != text:
-            row = {"number": table.version() + 1, "listing": text}
-            self._folder.append(TOKENS, pa.Table.from_pylist([row], SCHEMAS[TOKENS]), table, [TOKENS])
-
-    def _compact(self) -> None:
-        """Replace many small files with a few large ones; no file is removed."""
-        compact_small_files(self._folder)
 
     def _named_after(self, number: int) -> int:
         """Count the blocks after a number that events name."""
