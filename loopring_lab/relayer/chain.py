@@ -84,9 +84,7 @@ class Endpoint:
         try:
             asked = parse_json(body, "body", size=MAX_BYTES, number=whole_or_text)
         except UnexpectedAnswer:
-            return to_json(
-                _error(None, PARSE_ERROR, f"parse error: expected JSON of at most {MAX_BYTES} bytes")
-            )
+            return _error(None, PARSE_ERROR, f"parse error: expected JSON of at most {MAX_BYTES} bytes")
         with self._lock:
             if not isinstance(asked, list):
                 return self._answer_one(asked)
