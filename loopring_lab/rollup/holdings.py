@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.bounded import parse_json
-from loopring_lab.bounded import parse_json
 from loopring_lab.errors import BlockError
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import RawBlock
