@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice, pairwise
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -58,29 +58,36 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+class MissingBlocks(RpcError):
+    """Blocks that an endpoint announces and then lacks, or gives wrongly; all others are stored."""
+
+
+class Wanted(NamedTuple):
+    """What a sync is asked for: None for what the chain decides."""
+
+    exchange: str | None = None
+    from_block: int | None = None
+    to_block: int | None = None
+    confirmations: int | None = None
+
+
 def sync(
-    store: Store,
-    rpc: SecretText | None,
-    *,
-    exchange: str | None = None,
-    from_block: int | None = None,
-    to_block: int | None = None,
-    confirmations: int | None = None,
-    allow_http: bool = False,
-    progress: Watching = None,
-    **limits: Any,
+    store: Store, rpc: SecretText | None, wanted: Wanted, limits: dict[str, Any], progress: Watching
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
+    for name, value in wanted._asdict().items():
+        if name != "exchange" and value is not None and (type(value) is not int or value < 0):
+            raise LabError(f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer.")
     address = rpc or hide(os.environ.get(VARIABLE) or None)
     if address is None:
         relayer = _embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
-        exchange = exchange or relayer.settings.exchange
+        wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
         address, limits = hide(relayer.rpc_url), limits | {"rate": None, "proxies": False}
-    channel = Rpc(address, allow_http=allow_http, max_bytes=None, **limits)
+    channel = Rpc(address, max_bytes=None, **limits)
     try:
         with channel.new_budget().activate() as budget, track("blocks", progress) as report:
-            Sync(store, channel, budget, report).run(exchange, from_block, to_block, confirmations)
+            Sync(store, channel, budget, report).run(wanted)
     finally:
         channel.close()
 
@@ -99,12 +106,10 @@ class Sync:
         self._problems: list[LabError] = []
         self._committed_at = time.monotonic()
 
-    def run(
-        self, exchange: str | None, from_block: int | None, to_block: int | None, confirmations: int | None
-    ) -> None:
+    def run(self, wanted: Wanted) -> None:
         """Read events, then blocks; what is missing for the endpoint's fault is raised at the end."""
         chain_id = number(self._rpc.ask("eth_chainId"), "eth_chainId")
-        self._exchange = _check_exchange(exchange, chain_id)
+        self._exchange = _check_exchange(wanted.exchange, chain_id)
         stated = self._rpc.source
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
         synthetic = stated is not None and stated.synthetic
@@ -113,13 +118,15 @@ class Sync:
         self._events = {event.block_id: event for event in known}
         self._held = set(self._store._held()["data_sha256"].to_pylist())
         newest = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber")
-        newest -= (0 if synthetic else CONFIRMATIONS) if confirmations is None else confirmations
+        newest -= (
+            (0 if synthetic else CONFIRMATIONS) if wanted.confirmations is None else wanted.confirmations
+        )
         start = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
-        first = start if from_block is None else from_block
-        span = Span(first, newest if to_block is None else min(newest, to_block))
+        first = start if wanted.from_block is None else wanted.from_block
+        span = Span(first, newest if wanted.to_block is None else min(newest, wanted.to_block))
         self._read_events(span)
         self._learn_tokens()
-        self._read_blocks(None if from_block is None and to_block is None else span)
+        self._read_blocks(None if (wanted.from_block, wanted.to_block) == (None, None) else span)
 
     def _read_events(self, span: Span) -> None:
         scanned = [Span(*one) for one in self._store._scanned()]
@@ -257,7 +264,9 @@ class Sync:
             self._commit()
         self._store._compact()
         if self._problems:
-            raise _summary(self._problems)
+            count, first = len(self._problems), self._problems[0]
+            others = f"{count:,} blocks could not be read; all others are stored. The first: "
+            raise MissingBlocks(f"{others if count > 1 else ''}{first}")
 
     def _is_due(self, rows: int, size: int = 0) -> bool:
         late = rows and time.monotonic() - self._committed_at > BATCH_SECONDS
@@ -374,15 +383,6 @@ def _mismatch(event: Submission, found: Iterable[bytes]) -> BlockError:
         f"block {event.block_id}: its event announces data with the sha256 {event.public_data_hash.hex()}, "
         f"and transaction {event.transaction_hash} holds {hashes}. Run sync with another endpoint."
     )
-
-
-def _summary(problems: list[LabError]) -> LabError:
-    """Return the first problem, with the number of the others."""
-    first, count = problems[0], len(problems)
-    if count == 1:
-        return first
-    kind = RpcError if isinstance(first, RpcError) else BlockError
-    return kind(f"{count:,} blocks could not be read; all others are stored. The first: {first}")
 
 
 def _chunks(items: Iterable[Job], size: int) -> Iterator[list[Job]]:

@@ -161,10 +161,8 @@ class Store(Holdings):
         Raises
         ------
         RpcError
-            The endpoint refuses a request, answers other than documented, or lacks transactions; what it has
-            is stored.
-        BlockError
-            A transaction does not hold the block that its event announces; all others are stored.
+            The endpoint refuses a request, answers other than documented, lacks transactions, or gives one
+            without the block that its event announces. All other blocks are stored.
         TransportError
             No usable answer arrived; what was read before is stored.
         ArchiveError
@@ -182,9 +180,9 @@ class Store(Holdings):
         del rpc
         from loopring_lab.rollup import fetching
 
-        where = {"exchange": exchange, "from_block": from_block, "to_block": to_block}
-        how = {"confirmations": confirmations, "allow_http": allow_http, "progress": progress}
-        fetching.sync(self, address, **where, **how, rate=rate, timeout=timeout)
+        wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
+        limits: dict[str, Any] = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
+        fetching.sync(self, address, wanted, limits, progress)
         return self.report()
 
     def import_files(
