@@ -7,7 +7,8 @@ A block names tokens, not markets. Where no listing has the pair, the quote is t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import (
     WHOLE,
@@ -69,6 +71,19 @@ def trades(
     frame = assemble(table if account is None else table.filter(accounts == account), listing)
     frame.attrs |= blocks.attrs
     return frame
+
+
+def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFrame:
+    """Return the markets of pairs of token ids, as `tables.markets`, without those of unknown tokens."""
+    listing = MarketLookup(tokens, UNLISTED)
+    named = []
+    for pair in sorted(pairs):
+        quote, base = sorted(pair, key=partial(_rank, listing))
+        codes = listing.code(base), listing.code(quote)
+        if min(codes) >= 0 and base != quote:
+            name = "-".join(listing.tokens[code] for code in codes)
+            named.append({"market": name, "baseTokenId": base, "quoteTokenId": quote})
+    return tables.markets({"markets": named}, tokens)
 
 
 def _account_ids(pools: Collection[int]) -> list[int]:
@@ -167,19 +182,13 @@ class _Settled:
     def pair(self, low: int, high: int, listed: dict[frozenset[int], tuple[int, int]]) -> tuple[int, ...]:
         market, base_id = listed.get(frozenset((low, high)), (-1, -1))
         if market < 0:
-            base_id = max(low, high, key=self.rank)
+            base_id = max(low, high, key=partial(_rank, self.listing))
         quote_id = low if base_id == high else high
         base, quote = self.listing.code(base_id), self.listing.code(quote_id)
         if market < 0 and min(base, quote) >= 0 and base != quote:
             market = len(self.listing.markets)
             self.listing.markets.append(f"{self.listing.tokens[base]}-{self.listing.tokens[quote]}")
         return market, base, quote, quote_id
-
-    def rank(self, token_id: int) -> tuple[int, int]:
-        """Return what a token is ordered by: quote tokens, other listed ones by id, unknown ones."""
-        code = self.listing.code(token_id)
-        symbol = self.listing.tokens[code].partition("#")[0] if code >= 0 else ""
-        return (QUOTES.index(symbol) if symbol in QUOTES else len(QUOTES) + (code < 0)), token_id
 
     def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
         """Scale amounts to units; those of unknown tokens, or that do not fit, become null."""
@@ -269,6 +278,13 @@ class _Settled:
         for row, reasons in self.reasons.items():
             texts[row] = rows.note(reasons, self.verbatim.get(row, {}))
         return pa.array(texts, pa.string())
+
+
+def _rank(listing: MarketLookup, token_id: int) -> tuple[int, int]:
+    """Return what a token is ordered by: quote tokens, other listed ones by id, unknown ones."""
+    code = listing.code(token_id)
+    symbol = listing.tokens[code].partition("#")[0] if code >= 0 else ""
+    return (QUOTES.index(symbol) if symbol in QUOTES else len(QUOTES) + (code < 0)), token_id
 
 
 def _listed(listing: MarketLookup) -> dict[frozenset[int], tuple[int, int]]:
