@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -94,17 +93,14 @@ class Slots:
         """Join the two parts of each slot; return slots, their types, and where each block stops."""
         stops = self.sizes.cumsum()
         slots = _new(int(self.sizes.sum()) * SLOT, np.uint8).reshape(-1, SLOT)
-        begin = 0
-        for size, some in groupby(range(len(blocks)), key=self.sizes.tolist().__getitem__):
-            places = list(some)
-            count, end = len(places), begin + size * len(places)
-            joined = b"".join(blocks[place].data for place in places)
-            content = np.frombuffer(joined, np.uint8).reshape(count, HEADER + SLOT * size)
-            self.headers[places[0] : places[-1] + 1] = content[:, :HEADER]
-            middle, part = HEADER + WIDTH_FIRST * size, slots[begin:end].reshape(count, size, SLOT)
-            part[:, :, :WIDTH_FIRST] = content[:, HEADER:middle].reshape(count, size, WIDTH_FIRST)
-            part[:, :, WIDTH_FIRST:] = content[:, middle:].reshape(count, size, SLOT - WIDTH_FIRST)
-            begin = end
+        for place, (raw, size, stop) in enumerate(
+            zip(blocks, self.sizes.tolist(), stops.tolist(), strict=True)
+        ):
+            content = np.frombuffer(raw.data, np.uint8)
+            self.headers[place] = content[:HEADER]
+            middle = HEADER + WIDTH_FIRST * size
+            slots[stop - size : stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
+            slots[stop - size : stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
         kinds = np.ascontiguousarray(slots[:, 0])
         if kinds.max(initial=0) >= len(KINDS):
             first = int(np.argmax(kinds >= len(KINDS)))
