@@ -192,10 +192,11 @@ def shortfall(
         in `orders`), ``first`` and ``last`` (times of its fills), ``seconds_to_fill`` between them (float64),
         ``fills`` (the order's parts), ``quote``, ``notional`` (quote units), ``average_price`` (truncated to
         18 decimals), ``arrival_price`` and ``arrival_at`` (null where there is none), ``shortfall_bps``
-        (positive: worse for the account), ``fee_bps`` and ``all_in_bps``, their sum, in float64 basis points, and ``reference``, either ``outside prices`` or
-        ``own trades``. Null where an amount of the order is unknown. With `by`, one row per group: ``fills``,
-        ``unpriced`` (orders without a shortfall), ``orders``, the estimates of the three rates that
-        `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
+        (positive: worse for the account), ``fee_bps`` and ``all_in_bps``, their sum,
+        in float64 basis points, and ``reference``, either ``outside prices`` or ``own trades``. Null where an
+        amount of the order is unknown. With `by`, one row per group: ``fills``, ``unpriced`` (orders without
+        a shortfall), ``orders``, the estimates of the three rates that `all_in_cost` describes,
+        ``both_sides`` and ``median_seconds_to_fill``.
 
     Raises
     ------
