@@ -1,7 +1,9 @@
 """Spot trades of blocks as the frame of `tables.trades`: two rows a fill, exact on both legs.
 
 A block names tokens, not markets. Where no listing has the pair, the quote is the token that comes first in
-`QUOTES`; of two others it is the one with the lower id, which was registered earlier.
+`QUOTES`; of two others it is the one with the lower id, which was registered earlier. The order gives every
+market and pool known of the exchange; its documentation once showed a USDC-ETH, of a test network, which a
+listing has to name.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
 
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
-"""Quote tokens, first choice first; the order gives every market and pool of the exchange's listings."""
+"""Quote tokens, first choice first."""
 TRADES_OF_A_BLOCK = 100_000
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
