@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,16 +29,13 @@ from loopring_lab.amounts.scaling import (
 )
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.query import parse_account_id
+from loopring_lab.rollup.blocks import ROWS_OF_A_BLOCK, Blocks
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
 
-if TYPE_CHECKING:
-    from loopring_lab.rollup.blocks import Blocks
-
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 """Quote tokens, first choice first."""
-TRADES_OF_A_BLOCK = 100_000
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
@@ -124,7 +121,7 @@ class _Settled:
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": order * TRADES_OF_A_BLOCK + index,
+                "trade_id": order * ROWS_OF_A_BLOCK + index,
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,
