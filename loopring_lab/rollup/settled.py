@@ -1,7 +1,9 @@
 """Spot trades of blocks as the frame of `tables.trades`: two rows a fill, exact on both legs.
 
 A block names tokens, not markets. Where no listing has the pair, the quote is the token that comes first in
-`QUOTES`; of two others it is the one with the lower id, which was registered earlier.
+`QUOTES`; of two others it is the one with the lower id, which was registered earlier. The order gives every
+market and pool known of the exchange; its documentation once showed a USDC-ETH, of a test network, which a
+listing has to name.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,16 +31,13 @@ from loopring_lab.amounts.scaling import (
 )
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.query import parse_account_id
+from loopring_lab.rollup.blocks import ROWS_OF_A_BLOCK, Blocks
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
 
-if TYPE_CHECKING:
-    from loopring_lab.rollup.blocks import Blocks
-
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
-"""Quote tokens, first choice first; the order gives every market and pool of the exchange's listings."""
-TRADES_OF_A_BLOCK = 100_000
+"""Quote tokens, first choice first."""
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
@@ -137,7 +136,7 @@ class _Settled:
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": order * TRADES_OF_A_BLOCK + index,
+                "trade_id": order * ROWS_OF_A_BLOCK + index,
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,
