@@ -277,8 +277,8 @@ def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
         fill(2000, "99", orderHash="0xa", feeAmount="99000"),
         fill(2500, "500"),
         fill(4500, "96", orderHash="0xa", size=str(2 * UNIT)),
-        fill(5000, "10", orderHash=None),
-        fill(6000, "12", orderHash=None),
+        fill(5000, "10", orderHash=None, storageId="1"),
+        fill(6000, "12", orderHash=None, storageId="2"),
     )
     found = {line["order_hash"]: line for line in result_rows(lab.fills.shortfall(frame.iloc[::-1]))}
     order = found["0xa"]

@@ -21,8 +21,12 @@ from loopring_lab.errors import LabError
 
 NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds."""
+LAST = np.iinfo(np.int64).max
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
+ORDER = ("order_hash", "account_id", "token_id", "storage_id")
+"""What tells orders apart: the hash, or without one the account, the token sold and the storage id."""
+PLACE = ("block_id", "index_in_block")
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -36,7 +40,7 @@ class PriceHistory:
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
         if isinstance(frame, (str, os.PathLike)):
             raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(frame)!r}).")
-        table = convert.to_table(frame, caller, ["created_at", *keys, "price"], TIE_BREAKERS)
+        table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
         self.is_trades = "trade_id" in table.column_names
         known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
@@ -53,7 +57,7 @@ class PriceHistory:
         self.times, self._at = times, spots
         self._codes = np.append(spots // self._width, -1)
         self.prices: pa.Array = table["price"].combine_chunks()
-        self.orders = as_text(table["order_hash"]) if "order_hash" in table.column_names else None
+        self.orders, self._places = order_names(table), _Places(table, spots)
         self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None
         self._identity = self._identities(table)
         self._fills = np.unique(self._identity[self._identity >= 0])
@@ -78,7 +82,7 @@ class PriceHistory:
     def lookup(self, rows: pa.Table) -> Lookup:
         """Prepare lookups for rows that have the keys as columns.
 
-        With ``moment`` and ``trade_id``, or ``order_hash``, their own fills and orders are skipped.
+        With ``moment`` and ``trade_id``, or the columns of `ORDER`, their own fills and orders are skipped.
         """
         return Lookup(self, rows)
 
@@ -117,18 +121,29 @@ class PriceHistory:
         passed = np.searchsorted(self._moments, moments, "left" if at_moment else "right")
         return np.searchsorted(self._at, codes * self._width + passed, "right")
 
-    def own_rows(self, groups: np.ndarray, orders: pa.Array | None, rows: pa.Table) -> np.ndarray:
+    def last_at(self, codes: np.ndarray, moments: np.ndarray, rows: pa.Table) -> np.ndarray:
+        """Return the last position of a key at or before each moment.
+
+        Fills of a block share its time. At the moment of a row without an order hash, which comes from a
+        block, prices with a later place in the blocks are not known yet.
+        """
+        last = self.first_later(codes, moments, at_moment=False) - 1
+        if "moment" not in rows.column_names:
+            return last
+        spots = np.where(moments_of(rows) == moments, self._spots(codes, moments), -1)
+        return self._places.before(spots, last, rows)
+
+    def own_rows(self, groups: np.ndarray, orders: pa.Array, rows: pa.Table) -> np.ndarray:
         """Return the pairs of group and position, as ``group * (len + 1) + position``, that are its own.
 
         A position belongs to a group if it is a row of its order, or either side of one of its fills.
         """
         pairs = [self._fills_of(groups, self._identities(rows))]
         own = [self._look_alikes(groups, rows)]
-        if self.orders is not None and orders is not None:
-            mine = _places(self.orders, orders)
-            places = np.flatnonzero(mine >= 0)
-            own.append(mine[places] * (len(self) + 1) + places)
-            pairs.append(self._fills_of(mine[places], self._identity[places]))
+        mine = _places(self.orders, orders)
+        places = np.flatnonzero(mine >= 0)
+        own.append(mine[places] * (len(self) + 1) + places)
+        pairs.append(self._fills_of(mine[places], self._identity[places]))
         group, fill = np.divmod(np.unique(np.concatenate(pairs)), len(self) + 1)
         identity = self._identity[self._by_fill]
         start, stop = (np.searchsorted(identity, self._fills[fill], side) for side in ("left", "right"))
@@ -180,13 +195,11 @@ class Lookup:
     """Lookups in a `PriceHistory` for the same rows at several moments."""
 
     def __init__(self, history: PriceHistory, rows: pa.Table) -> None:
-        self.history, self.codes = history, history.codes(rows)
-        self._groups, orders = np.arange(len(rows)), None
-        if "order_hash" in rows.column_names:
-            column = as_text(rows["order_hash"])
-            orders = column.unique().drop_null()
-            places = _places(column, orders)
-            self._groups = np.where(places < 0, len(orders) + self._groups, places)
+        self.history, self.codes, self._rows = history, history.codes(rows), rows
+        names = order_names(rows)
+        orders = names.unique().drop_null()
+        places = _places(names, orders)
+        self._groups = np.where(places < 0, len(orders) + np.arange(len(rows)), places)
         own = history.own_rows(self._groups, orders, rows)
         breaks = np.flatnonzero(np.diff(own) != 1)
         self._own = own
@@ -205,7 +218,10 @@ class Lookup:
 
         Prices more than `within` ms old do not count, nor those that are not `newer_than` other moments.
         """
-        places = self.history.first_later(self.codes, moments, at_moment=strictly) - 1
+        if strictly:
+            places = self.history.first_later(self.codes, moments, at_moment=True) - 1
+        else:
+            places = self.history.last_at(self.codes, moments, self._rows)
         places = self._good(self._skip(places, self._first, -1), moments, within)
         if newer_than is None:
             return places
@@ -231,6 +247,80 @@ class Lookup:
         runs = np.searchsorted(self._first, pairs, "right") - 1
         hit = np.append(self._own, -1)[at] == pairs
         return np.where(hit, places + np.append(ends, 0)[runs] - pairs + step, places)
+
+
+class _Places:
+    """The places in blocks of a history's prices, numbered in their order within each spot."""
+
+    def __init__(self, table: pa.Table, spots: np.ndarray) -> None:
+        blocks, indices, known = _block_places(table)
+        self._blocks, self._indices = np.unique(blocks), np.unique(indices)
+        self._width = (len(self._blocks) + 1) * (len(self._indices) + 1)
+        self._known = np.append(known, False)
+        self._at = spots * self._width + self._number(blocks, indices)
+
+    def _number(self, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Number places; one that no price has counts as the last before it that a price has."""
+        block, index = np.searchsorted(self._blocks, blocks), np.searchsorted(self._indices, indices, "right")
+        is_there = np.append(self._blocks, NAT)[block] == blocks
+        return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0) - 1)
+
+    def before(self, spots: np.ndarray, last: np.ndarray, rows: pa.Table) -> np.ndarray:
+        """Return the last position up to each row's place, or `last` where that or the price's is unknown."""
+        if not self._known.any():
+            return last
+        blocks, indices, known = _block_places(places_of_blocks(rows))
+        known &= (spots >= 0) & self._known[last]
+        found = np.searchsorted(self._at, spots * self._width + self._number(blocks, indices), "right") - 1
+        return np.where(known, found, last)
+
+
+def order_names(rows: pa.Table) -> pa.Array:
+    """Return a name for the order of each row: its hash, or else what `ORDER` says; null if unknown."""
+    hashes, *sold = (as_text(_column(rows, name)) for name in ORDER)
+    if not hashes.null_count:
+        return hashes
+    return pc.coalesce(hashes, pc.binary_join_element_wise("sold", *sold, " "))
+
+
+def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
+    """Return token sold and storage id of the orders that have no hash; null for the others."""
+    by_hash = pc.or_(_column(rows, "order_hash").is_valid(), order_names(rows).is_null())
+    columns = {name: _column(rows, name) for name in ORDER[2:]}
+    return {
+        n: pc.if_else(by_hash, pa.scalar(None, column.type), column).cast(pa.int64())
+        for n, column in columns.items()
+    }
+
+
+def places_of_blocks(rows: pa.Table) -> pa.Table:
+    """Return the moments of rows, and the places in blocks of those without an order hash."""
+    by_hash = _column(rows, "order_hash").is_valid()
+    places = {name: _column(rows, name) for name in PLACE}
+    places = {n: pc.if_else(by_hash, pa.scalar(None, column.type), column) for n, column in places.items()}
+    return pa.table(places | {"moment": rows["moment"]})
+
+
+def _block_places(rows: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return blocks and indices in them, unknown ones last, and a mask of the rows whose place is known.
+
+    Blocks decoded without their number have none; block 0 is no block yet.
+    """
+    blocks, indices = (_integers(_column(rows, name)) for name in PLACE)
+    known = (blocks != 0) & (indices != LAST)
+    return np.where(blocks == 0, LAST, blocks), indices, known
+
+
+def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return numbers as integers, unknown ones and those of another type as `LAST`."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.full(len(column), LAST)
+    return np.asarray(column.cast(pa.int64(), safe=False).fill_null(LAST), np.int64)
+
+
+def _column(rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+    """Return a column; nulls where there is none."""
+    return rows[name] if name in rows.column_names else pa.nulls(len(rows), pa.int64())
 
 
 def in_order(table: pa.Table) -> np.ndarray:
@@ -272,14 +362,13 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     A row of an unknown order stands for itself.
     """
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
-    if "order_hash" in rows.column_names:
-        orders = numbered(as_text(rows["order_hash"]))
-        known, count = orders >= 0, orders.max(initial=-1) + 1
-        starts, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, NAT)
-        np.minimum.at(starts, orders[known], first[known])
-        np.maximum.at(ends, orders[known], last[known])
-        first[known], last[known] = starts[orders[known]], ends[orders[known]]
-        last[first == NAT] = NAT
+    orders = numbered(order_names(rows))
+    known, count = orders >= 0, orders.max(initial=-1) + 1
+    starts, ends = np.full(count, LAST), np.full(count, NAT)
+    np.minimum.at(starts, orders[known], first[known])
+    np.maximum.at(ends, orders[known], last[known])
+    first[known], last[known] = starts[orders[known]], ends[orders[known]]
+    last[first == NAT] = NAT
     return first, last
 
 

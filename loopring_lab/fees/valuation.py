@@ -13,11 +13,19 @@ from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_none, t
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
-from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_tolerance
+from loopring_lab.engines.asof import (
+    NAT,
+    ORDER,
+    PLACE,
+    PriceHistory,
+    moments_of,
+    parse_tolerance,
+    places_of_blocks,
+)
 from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "fees.in_token"
-PAIR, IDENTITY = ("base", "quote"), ("trade_id", "order_hash")
+PAIR, IDENTITY = ("base", "quote"), ("trade_id", *ORDER)
 STEPS = 3
 CHUNK = 1 << 16
 AGES = pa.duration("ms")
@@ -89,7 +97,7 @@ def in_token(
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
-    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY, "side"))
+    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *IDENTITY, *PLACE, "side"))
     history = PriceHistory(trades if prices is None else prices, CALLER, PAIR)
     known = sorted(
         {one for pair in history.combinations() for one in pair}
@@ -184,9 +192,11 @@ class _Paths:
         """Find the last price of each pair at or before each fill, but not its own."""
         has_pair = {*PAIR} <= {*fills.column_names}
         own = self.history.lookup(fills).before(self.moments) if has_pair else None
+        placed = places_of_blocks(fills)
+        others = {name: placed[name] for name in placed.column_names}
         for pair in self.pairs:
             columns = {name: pa.repeat(one, len(fills)) for name, one in zip(PAIR, pair, strict=True)}
-            positions = self.history.lookup(pa.table(columns)).before(self.moments)
+            positions = self.history.lookup(pa.table(others | columns)).before(self.moments)
             if own is not None:
                 mine = equal(fills["base"], pair[0]) & equal(fills["quote"], pair[1])
                 positions = np.where(mine, own, positions)

@@ -26,6 +26,7 @@ from loopring_lab.engines.aggregate import (
     summary_columns,
     with_period,
 )
+from loopring_lab.engines.asof import ORDER, sold_by_order
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
@@ -159,16 +160,21 @@ def orders(trades: Any) -> Any:
     Returns
     -------
     frame of the same kind, one row per order
-        ``order_hash``, ``account_id``, ``market``, ``side``, ``fee_token``, ``first`` and ``last`` (times of
-        its fills), ``fills`` (more than one for an order filled in parts), ``amm_fills``, ``average_price``
-        (quote per base, truncated to 18 decimals), ``maker_share`` and ``taker_share`` of its volume (0 to 1;
-        the rest has an unknown role), then the columns of `fees.summary`. Fills of unknown orders are
-        grouped together, last.
+        ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash),
+        ``fee_token``, ``first`` and ``last`` (times of its fills), ``fills`` (more than one for an order
+        filled in parts), ``amm_fills``, ``average_price`` (quote per base, truncated to 18 decimals),
+        ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest has an unknown role), then the
+        columns of `fees.summary`. Fills of unknown orders are grouped together, last.
 
     Raises
     ------
     LabError, AmountError
         As for `fees.summary`.
+
+    Notes
+    -----
+    Rows of blocks have no order hash. Without one, fills with the same account, token sold (``token_id``) and
+    storage id are one order: the exchange counts what an order has filled under these three.
 
     Examples
     --------
@@ -179,8 +185,10 @@ def orders(trades: Any) -> Any:
     13  WBTC-ETH      3  12.236553189337063829
     """
     keys = ["order_hash", "account_id", "market", "side"]
-    table = aggregate(trades, [*keys, "fill_type", "role"], "fills.orders")
-    groups = GroupBy(table, [*keys, "fee_token"])
+    known = {*convert.column_names(trades)}.intersection(ORDER)
+    table = aggregate(trades, [*keys, *sorted(known.difference(keys)), "fill_type", "role"], "fills.orders")
+    table = pa.table({n: table[n] for n in table.column_names} | sold_by_order(table))
+    groups = GroupBy(table, [*keys, "storage_id", "fee_token"])
     sums, complete = summary_columns(groups), groups.complete()
     columns = groups.key_columns() | {
         "first": groups.aggregate("first", "min").cast(TIMESTAMP),

@@ -14,7 +14,7 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
-from loopring_lab.engines.asof import NAT, PriceHistory, as_text, order_span, parse_length
+from loopring_lab.engines.asof import NAT, ORDER, PriceHistory, as_text, order_span, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     FEWEST,
@@ -143,7 +143,7 @@ def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]
 
 def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[pa.Table, int]:
     """Read each fill once whose type and taker are known, with its ``size_class``; also count the others."""
-    fills = convert.to_table(one_side(with_roles(trades)), caller, [*READ, *names])
+    fills = convert.to_table(one_side(with_roles(trades)), caller, [*READ, *names], ORDER)
     is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
     taken = is_typed & equal(fills["role"], "taker")
     left_out = len(fills) - np.count_nonzero(taken | (is_typed & equal(fills["role"], "maker")))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
+from loopring_lab.engines.asof import order_names
 from loopring_lab.errors import LabError
 
 FEWEST = 20
@@ -61,7 +62,7 @@ def order_keys(fills: pa.Table) -> np.ndarray:
     itself = pc.binary_join_element_wise(
         "trade", fills["trade_id"].cast(pa.string()), " ", null_handling="replace"
     )
-    names = pc.coalesce(fills["order_hash"].cast(pa.string()), itself)
+    names = pc.coalesce(order_names(fills), itself)
     return np.asarray(pd.util.hash_array(names.to_numpy().astype(object)), np.uint64)
 
 

@@ -15,13 +15,17 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, Key
 from loopring_lab.engines.aggregate import COLUMNS, GroupBy, PairedFills, aggregate, equal, summary_columns
 from loopring_lab.engines.asof import (
+    ORDER,
+    PLACE,
     PriceHistory,
     as_text,
     moments_of,
     numbered,
+    order_names,
     order_span,
     parse_length,
     parse_tolerance,
+    sold_by_order,
 )
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
@@ -39,7 +43,7 @@ from loopring_lab.fills.prices import (
 from loopring_lab.fills.sides import with_roles
 
 HORIZONS = ("10s", "1min", "5min", "1h")
-ORDER_KEYS = ("order_hash", "account_id", "market", "side")
+ORDER_KEYS = ("order_hash", "account_id", "market", "side", "storage_id")
 SHOWN = ("first", "last", "seconds_to_fill", "fills", "quote", "notional", "average_price")
 Length = str | pd.Timedelta
 
@@ -128,7 +132,7 @@ def markouts(
     limit = parse_tolerance(tolerance, caller)
     convert.require_in_memory(trades, caller)
     known = with_roles(trades)
-    fills = convert.to_table(known, caller, [*FILLS_SHOWN, "role", *needed_for(names)], ["order_hash"])
+    fills = convert.to_table(known, caller, [*FILLS_SHOWN, "role", *needed_for(names)], [*ORDER, *PLACE])
     takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
     history = PriceHistory(trades if prices is None else prices, caller)
     lookup, moments = history.lookup(fills), moments_of(fills)
@@ -184,11 +188,11 @@ def shortfall(
     Returns
     -------
     frame of the same kind, one row per order
-        ``order_hash``, ``account_id``, ``market``, ``side``, ``first`` and ``last`` (times of its fills),
-        ``seconds_to_fill`` between them (float64), ``fills`` (the order's parts), ``quote``, ``notional``
-        (quote units), ``average_price`` (truncated to 18 decimals), ``arrival_price`` and ``arrival_at``
-        (null where there is none), ``shortfall_bps`` (positive: worse for the account), ``fee_bps`` and
-        ``all_in_bps``, their sum, in float64 basis points, and ``reference``, either ``outside prices`` or
+        ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash, as
+        in `orders`), ``first`` and ``last`` (times of its fills), ``seconds_to_fill`` between them (float64),
+        ``fills`` (the order's parts), ``quote``, ``notional`` (quote units), ``average_price`` (truncated to
+        18 decimals), ``arrival_price`` and ``arrival_at`` (null where there is none), ``shortfall_bps``
+        (positive: worse for the account), ``fee_bps`` and ``all_in_bps``, their sum, in float64 basis points, and ``reference``, either ``outside prices`` or
         ``own trades``. Null where an amount of the order is unknown. With `by`, one row per group: ``fills``,
         ``unpriced`` (orders without a shortfall), ``orders``, the estimates of the three rates that
         `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
@@ -221,9 +225,9 @@ def shortfall(
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    needed = [*COLUMNS, "trade_id", *ORDER_KEYS, *(names or [])]
+    needed = [*COLUMNS, "trade_id", *ORDER_KEYS[:-1], *(names or [])]
     history = PriceHistory(trades if prices is None else prices, caller)
-    fills = convert.to_table(trades, caller, needed)
+    fills = convert.to_table(trades, caller, needed, ORDER)
     paired, orders = PairedFills(fills, caller), _orders(fills, names or [], caller)
     arrived = orders["arrived"].to_numpy()
     arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
@@ -274,7 +278,7 @@ def _split_cost(fills: pa.Table, before: np.ndarray, after: np.ndarray) -> dict[
 
 def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     """Put fills together into orders: exact sums, and ``arrived``, the time of the order's first fill."""
-    numbers = numbered(as_text(fills["order_hash"]))
+    numbers = numbered(order_names(fills))
     unknown = numbers < 0
     numbers[unknown] = len(fills) + np.flatnonzero(unknown)
     itself = pc.if_else(pa.array(unknown), fills["trade_id"], pa.scalar(None, fills["trade_id"].type))
@@ -284,7 +288,8 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
         "arrived": pa.array(order_span(fills)[0]),
         "created_at": fills["moment"].cast(TIMESTAMP),
     }
-    keys = list(dict.fromkeys([*ORDER_KEYS, *names, "arrived", "trade_id", "number"]))
+    added |= {name: column for name, column in sold_by_order(fills).items() if name not in names}
+    keys = list(dict.fromkeys([*ORDER_KEYS, "token_id", *names, "arrived", "trade_id", "number"]))
     table = pa.table({name: fills[name] for name in fills.column_names} | added)
     groups = GroupBy(aggregate(table.drop_columns("moment"), keys, caller), keys)
     sums = summary_columns(groups)

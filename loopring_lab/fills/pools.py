@@ -11,7 +11,7 @@ import pyarrow as pa
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio
-from loopring_lab.engines.asof import NAT, PriceHistory, moments_of, parse_length
+from loopring_lab.engines.asof import NAT, ORDER, PLACE, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, with_reference
 from loopring_lab.query import parse_account_id
@@ -92,7 +92,7 @@ def pool_returns(
             f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
         )
     account = parse_account_id(pool_account, "pool_account")
-    fills = _of_pool(convert.to_table(trades, caller, READ), account, caller)
+    fills = _of_pool(convert.to_table(trades, caller, READ, [*ORDER, *PLACE]), account, caller)
     fills = fills.append_column("period", period.starts(period.numbers(fills["moment"])))
     history = PriceHistory(trades if prices is None else prices, caller)
     moments, lookup = moments_of(fills), history.lookup(fills)

@@ -16,6 +16,8 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
+    ORDER,
+    PLACE,
     Lookup,
     PriceHistory,
     as_text,
@@ -29,7 +31,6 @@ from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, v
 BPS = 10_000
 FILL_TYPES = ("amm", "dex")
 SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
-IDENTITY = ("trade_id", "order_hash")
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
     "The reference prices are trades of this exchange, which carry their own venue's cost: intervals cover "
@@ -55,7 +56,8 @@ def price_gap(
         From `Client.trades`.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier; of
-        several, the last by block, index in the block and trade id is used.
+        several, the last by block, index in the block and trade id is used. Among rows of blocks, which share
+        their block's time and have no order hash, only a lower index counts as earlier.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
     prices : frame of pandas, pyarrow or Polars, optional
@@ -91,7 +93,7 @@ def price_gap(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     shown = [name for name in SHOWN if name not in ("quote", "notional")]
-    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], IDENTITY)
+    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], [*ORDER, *PLACE])
     fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
     history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
@@ -160,10 +162,10 @@ def all_in_cost(
 
     Notes
     -----
-    No fill is compared with itself, its other side or another fill of its order: in frames with ``trade_id``
-    and ``order_hash`` these are skipped. Of several trades in one millisecond the first by block, index in
-    the block and trade id comes next. Values are weighed in the quote token, or where a group has several,
-    in the most frequent one.
+    No fill is compared with itself, its other side or another fill of its order, which `orders` tells apart:
+    in frames with ``trade_id`` these are skipped. Of several trades in one millisecond the first by block,
+    index in the block and trade id comes next. Values are weighed in the quote token, or where a group has
+    several, in the most frequent one.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.
@@ -186,7 +188,9 @@ def all_in_cost(
         )
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
-    fills = convert.to_table(trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)])
+    fills = convert.to_table(
+        trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], [*ORDER, *PLACE]
+    )
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
@@ -260,9 +264,8 @@ def estimates(
     groups = GroupBy(fills, keys)
     weights = _weights(groups, prices)
     unknown = np.isnan(next(iter(rates.values())))
-    for name in IDENTITY:
-        if name not in fills.column_names:
-            fills = fills.append_column(name, pa.nulls(len(fills), pa.string()))
+    if "trade_id" not in fills.column_names:
+        fills = fills.append_column("trade_id", pa.nulls(len(fills), pa.string()))
     counts = {
         "fills": np.bincount(groups.ids, minlength=groups.count),
         missing: np.bincount(groups.ids[unknown], minlength=groups.count),

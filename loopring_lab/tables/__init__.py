@@ -150,7 +150,7 @@ def join_batches(
 def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
     table = _sort(parts)
-    return _frame(
+    return assemble(
         table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id
     )
 
@@ -218,7 +218,8 @@ def _drop_repetitions(table: pa.Table, group: np.ndarray, tied: np.ndarray) -> p
     return table.take(pa.array(order[np.concatenate([[True], ~again])]))
 
 
-def _frame(table: pa.Table, listing: MarketLookup, account_id: int | None) -> pd.DataFrame:
+def assemble(table: pa.Table, listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
+    """Make the frame of typed rows in their order: codes become categories, unknown accounts `account_id`."""
     markets = [*listing.markets[: listing.known], *sorted(listing.markets[listing.known :])]
     place = {name: code for code, name in enumerate(markets)}
     market = np.array([*(place[name] for name in listing.markets), -1])[table["market"].to_numpy()]

@@ -183,6 +183,11 @@ class MarketLookup:
         """Return the code of a token, -1 where it is unknown."""
         return -1 if token_id is None else self._code.get(token_id, -1)
 
+    def ids_of(self, market: int) -> tuple[int, int]:
+        """Return the token ids of base and quote of a listed market."""
+        base, quote = self._ids[market]
+        return int(base), int(quote)
+
     def pair(self, raw: str | None) -> Pair:
         """Look up a market: as written, without a pool's prefix, or in another case."""
         if raw is None:

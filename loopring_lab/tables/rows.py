@@ -53,7 +53,7 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     for place in places.tolist():
         members = json.loads(texts[place] or "{}")
         reasons = [f"the row is not of account {account_id}", *filter(None, [members.pop("anomaly", None)])]
-        texts[place] = _note(reasons, members)
+        texts[place] = note(reasons, members)
     return table.set_column(table.schema.get_field_index("extra"), "extra", pa.array(texts, pa.string()))
 
 
@@ -61,6 +61,19 @@ def as_amount(number: Decimal | None) -> Decimal | None:
     """Return a number with the decimals of amounts, or None if these cannot hold it."""
     exact = None if number is None else number.quantize(_LEAST, context=_EXACT)
     return exact if exact is not None and exact == number and exact.copy_abs() < _BEYOND else None
+
+
+def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
+    """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
+    (base, size), (quote, notional) = legs
+    gross = np.where(fee_code == base, _floats(size), np.where(fee_code == quote, _floats(notional), np.nan))
+    return _ratio(_floats(fee), gross) * 1e4
+
+
+def note(reasons: list[str], members: dict[str, str]) -> str | None:
+    """Write what is irregular about a row, and the members that no column can hold, as JSON text."""
+    found = {"anomaly": "; ".join(sorted(reasons)), **members}
+    return json.dumps(found, ensure_ascii=False, sort_keys=True) if reasons else None
 
 
 class _Converter:
@@ -86,9 +99,6 @@ class _Converter:
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
-        gross = np.where(
-            fee_code == base, _floats(size), np.where(fee_code == quote, _floats(notional), np.nan)
-        )
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
@@ -108,7 +118,7 @@ class _Converter:
                 "notional": notional,
                 "fee": fee,
                 "fee_token": fee_code,
-                "fee_bps": _ratio(_floats(fee), gross) * 1e4,
+                "fee_bps": fee_rates(fee, fee_code, (base, size), (quote, notional)),
                 "order_hash": self.columns["orderHash"],
                 "block_id": self.integers("blockId"),
                 "index_in_block": self.integers("indexInBlock"),
@@ -268,9 +278,9 @@ class _Converter:
         for reasons, codes in self.flags:
             group = np.unique(group * (len(reasons) + 1) + codes, return_inverse=True)[1]
         _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
-        texts = np.array([_note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
+        texts = np.array([note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
         for row in special:
-            texts[row] = _note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
+            texts[row] = note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
         return pa.array(texts, pa.string())
 
     def flags_of(self, row: int) -> list[str]:
@@ -289,11 +299,6 @@ class _Converter:
             expected, got = fault_of(parse_json(text, self.batch.where(row))) or ("", "")
             self.reasons[row].append(f"the row is not a trade: expected {expected}, got {got}")
             self.verbatim[row]["row"] = text
-
-
-def _note(reasons: list[str], members: dict[str, str]) -> str | None:
-    note = {"anomaly": "; ".join(sorted(reasons)), **members}
-    return json.dumps(note, ensure_ascii=False, sort_keys=True) if reasons else None
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:

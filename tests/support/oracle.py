@@ -17,6 +17,7 @@ UNIT = 10**18
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 DAY = 86_400_000
+ORDER_KEYS = ["order_hash", "account_id", "market", "side", "storage_id"]
 FIRST_DAY = EPOCH.date().toordinal()
 
 Fill = SimpleNamespace
@@ -287,7 +288,7 @@ def _valued(
     last = {}
     for pair, some in pairs.items():
         others = not_its_own(fill, some) if pair == (fill.base, fill.quote) else some
-        if found := last_known(others, fill.created_at, None):
+        if found := last_known(not_later(others, fill), fill.created_at, None):
             last[pair] = found
     oldest, path = _freshest(fill.fee_token, token, last, fill.created_at, 3)
     if oldest is None or (tolerance is not None and fill.created_at - oldest > tolerance):
@@ -360,7 +361,8 @@ def orders(fills: list[Fill]) -> Rows:
             **shared,
         }
 
-    return summed(fills, ["order_hash", "account_id", "market", "side", "fee_token"], columns)
+    told = [Fill(**vars(fill) | {"storage_id": storage_of(fill)}) for fill in fills]
+    return summed(told, [*ORDER_KEYS, "fee_token"], columns)
 
 
 def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
@@ -402,7 +404,7 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
             if other.fill_type and other.fill_type != fill.fill_type
             if fill.side and (other.market, other.side) == (fill.market, fill.side)
         ]
-        other = last_known(others, fill.created_at, tolerance) if _usable(fill) else None
+        other = last_known(not_later(others, fill), fill.created_at, tolerance) if _usable(fill) else None
         higher = _relative(fill, other)
         rows.append(
             {name: getattr(fill, name) for name in shown}
@@ -423,7 +425,7 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[
         if reference == "next":
             other = first_known(others, last, tolerance)
         elif reference == "at":
-            other = last_known(others, fill.created_at, tolerance)
+            other = last_known(not_later(others, fill), fill.created_at, tolerance)
         else:
             other = last_known([one for one in others if one.created_at != first], first, tolerance)
         worse = _against(fill, _relative(fill, other))
@@ -443,7 +445,7 @@ def markouts(fills: list[Fill], known: list[Fill], horizons: dict[str, int], tol
     for fill in (one for one in fills if one.role == "taker"):
         others = [one for one in not_its_own(fill, fills, known) if one.market == fill.market]
         now = fill.created_at
-        before = last_known(others, now, tolerance)
+        before = last_known(not_later(others, fill), now, tolerance)
         for name, length in horizons.items():
             later = [one for one in others if now is not None and _usable(one) and one.created_at > now]
             after = last_known(later, now and now + length, None)
@@ -467,8 +469,10 @@ def _cost_bps(fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | N
 def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> Rows:
     """Put fills together into orders and compare their average price with the last one known before."""
     rows = []
-    for keys, some in grouped(fills, ["order_hash", "account_id", "market", "side"]):
-        for parts in [some] if keys["order_hash"] else [[fill] for fill in some]:
+    told = [Fill(**vars(fill) | {"storage_id": storage_of(fill)}, original=fill) for fill in fills]
+    for keys, group in grouped(told, ORDER_KEYS):
+        some = [one.original for one in group]
+        for parts in [some] if order_name(some[0]) else [[fill] for fill in some]:
             times = [one.created_at for one in order_of(parts[0], fills)]
             others = [one for one in not_its_own(parts[0], fills, known) if one.market == keys["market"]]
             earlier = [one for one in others if None not in times and one.created_at != min(times)]
@@ -500,11 +504,35 @@ def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     }
 
 
+def order_name(fill: Fill) -> Any:
+    """Return what tells a fill's order apart: the hash, or account, token sold and storage id; None if unknown."""
+    sold = tuple(getattr(fill, name, None) for name in ("account_id", "token_id", "storage_id"))
+    return getattr(fill, "order_hash", None) or (None if None in sold else sold)
+
+
+def storage_of(fill: Fill) -> int | None:
+    """Return the storage id of an order that it tells apart."""
+    return None if fill.order_hash or not order_name(fill) else fill.storage_id
+
+
 def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     """Return the fills of the same order; the fill itself where its order is unknown."""
-    if not fill.order_hash:
-        return [fill]
-    return [one for one in fills if getattr(one, "order_hash", None) == fill.order_hash]
+    name = order_name(fill)
+    return [one for one in fills if order_name(one) == name] if name else [fill]
+
+
+def not_later(others: list[Fill], fill: Fill) -> list[Fill]:
+    """Leave out what follows a fill in the blocks at its own time, if it comes from a block."""
+    if getattr(fill, "order_hash", None) or place_of(fill) is None:
+        return others
+    same = [one for one in others if one.created_at == fill.created_at]
+    later = [one for one in same if (place := place_of(one)) and place > place_of(fill)]
+    return [one for one in others if not any(one is late for late in later)]
+
+
+def place_of(fill: Fill) -> tuple[float, int] | None:
+    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
+    return None if block == 0 or index is None else (math.inf if block is None else block, index)
 
 
 def not_its_own(fill: Fill, fills: list[Fill], known: list[Fill] | None = None) -> list[Fill]:

@@ -1,0 +1,297 @@
+"""Spot trades of blocks as the frame of `tables.trades`: two rows a fill, exact on both legs.
+
+A block names tokens, not markets. Where no listing has the pair, the quote is the token that comes first in
+`QUOTES`; of two others it is the one with the lower id, which was registered earlier.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import (
+    WHOLE,
+    fit,
+    from_integers,
+    reduce_scale,
+    scale,
+    to_integers,
+    with_scale,
+)
+from loopring_lab.errors import AmountError, LabError
+from loopring_lab.query import parse_account_id
+from loopring_lab.rollup.slots import FIRST_NFT
+from loopring_lab.tables import assemble, rows
+from loopring_lab.tables.listings import PREFIXES, MarketLookup
+
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
+
+QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
+"""Quote tokens, first choice first; the order gives every market and pool of the exchange's listings."""
+TRADES_OF_A_BLOCK = 100_000
+UNKNOWN = np.iinfo(np.int8).max
+UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
+
+_TYPE = AMOUNT.pyarrow_dtype
+_LEG = pa.decimal256(37, 0)  # holds all amounts of 24 bits; a quotient of two then has 38 decimals
+_QUOTIENT = pa.decimal256(76, 38)
+_DIGITS = _TYPE.precision - _TYPE.scale
+_SIDES = ("a", "b")
+_ROLES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
+
+
+def trades(
+    blocks: Blocks,
+    tokens: pd.DataFrame,
+    markets: pd.DataFrame | None = None,
+    pools: Collection[int] | None = None,
+    account_id: int | None = None,
+) -> pd.DataFrame:
+    """Return both sides of every fill, or those of one account, in block order: the taker's, the maker's."""
+    listing = MarketLookup(tokens, UNLISTED if markets is None else markets)
+    fills = blocks.table("spot_trade")
+    account = None if account_id is None else parse_account_id(account_id)
+    if account is not None:
+        fills = fills.filter(pc.or_(*(pc.equal(fills[f"account_{side}"], account) for side in _SIDES)))
+    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table)
+    accounts = table["account_id"].to_numpy()
+    is_pool = blocks.is_pool(accounts) if pools is None else np.isin(accounts, _account_ids(pools))
+    fill_type = np.repeat(~is_pool.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
+    table = table.set_column(table.column_names.index("fill_type"), "fill_type", pa.array(fill_type))
+    frame = assemble(table if account is None else table.filter(accounts == account), listing)
+    frame.attrs |= blocks.attrs
+    return frame
+
+
+def _account_ids(pools: Collection[int]) -> list[int]:
+    if isinstance(pools, (str, bytes)) or not hasattr(pools, "__iter__"):
+        raise LabError(f"pools={pools!r} is not a collection of account ids. Give numbers, such as [1, 22].")
+    return [parse_account_id(account, "pools") for account in pools]
+
+
+class _Pairs(NamedTuple):
+    """The market and tokens of each fill as codes, -1 where unknown, and the id of the quote token."""
+
+    market: np.ndarray
+    base: np.ndarray
+    quote: np.ndarray
+    quote_id: np.ndarray
+
+
+class _Settled:
+    """Converts fills to rows, two for each, and collects what is irregular about them."""
+
+    def __init__(self, fills: pa.Table, listing: MarketLookup) -> None:
+        self.fills, self.listing = fills, listing
+        self.reasons: dict[int, list[str]] = defaultdict(list)
+        self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
+        self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
+
+    def table(self, headers: pa.Table) -> pa.Table:
+        """Convert all columns but the fill type."""
+        pairs = self.pairs()
+        a_buys = self.sell_a == pairs.quote_id
+        legs = [self.fills[f"fill_{side}"].combine_chunks().cast(WHOLE) for side in _SIDES]
+        base_leg, quote_leg = (pc.if_else(pa.array(mask), *legs) for mask in (~a_buys, a_buys))
+        both = np.repeat(np.arange(len(self.fills)), 2)
+        units = {
+            "size": self.amounts("size", base_leg, pairs.base, 2),
+            "price": self.prices(quote_leg, base_leg, pairs),
+            "notional": self.amounts("notional", quote_leg, pairs.quote, 2),
+        }
+        units = {name: column.take(pa.array(both)) for name, column in units.items()}
+        market, base, quote, _ = (codes[both] for codes in pairs)
+        side = _interleave(~a_buys, a_buys).astype(np.int8)
+        side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
+        fee_code = self.codes(self.sides("fee_token"))
+        fee = self.amounts("fee", self.sides("fee", WHOLE), fee_code, 1)
+        self.note_odd(pairs)
+        block, index = (
+            self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
+        )
+        number = headers["block_id"].combine_chunks().take(pa.array(block))
+        order = pc.coalesce(number, pa.array(block)).to_numpy()
+        return pa.table(
+            {
+                "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
+                "trade_id": order * TRADES_OF_A_BLOCK + index,
+                "account_id": self.sides("account"),
+                "market": market,
+                "base": base,
+                "quote": quote,
+                "side": side,
+                "fill_type": np.full(len(both), -1, np.int8),
+                "role": np.tile(np.array(_ROLES, np.int8), len(self.fills)),
+                **units,
+                "fee": fee,
+                "fee_token": fee_code,
+                "fee_bps": rows.fee_rates(fee, fee_code, (base, units["size"]), (quote, units["notional"])),
+                "order_hash": pa.nulls(len(both), pa.string()),
+                "block_id": number,
+                "index_in_block": index,
+                "token_id": _interleave(self.sell_a, self.sell_b),
+                "storage_id": self.sides("storage"),
+                "extra": self.notes(),
+            }
+        )
+
+    def sides(self, name: str, to: pa.DataType | None = None) -> pa.Array:
+        """Return a column of both sides, in turn."""
+        a, b = (self.fills[f"{name}_{side}"].combine_chunks() for side in _SIDES)
+        if to is None:
+            return pa.array(_interleave(*(side.to_numpy(zero_copy_only=False) for side in (a, b))))
+        places = _interleave(np.arange(len(a)), np.arange(len(a), 2 * len(a)))
+        return pa.concat_arrays([a, b]).cast(to).take(pa.array(places))
+
+    def codes(self, token_ids: pa.Array | np.ndarray) -> np.ndarray:
+        """Return the codes of tokens, -1 where they are unknown."""
+        ids, places = np.unique(np.asarray(token_ids), return_inverse=True)
+        return np.array([self.listing.code(one) for one in ids.tolist()], np.int32)[places]
+
+    def pairs(self) -> _Pairs:
+        """Find the market of each pair of tokens, or name it as base and quote."""
+        low, high = np.minimum(self.sell_a, self.sell_b), np.maximum(self.sell_a, self.sell_b)
+        keys, places = np.unique(low << 32 | high, return_inverse=True)
+        listed = _listed(self.listing)
+        found = [self.pair(key >> 32, key & 0xFFFFFFFF, listed) for key in keys.tolist()]
+        return _Pairs(*np.array(found, np.int64).reshape(-1, 4)[places].T)
+
+    def pair(self, low: int, high: int, listed: dict[frozenset[int], tuple[int, int]]) -> tuple[int, ...]:
+        market, base_id = listed.get(frozenset((low, high)), (-1, -1))
+        if market < 0:
+            base_id = max(low, high, key=self.rank)
+        quote_id = low if base_id == high else high
+        base, quote = self.listing.code(base_id), self.listing.code(quote_id)
+        if market < 0 and min(base, quote) >= 0 and base != quote:
+            market = len(self.listing.markets)
+            self.listing.markets.append(f"{self.listing.tokens[base]}-{self.listing.tokens[quote]}")
+        return market, base, quote, quote_id
+
+    def rank(self, token_id: int) -> tuple[int, int]:
+        """Return what a token is ordered by: quote tokens, other listed ones by id, unknown ones."""
+        code = self.listing.code(token_id)
+        symbol = self.listing.tokens[code].partition("#")[0] if code >= 0 else ""
+        return (QUOTES.index(symbol) if symbol in QUOTES else len(QUOTES) + (code < 0)), token_id
+
+    def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
+        """Scale amounts to units; those of unknown tokens, or that do not fit, become null."""
+        decimals = self.listing.decimals[token]
+        for row in np.flatnonzero(token < 0).tolist():
+            self.keep(name, numbers, row, sides)
+
+        def to_units(some: np.ndarray) -> pa.Array:
+            part, places = numbers.take(pa.array(some)), decimals[some]
+            try:
+                return scale(part, places, _TYPE, name)
+            except AmountError:
+                fits = fit(part, places, _TYPE)
+            for row in some[~fits].tolist():
+                symbol = self.listing.tokens[token[row]]
+                problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
+                self.keep(name, numbers, row, sides, problem)
+            return scale(pc.if_else(pa.array(fits), part, None), places, _TYPE, name)
+
+        return _in_parts(decimals, to_units)
+
+    def keep(self, name: str, numbers: pa.Array, row: int, sides: int, problem: str = "") -> None:
+        """Keep the smallest units that a column cannot hold, on each of the rows that they are of."""
+        text = f"{numbers[row].as_py():f}"
+        for place in range(row * sides, (row + 1) * sides):
+            self.verbatim[place][name] = text
+            if problem:
+                self.reasons[place].append(f"{name} {text} {problem}")
+
+    def prices(self, paid: pa.Array, bought: pa.Array, pairs: _Pairs) -> pa.Array:
+        """Divide quote by base units, truncated to the decimals of amounts; null without a size."""
+        shift = self.listing.decimals[pairs.base] - self.listing.decimals[pairs.quote]
+        shift = np.where((pairs.base < 0) | (pairs.quote < 0), UNKNOWN, shift)
+        zero = pc.equal(bought, pa.scalar(0, WHOLE))
+        bought = pc.if_else(zero, pa.scalar(None, WHOLE), bought)
+        quotient = pc.divide(paid.cast(_LEG), bought.cast(_LEG))
+
+        def to_prices(some: np.ndarray) -> pa.Array:
+            part = pa.array(some)
+            by = int(shift[some[0]])
+            if by == UNKNOWN:
+                return pa.nulls(len(some), _TYPE)
+            if by > _QUOTIENT.scale - _TYPE.scale:  # more decimals than the quotient has
+                return self.divided(paid.take(part), bought.take(part), by, some)
+            scaled = with_scale(quotient.take(part), pa.decimal256(76, _QUOTIENT.scale - by))
+            if scaled.type.scale + _DIGITS < scaled.type.precision:
+                beyond = pc.greater_equal(scaled, pa.scalar(f"1{'0' * _DIGITS}").cast(scaled.type))
+                scaled = pc.if_else(beyond, None, scaled)
+                self.beyond(np.asarray(beyond.fill_null(False)), some)
+            return reduce_scale(scaled, _TYPE, truncate=True)
+
+        return _in_parts(shift, to_prices)
+
+    def divided(self, paid: pa.Array, bought: pa.Array, shift: int, some: np.ndarray) -> pa.Array:
+        """Divide as Python integers."""
+        ten, limit = 10 ** (shift + _TYPE.scale), 10**_TYPE.precision
+        legs = zip(to_integers(paid), to_integers(bought), strict=True)
+        exact = [None if b is None else a * ten // b for a, b in legs]
+        fits = [price is None or price < limit for price in exact]
+        self.beyond(~np.array(fits), some)
+        return from_integers(np.where(fits, np.array(exact, object), np.full(len(fits), None)), _TYPE)
+
+    def beyond(self, mask: np.ndarray, some: np.ndarray) -> None:
+        """Note on both rows of fills that their price does not fit."""
+        for row in some[mask].tolist():
+            for place in (2 * row, 2 * row + 1):
+                self.reasons[place].append(f"the price does not fit {_TYPE}")
+
+    def note_odd(self, pairs: _Pairs) -> None:
+        """Note fills of NFTs, of unknown tokens or of one token, and orders with bit 6 of their data set."""
+        same, odd = self.sell_a == self.sell_b, (pairs.base < 0) | (pairs.quote < 0)
+        for row in np.flatnonzero(odd | same).tolist():
+            sold = dict.fromkeys((int(self.sell_a[row]), int(self.sell_b[row])))
+            texts = [f"token {one} {'is an NFT' if one >= FIRST_NFT else 'is not in the tokens table'}"
+                     for one in sold if self.listing.code(one) < 0]  # fmt: skip
+            texts += [f"both sides sell token {self.sell_a[row]}"] if same[row] else []
+            for place in (2 * row, 2 * row + 1):
+                self.reasons[place] += texts
+        for place in np.flatnonzero(self.sides("bit6")).tolist():
+            self.reasons[place].append("bit 6 of the order data is set, whose meaning is not known")
+
+    def notes(self) -> pa.Array:
+        """Describe each irregular row as JSON text; null for a regular one."""
+        if not self.reasons:
+            return pa.nulls(2 * len(self.fills), pa.string())
+        texts = np.full(2 * len(self.fills), None, object)
+        for row, reasons in self.reasons.items():
+            texts[row] = rows.note(reasons, self.verbatim.get(row, {}))
+        return pa.array(texts, pa.string())
+
+
+def _listed(listing: MarketLookup) -> dict[frozenset[int], tuple[int, int]]:
+    """Return market and base token of each listed pair; a pool's market only where there is no other."""
+    names = enumerate(listing.markets[: listing.known])
+    order = sorted(names, key=lambda place: place[1].upper().startswith(PREFIXES), reverse=True)
+    ids = {code: listing.ids_of(code) for code, _ in order}
+    return {frozenset(pair): (code, pair[0]) for code, pair in ids.items()}
+
+
+def _interleave(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return values of takers and makers in turn."""
+    return np.stack([a, b], axis=1).ravel()
+
+
+def _in_parts(keys: np.ndarray, convert: Callable[[np.ndarray], pa.Array]) -> pa.Array:
+    """Convert rows of the same key together, given by their positions, and put them back in order."""
+    if not len(keys):
+        return pa.nulls(0, _TYPE)
+    order = np.argsort(keys.astype(np.int8), kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
+    if len(parts) == 1:
+        return convert(order)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return pa.concat_arrays([convert(part) for part in parts]).take(pa.array(places))

@@ -1,0 +1,469 @@
+"""Trades from blocks: against what the relayer served, plain integers, and the same analyses on both."""
+
+import json
+import os
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.rollup_blocks import block_data, recorded_bytes, recorded_facts, slot
+from support.settled_block import client_of, settled_of, trades_of
+from support.wire_rows import whole
+
+import loopring_lab as lab
+from loopring_lab.rollup import settled
+
+RECORDINGS = Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings"))
+RELAYER = RECORDINGS / "mainnet_block_a"
+NFT = 1 << 15
+SAME = ["account_id", "market", "base", "quote", "side", "fill_type", "size", "fee", "fee_token", "token_id", "storage_id"]  # fmt: skip
+
+
+def recording(name: str) -> Any:
+    if not RECORDINGS.is_dir():
+        pytest.skip("needs recordings: set LOOPRING_LAB_RECORDINGS to their folder")
+    return json.loads((RECORDINGS / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def tokens() -> pd.DataFrame:
+    listed = recording("mainnet_registered_tokens_v36.json")
+    names = ("tokenId", "symbol", "decimals")
+    return lab.tables.tokens([{n: t[n] for n in names} for t in listed if t["decimals"] is not None])
+
+
+@pytest.fixture(scope="module")
+def blocks() -> lab.rollup.Blocks:
+    return lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=20_000)
+
+
+@pytest.fixture(scope="module")
+def every(blocks: lab.rollup.Blocks, tokens: pd.DataFrame) -> pd.DataFrame:
+    """All rows; one fill is of an NFT."""
+    return blocks.trades(tokens)
+
+
+@pytest.fixture(scope="module")
+def trades(every: pd.DataFrame) -> pd.DataFrame:
+    return every[every["extra"].isna()].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def served() -> pd.DataFrame:
+    """The same fills as the relayer would have served them, in the blocks' order, with roles."""
+    recording("mainnet_block_a/tokens.json")
+    frame = lab.fills.with_roles(trades_of(client_of(RELAYER)))
+    return frame.sort_values(["index_in_block", "role"], ascending=[True, False], ignore_index=True)
+
+
+def small_tokens() -> pd.DataFrame:
+    listed = {
+        0: ("ETH", 18),
+        1: ("LRC", 18),
+        6: ("USDC", 6),
+        40: ("TINY", 30),
+        41: ("ZERO", 0),
+        42: ("ODD#", 8),
+    }
+    return lab.tables.tokens([{"tokenId": i, "symbol": s, "decimals": d} for i, (s, d) in listed.items()])
+
+
+def fill(**fields: int) -> bytes:
+    regular = {"account_a": 20_001, "account_b": 20_002, "storage_a": 7, "storage_b": 8, "sell_a": 1, "sell_b": 0,
+               "fill_a": 2000 | 18 << 19, "fill_b": 3 | 17 << 19}  # fmt: skip
+    return slot("spot_trade", **regular | fields)
+
+
+def read(*fills: bytes, **how: Any) -> pd.DataFrame:
+    return lab.rollup.decode_data(block_data(fills)).trades(small_tokens(), **how)
+
+
+# Against the relayer
+
+
+def test_every_regular_row_is_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+    assert len(trades) == len(served) == 364
+    assert trades.columns.tolist() == served.columns.drop("role_source").tolist()
+    assert trades["role"].tolist() == served["role"].tolist()
+    for name in (*SAME, "index_in_block"):
+        assert trades[name].astype(object).tolist() == served[name].astype(object).tolist(), name
+    assert (trades["block_id"] == 20_000).all()
+
+
+def test_dtypes_and_orders_of_categories_are_those_of_relayer_rows(blocks: lab.rollup.Blocks) -> None:
+    client = client_of(RELAYER) if recording("mainnet_block_a/markets.json") else None
+    assert client
+    expected = client.trades(23100)
+    found = blocks.trades(client.tokens(), client.markets())
+    odd = {"extra"}  # of the NFT: null for all rows there
+    assert dict(found.dtypes.drop(odd)) == dict(expected.dtypes.drop(odd))
+    assert found["market"].cat.categories.tolist() == client.markets().index.tolist()
+
+
+def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+    for exact, cut in zip(trades["price"], served["price"], strict=True):
+        assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))
+
+
+def test_notionals_are_what_was_settled(
+    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
+    facts = settled_of(RELAYER)
+    decimals = tokens["decimals"].to_dict()
+    for row, trade_id in zip(trades.itertuples(), served["trade_id"], strict=True):
+        fact = facts[trade_id, row.side]
+        assert whole(row.notional, decimals[row.quote]) == int(fact["quote_amount"])
+        assert row.fee_bps == pytest.approx(fact["fee_bips"], rel=1e-3)
+        assert row.role == fact["role"]
+
+
+# Against plain integers
+
+
+def test_all_columns_are_recomputed_from_integers(every: pd.DataFrame, tokens: pd.DataFrame) -> None:
+    facts = [fact for fact in recorded_facts() if fact["type"] == "spot_trade"]
+    decimals = dict(zip(tokens["token_id"], tokens["decimals"], strict=True))
+    symbols = dict(zip(tokens["token_id"], tokens.index, strict=True))
+    assert len(every) == 2 * len(facts)
+    checked = 0
+    for place, row in enumerate(every.itertuples()):
+        fact, (own, other) = facts[place // 2], ("ab", "ba")[place % 2]
+        assert row.account_id == fact[f"account_{own}"]
+        assert (row.token_id, row.storage_id) == (fact[f"sell_{own}"], fact[f"storage_{own}"])
+        assert row.trade_id == 20_000 * 100_000 + fact["index"] == 20_000 * 100_000 + row.index_in_block
+        assert row.role == ("taker", "maker")[place % 2]
+        if max(fact["sell_a"], fact["sell_b"]) >= NFT:
+            continue
+        sold, bought = (fact[f"sell_{side}"] for side in (own, other))
+        assert {row.base, row.quote} == {symbols[sold], symbols[bought]}
+        assert row.side == ("BUY" if row.quote == symbols[sold] else "SELL")
+        legs = {symbols[fact[f"sell_{side}"]]: int(fact[f"fill_{side}"]) for side in "ab"}
+        places = {symbols[token]: int(decimals[token]) for token in (sold, bought)}
+        assert whole(row.size, places[row.base]) == legs[row.base]
+        assert whole(row.notional, places[row.quote]) == legs[row.quote]
+        scaled = legs[row.quote] * 10 ** (18 + places[row.base] - places[row.quote])
+        assert whole(row.price, 18) == scaled // legs[row.base]
+        assert row.fee_token == symbols[fact[f"fee_token_{own}"]] == symbols[bought]
+        assert whole(row.fee, places[row.fee_token]) == int(fact[f"fee_{own}"])
+        checked += 1
+    assert checked == 364
+
+
+def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
+    cases = [
+        {"sell_a": sell, "sell_b": buy, "fill_a": 524_287 | e << 19, "fill_b": m | f << 19}
+        for sell, buy in ((1, 0), (6, 1), (40, 41), (41, 40), (42, 6), (40, 6))
+        for e, f, m in ((0, 0, 1), (13, 0, 7), (0, 13, 7), (3, 17, 524_286), (18, 3, 99_991))
+    ]
+    frame = read(*(fill(**case) for case in cases))
+    decimals = dict(zip(small_tokens()["token_id"], small_tokens()["decimals"], strict=True))
+    names = dict(zip(small_tokens().index, small_tokens()["token_id"], strict=True))
+    for row, case in zip(frame.iloc[::2].itertuples(), cases, strict=True):
+        legs = {case["sell_a"]: case["fill_a"], case["sell_b"]: case["fill_b"]}
+        amounts = {token: (raw & 0x7FFFF) * 10 ** (raw >> 19) for token, raw in legs.items()}
+        base, quote = names[row.base], names[row.quote]
+        top, bottom = (
+            amounts[quote] * 10 ** (18 + 48),
+            amounts[base] * 10 ** (48 + int(decimals[quote]) - int(decimals[base])),
+        )
+        exact = top // bottom
+        if exact >= 10**37:
+            assert pd.isna(row.price)
+            assert "the price does not fit" in row.extra
+        else:
+            assert whole(row.price, 18) == exact
+
+
+# Markets
+
+
+def listed_pairs() -> list[tuple[str, str]]:
+    symbol = {one["tokenId"]: one["symbol"] for one in recording("mainnet_registered_tokens_v36.json")}
+    markets = recording("mainnet_block_a/markets.json")["markets"]
+    pools = recording("mainnet_amm_pools_v36.json")
+    return [(symbol[one["baseTokenId"]], symbol[one["quoteTokenId"]]) for one in [*markets, *pools]]
+
+
+def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool(tokens: pd.DataFrame) -> None:
+    ids = dict(zip(tokens.index.str.partition("#").get_level_values(0), tokens["token_id"], strict=True))
+    pairs = [(base, quote) for base, quote in listed_pairs() if {base, quote} <= ids.keys()]
+    assert len(pairs) > 210
+    fills = [fill(sell_a=int(ids[base]), sell_b=int(ids[quote])) for base, quote in pairs]
+    frame = lab.rollup.decode_data(block_data(fills)).trades(tokens).iloc[::2]
+    names = list(zip(frame["base"], frame["quote"], strict=True))
+    assert [(base.partition("#")[0], quote.partition("#")[0]) for base, quote in names] == pairs
+    assert [*frame["market"]] == [f"{base}-{quote}" for base, quote in names]
+    assert [*frame["side"]] == ["SELL"] * len(pairs)
+
+
+def test_no_other_order_gives_them() -> None:
+    above = {(quote, base) for base, quote in listed_pairs() if base in settled.QUOTES}
+    above |= {("USDT", "DAI")}  # DAI-USDT, which was listed in 2021
+    assert {*zip(settled.QUOTES, settled.QUOTES[1:], strict=False)} <= above
+
+
+def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None:
+    listed = [
+        {"market": "AMM-ETH-LRC", "baseTokenId": 0, "quoteTokenId": 1},
+        {"market": "ETH-LRC", "baseTokenId": 0, "quoteTokenId": 1},
+    ]
+    markets = lab.tables.markets(listed, small_tokens())
+    frame = read(fill(), fill(sell_a=0, sell_b=6), markets=markets)
+    assert [*frame["market"]] == ["ETH-LRC", "ETH-LRC", "ETH-USDC", "ETH-USDC"]
+    assert [*frame["side"]] == ["BUY", "SELL", "SELL", "BUY"]
+    assert frame["market"].cat.categories.tolist() == ["AMM-ETH-LRC", "ETH-LRC", "ETH-USDC"]
+    assert lab.anomalies(frame).empty
+
+
+def test_of_two_tokens_that_quote_nothing_the_later_one_is_the_base() -> None:
+    frame = read(fill(sell_a=40, sell_b=42, fill_b=3 | 6 << 19))
+    assert [*frame["market"]] == ["ODD#-TINY"] * 2
+
+
+# Rows
+
+
+def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unknown() -> None:
+    data = [block_data([fill(), fill(sell_a=0, sell_b=1)], timestamp=moment) for moment in (2000, 1000)]
+    frame = lab.rollup.decode_data(data).trades(small_tokens())
+    assert [*frame["trade_id"]] == [0, 0, 1, 1, 100_000, 100_000, 100_001, 100_001]
+    assert [*frame["role"]] == ["taker", "maker"] * 4
+    assert frame["block_id"].isna().all()
+    assert [*frame["created_at"].astype("int64")] == [2_000_000] * 4 + [1_000_000] * 4
+    numbered = lab.rollup.decode_data(data, first_block=7).trades(small_tokens())
+    assert [*numbered["trade_id"].iloc[::4]] == [700_000, 800_000]
+
+
+def test_an_account_s_rows_are_those_of_the_whole_frame(
+    blocks: lab.rollup.Blocks, every: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
+    for account in (23100, 1, 99_999_999):
+        expected = every[every["account_id"] == account].reset_index(drop=True)
+        found = settled.trades(blocks, tokens, account_id=account)
+        assert found.astype(object).fillna("").equals(expected.astype(object).fillna(""))
+
+
+def test_pools_can_be_given_instead() -> None:
+    assert [*read(fill())["fill_type"]] == ["dex", "dex"]
+    assert [*read(fill(account_b=9_000))["fill_type"]] == ["amm", "amm"]
+    assert [*read(fill(account_b=9_000), pools=[20_001])["fill_type"]] == ["amm", "amm"]
+    assert [*read(fill(account_b=9_000), pools=set())["fill_type"]] == ["dex", "dex"]
+    for pools in ("20001", 20_001, ["x"]):
+        with pytest.raises(lab.LabError, match="pools"):
+            read(fill(), pools=pools)
+
+
+def test_an_nft_s_fill_keeps_what_can_be_typed() -> None:
+    frame = read(
+        fill(
+            sell_a=0,
+            sell_b=NFT + 3,
+            buy_a=NFT + 9,
+            buy_b=0,
+            fill_a=5 | 17 << 19,
+            fill_b=2,
+            data_a=10,
+            data_b=20,
+        )
+    )
+    taker, maker = frame.to_dict("records")
+    assert (taker["side"], maker["side"]) == ("BUY", "SELL")
+    assert (taker["quote"], maker["quote"]) == ("ETH", "ETH")
+    assert frame[["market", "base", "size", "price"]].isna().all(axis=None)
+    assert whole(taker["notional"], 18) == 5 * 10**17
+    assert (taker["fee_token"], whole(taker["fee"], 18)) == ("ETH", 5 * 10**14)
+    assert (maker["fee_token"], whole(maker["fee"], 18)) == ("ETH", 10**15)
+    assert json.loads(taker["extra"]) == {"anomaly": f"token {NFT + 3} is an NFT", "size": "2"}
+    assert lab.anomalies(frame)["reason"].tolist() == [f"token {NFT + 3} is an NFT"] * 2
+
+
+def test_odd_fills_are_listed_and_lose_no_digit() -> None:
+    odd = [
+        fill(sell_b=999),
+        fill(sell_a=998, sell_b=999),
+        fill(sell_b=1),
+        fill(data_b=64),
+        fill(sell_a=41, sell_b=0, fill_a=1 | 20 << 19),
+        fill(sell_a=40, sell_b=0, fill_a=1),
+        fill(fill_a=0),
+        fill(sell_a=NFT, sell_b=NFT),
+    ]
+    frame = read(*odd, fill())
+    extra = [json.loads(text) for text in frame["extra"].dropna()]
+    reasons = [one["anomaly"] for one in extra]
+    assert reasons[:2] == ["token 999 is not in the tokens table"] * 2
+    assert extra[0]["size"] == str(3 * 10**17)
+    assert reasons[2:4] == ["token 998 is not in the tokens table; token 999 is not in the tokens table"] * 2
+    assert extra[2] | {"anomaly": ""} == {
+        "anomaly": "", "size": str(3 * 10**17), "notional": str(2000 * 10**18), "fee": "0",
+    }  # fmt: skip
+    assert reasons[4:6] == ["both sides sell token 1"] * 2
+    assert reasons[6].startswith("bit 6 of the order data")
+    assert [reasons[7].split(" with")[0], extra[7]["size"]] == [f"size {10**20}", str(10**20)]
+    assert reasons[9].startswith("size 1 with the 30 decimals of TINY does not fit")
+    assert frame["side"].isna().tolist() == [False] * 4 + [True] * 2 + [False] * 8 + [True] * 2 + [False] * 2
+    listed = lab.anomalies(frame)
+    assert {*range(6), 7, *range(8, 16)} == {*listed.index}
+    assert listed.loc[12, "reason"] == "size is 0"
+
+
+def test_an_empty_block_gives_an_empty_frame() -> None:
+    frame, full = read(), read(fill())
+    assert len(frame) == 0
+    assert frame.columns.tolist() == full.columns.tolist()
+    assert [str(one) for one in frame.dtypes] == [str(one) for one in full.dtypes]
+
+
+def test_other_frames_are_refused(blocks: lab.rollup.Blocks) -> None:
+    with pytest.raises(lab.LabError, match="tokens: expected the frame"):
+        blocks.trades(pd.DataFrame())
+
+
+# The same analyses on both
+
+
+def test_sums_of_fees_tiers_and_breakdowns_are_the_relayer_s(
+    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
+    ours, theirs = (lab.fees.summary(frame, by=["fill_type", "role"]) for frame in (trades, served))
+    keys = [
+        "fill_type",
+        "role",
+        "fee_token",
+        "fills",
+        "fee",
+        "volume",
+        "zero_fee_share",
+        "unknown",
+        "both_sides",
+    ]
+    assert ours[keys].astype(str).equals(theirs[keys].astype(str))
+    ours, theirs = (lab.fills.breakdown(frame, by="market") for frame in (trades, served))
+    keys = ["market", "fill_type", "fills", "share", "volume", "both_sides"]
+    assert ours[keys].astype(str).equals(theirs[keys].astype(str))
+    ours, theirs = (lab.fees.tiers(frame, tokens=tokens) for frame in (trades, served))
+    known = [dict(zip(frame["tier_bps"], frame["fills"], strict=True)) for frame in (ours, theirs)]
+    assert sum(known[0].values()) == sum(known[1].values()) == 364
+
+
+def test_roles_and_sides_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+    derived = lab.fills.with_roles(trades.assign(role=None))
+    assert [*derived["role"]] == [*served["role"]]
+    once = lab.fills.one_side(trades)
+    assert (once["role"] == "taker").all()
+    assert [*once["index_in_block"]] == [*lab.fills.one_side(served)["index_in_block"]]
+
+
+def test_orders_are_told_apart_without_a_hash_as_with_it(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+    expected = lab.fills.orders(served)
+    found = lab.fills.orders(trades)
+    assert len(found) == len(expected) == served["order_hash"].nunique() == 353
+    assert found["order_hash"].isna().all() and found["storage_id"].notna().all()
+    assert expected["storage_id"].isna().all()
+    names = ["account_id", "market", "side", "fee_token", "fills", "amm_fills", "volume", "fee"]
+    rows = [sorted(frame[names].astype(str).agg("|".join, axis=1)) for frame in (found, expected)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "duckdb"])
+def test_other_engines_find_the_same_orders(engine: str, trades: pd.DataFrame) -> None:
+    table = lab.engines.portable(trades)
+    if engine == "polars":
+        frame = pytest.importorskip("polars").from_arrow(table)
+        found = lab.fills.orders(frame).to_arrow()
+    elif engine == "duckdb":
+        frame = pytest.importorskip("duckdb").from_arrow(table)
+        found = lab.fills.orders(frame).to_arrow_table()
+    else:
+        found = lab.fills.orders(table)
+    expected = lab.fills.orders(trades)
+    names = ["account_id", "market", "side", "storage_id", "fills", "fee", "notional"]
+    assert found.select(names).to_pandas().astype(str).equals(expected[names].astype(str))
+
+
+def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: pd.DataFrame) -> None:
+    """Every fill has one time here, so that places in the block alone tell what came before."""
+    found = lab.fills.markouts(trades, horizons=["1h"])
+    known = trades[["market", "account_id", "token_id", "storage_id", "trade_id", "price"]].itertuples(
+        index=False
+    )
+    rows = [tuple(row) for row in known]
+    own = defaultdict(set)
+    for _, *order, trade_id, _ in rows:
+        own[tuple(order)].add(trade_id)
+    takers = [row for row, role in zip(rows, trades["role"], strict=True) if role == "taker"]
+    expected = []
+    for market, *order, trade_id, _ in takers:
+        before = [
+            one for one in rows if one[0] == market and one[4] < trade_id and one[4] not in own[tuple(order)]
+        ]
+        expected.append(before[-1][5] if before else None)
+    assert [None if pd.isna(price) else price for price in found["price_before"]] == expected
+    assert sum(price is not None for price in expected) > 100
+    assert found["price_after"].isna().all()
+
+
+def test_without_numbers_of_blocks_the_same_references_are_found(
+    blocks: lab.rollup.Blocks, trades: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
+    unnumbered = lab.rollup.Blocks([one._replace(block_id=None) for one in blocks.raw]).trades(tokens)
+    for ask in (lab.fills.price_gap, lab.fills.markouts, lambda frame: lab.fees.in_token(frame, "ETH")):
+        found, expected = (ask(frame) for frame in (unnumbered[unnumbered["extra"].isna()], trades))
+        names = [name for name in ("other_price", "price_before", "fee_value") if name in found]
+        assert found[names].astype(str).to_numpy().tolist() == expected[names].astype(str).to_numpy().tolist()
+
+
+def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
+    swap = {"sell_a": 0, "sell_b": 6, "fill_a": 1 | 18 << 19}
+    charged = fill(data_a=50, account_a=20_003)
+    rows = [
+        fill(**swap, fill_b=1000 | 6 << 19),
+        charged,
+        fill(**swap, fill_b=9000 | 6 << 19, storage_a=70, storage_b=80),
+    ]
+    valued = lab.fees.in_token(read(*rows), "USDC")
+    found = valued[(valued["account_id"] == 20_003)].iloc[0]
+    assert whole(found["fee_value"], 6) == 1000 * int(found["fee"].scaleb(18)) * 10**6 // 10**18
+
+
+def test_pool_returns_cover_each_pool_s_fills(trades: pd.DataFrame) -> None:
+    made = trades[(trades["fill_type"] == "amm") & (trades["role"] == "maker")]
+    counts = Counter(made["account_id"].tolist())
+    assert len(counts) == 12
+    for account, count in counts.items():
+        found = lab.fills.pool_returns(trades, account)
+        assert found["fills"].sum() == count
+
+
+def test_every_other_analysis_and_figure_runs(trades: pd.DataFrame, tokens: pd.DataFrame) -> None:
+    schedule = [{"fill_type": "amm", "bps": 20}, {"bps": 25}]
+    lab.fills.describe(lab.fills.compare_venues(trades))
+    assert lab.fees.over_time(trades, every="1d")["fills"].sum() == 364
+    assert len(lab.fees.with_tiers(trades, tokens)) == 364
+    assert lab.fees.schedule_lines(trades, schedule)["fills"].sum() == 364
+    assert len(lab.fees.schedule_check(trades, 0)) == sum(trades["fee"].astype(object) > 0)
+    assert lab.fills.vwap(trades)["fills"].sum() == 364
+    assert lab.fills.size_profile(trades)["fills"].sum() == 364
+    assert len(lab.fills.all_in_cost(trades, "last")) == 364
+    assert len(lab.fills.shortfall(trades)) == 353
+    once = lab.fills.one_side(trades)
+    for name in (
+        "fees_by_token",
+        "fee_rates",
+        "fee_tiers",
+        "fill_shares",
+        "price_gaps",
+        "size_profile",
+        "volume",
+    ):
+        assert isinstance(getattr(lab.figures, name)(once), lab.figures.Figure), name
+    for name in ("cost_curve", "venue_differences", "markouts"):
+        assert isinstance(getattr(lab.figures, name)(once), lab.figures.Figure), name
+
+
+def test_both_explorers_take_the_frame(trades: pd.DataFrame) -> None:
+    for explorer in (lab.widgets.FeeExplorer, lab.widgets.FillExplorer):
+        shown = explorer(trades)
+        assert shown.error == ""
