@@ -383,7 +383,7 @@ class Blocks:
         owners = pd.Series(series(as_binary(owner[is_named[where]])).to_numpy(), named)
         frame = self._begin(block[first], within[first])
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
-        frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).to_numpy())
+        frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).reset_index(drop=True))
         frame["is_pool"] = self.is_pool(accounts)
         return self._labelled(frame)
 

@@ -7,6 +7,7 @@ overlap are refused, so the blocks of a call are never larger than the call.
 from __future__ import annotations
 
 from bisect import bisect_right
+from struct import Struct, error
 from typing import NamedTuple, NoReturn
 
 from loopring_lab.errors import BlockError
@@ -18,7 +19,9 @@ HEADER, SLOT = 98, 68
 _BLOCK_WORDS = 15  # three numbers, data, eight of proof, a flag, auxiliary data, off-chain data
 _NUMBERS = {"block type": 255, "block size": 65_535, "block version": 255}
 _PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
-_ZEROS = bytes(1 << 16)
+_SEGMENT = Struct(">HH")  # numbers of literals and of zeros
+_ZEROS = memoryview(bytes(1 << 16))
+_RUNS = tuple(map(bytes, range(256)))
 _HINT = "Give the whole `input` of a transaction that submits blocks."
 
 
@@ -57,22 +60,21 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
 
 
 def expand(packed: bytes, where: str) -> bytes:
-    """Undo the compression of zeros, of at most `MAX_CALL` bytes."""
-    parts: list[bytes] = []
-    at, size, length = 0, 0, len(packed)
-    while at + 4 <= length:
-        stop = at + 4 + (packed[at] << 8 | packed[at + 1])
-        run = packed[at + 2] << 8 | packed[at + 3]
-        size += stop - at - 4 + run
-        if stop > length or size > MAX_CALL:
-            break
-        if stop - at > 4 or run:
-            parts += packed[at + 4 : stop], _ZEROS[:run]
-        at = stop
-    if size > MAX_CALL:
-        _refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB at byte {at}")
-    if at < length:
-        _refuse(where, f"compressed data ends within the segment at byte {at}")
+    """Undo the compression of zeros, of at most `MAX_CALL` bytes: runs of zeros are shared until then."""
+    parts: list[bytes | memoryview] = []
+    at, length, few = 0, len(packed), len(_RUNS)
+    try:
+        while at < length:
+            literals, zeros = _SEGMENT.unpack_from(packed, at)
+            begin, at = at + 4, at + 4 + literals
+            parts.append(packed[begin:at])
+            parts.append(_RUNS[zeros] if zeros < few else _ZEROS[:zeros])
+    except error:
+        at = length + 1
+    if at > length:
+        _refuse(where, f"compressed data ends within a segment at byte {length:,}")
+    if (size := sum(map(len, parts))) > MAX_CALL:
+        _refuse(where, f"compressed data expands to {size:,} bytes, more than {MAX_CALL >> 20} MiB")
     return b"".join(parts)
 
 

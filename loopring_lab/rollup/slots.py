@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -62,10 +63,11 @@ HEADER_FIELDS: tuple[Field, ...] = (
     ("conditional", 90, 4, UINT), ("operator", 94, 4, UINT),
 )  # fmt: skip
 
-_LIMB = np.uint64(30)
-_MASK = np.uint64((1 << 30) - 1)
-_POWERS = np.array([[10**e >> 30 * limb & (1 << 30) - 1 for e in range(32)] for limb in range(4)], np.uint64)
-_TENS = 10 ** np.arange(5, dtype=np.uint64)
+_LIMB = np.uint64(31)
+_POWERS = np.array(  # of ten: the low 64 bits, then three limbs of which the last is the widest
+    [[10**e % 2**64, 10**e % 2**31, (10**e >> 31) % 2**31, 10**e >> 62] for e in range(32)], np.uint64
+)
+_TENS = 10 ** np.arange(5)
 
 
 class Slots:
@@ -76,7 +78,7 @@ class Slots:
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
         slots, kinds, stops = self._assembled(blocks)
         order = np.argsort(kinds, kind="stable")
-        self._rows = slots[order]
+        self._rows = slots.take(order, axis=0, mode="clip")
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
         self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[order]
         self._within = (order - (stops - self.sizes)[self._block]).astype(np.int32)
@@ -92,12 +94,17 @@ class Slots:
         """Join the two parts of each slot; return slots, their types, and where each block stops."""
         stops = self.sizes.cumsum()
         slots = np.empty((int(self.sizes.sum()), SLOT), np.uint8)
-        for place, (raw, size, stop) in enumerate(zip(blocks, self.sizes, stops, strict=True)):
-            content = np.frombuffer(raw.data, np.uint8)
-            self.headers[place] = content[:HEADER]
-            middle = HEADER + WIDTH_FIRST * size
-            slots[stop - size : stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
-            slots[stop - size : stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
+        begin = 0
+        for size, some in groupby(range(len(blocks)), key=self.sizes.tolist().__getitem__):
+            places = list(some)
+            count, end = len(places), begin + size * len(places)
+            joined = b"".join(blocks[place].data for place in places)
+            content = np.frombuffer(joined, np.uint8).reshape(count, HEADER + SLOT * size)
+            self.headers[places[0] : places[-1] + 1] = content[:, :HEADER]
+            middle, part = HEADER + WIDTH_FIRST * size, slots[begin:end].reshape(count, size, SLOT)
+            part[:, :, :WIDTH_FIRST] = content[:, HEADER:middle].reshape(count, size, WIDTH_FIRST)
+            part[:, :, WIDTH_FIRST:] = content[:, middle:].reshape(count, size, SLOT - WIDTH_FIRST)
+            begin = end
         kinds = np.ascontiguousarray(slots[:, 0])
         if kinds.max(initial=0) >= len(KINDS):
             first = int(np.argmax(kinds >= len(KINDS)))
@@ -129,9 +136,10 @@ def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     """Read unsigned integers of up to four bytes."""
     if width == 1:
         return rows[:, start].astype(np.int64)
-    padded = np.zeros((len(rows), 4 if width > 2 else 2), np.uint8)
-    padded[:, -width:] = rows[:, start : start + width]
-    return padded.view(">u4" if width > 2 else ">u2")[:, 0].astype(np.int64)
+    if width == 3:
+        return number(rows, start - 1, 4) & 0xFF_FF_FF
+    found: np.ndarray = rows[:, start : start + width].view(f">u{width}")[:, 0].astype(np.int64)
+    return found
 
 
 def _column(rows: np.ndarray, start: int, width: int, form: int) -> pa.Array:
@@ -141,69 +149,79 @@ def _column(rows: np.ndarray, start: int, width: int, form: int) -> pa.Array:
         content = np.ascontiguousarray(rows[:, start : start + width])
         return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(content)])
     if form == UINT96:
-        return _decimals(_long(rows, start + 4, 8), number(rows, start, 4).astype(np.uint64))
+        return _decimals(rows[:, start + 4 : start + 12].view(">u8")[:, 0], number(rows, start, 4))
     return _scaled(*_float_parts(rows, start, 11 if form == FLOAT16 else 19))
-
-
-def _long(rows: np.ndarray, start: int, width: int) -> np.ndarray:
-    content = np.ascontiguousarray(rows[:, start : start + width])
-    found: np.ndarray = content.view(f">u{width}")[:, 0].astype(np.uint64)
-    return found
 
 
 def _float_parts(rows: np.ndarray, start: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Split the protocol's floats into mantissa and exponent."""
-    packed = number(rows, start, (bits + 5) // 8).astype(np.uint64)
-    return packed & np.uint64((1 << bits) - 1), packed >> np.uint64(bits)
+    packed = number(rows, start, (bits + 5) // 8)
+    return packed & (1 << bits) - 1, packed >> bits
 
 
 def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
-    """Return factors below 2**33 times powers of ten, exactly: long multiplication by limbs of 30 bits."""
-    carry = np.zeros(len(factor), np.uint64)
-    limbs = []
-    for powers in _POWERS:
-        carry = carry + powers[exponent] * factor
-        limbs.append(carry & _MASK)
-        carry = carry >> _LIMB
-    high = limbs[2] >> np.uint64(4) | limbs[3] << np.uint64(26) | carry << np.uint64(56)
-    return _decimals(limbs[0] | limbs[1] << _LIMB | limbs[2] << np.uint64(60), high)
+    """Return factors below 2**33 times powers of ten below 2**123, exactly: by limbs of 31 bits."""
+    whole, *limbs = _POWERS.take(exponent, axis=0, mode="clip").T
+    factor = factor.astype(np.uint64)
+    carry = factor * limbs[0] >> _LIMB
+    carry = factor * limbs[1] + carry >> _LIMB
+    return _decimals(factor * whole, factor * limbs[2] + carry >> np.uint64(2))
 
 
 def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
-    words = np.stack([low, high], axis=1)
+    words = np.empty((len(low), 2), np.uint64)
+    words[:, 0], words[:, 1] = low, high
     return pa.Array.from_buffers(AMOUNT, len(low), [None, pa.py_buffer(words)])
 
 
 def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Array:
     """Return floor(amount x bips / 10,000): four zeros off the power of ten, or else off the product."""
-    product = mantissa * bips.astype(np.uint64)
-    less = np.minimum(exponent, np.uint64(4))
-    return _scaled(product // _TENS[np.uint64(4) - less], exponent - less)
+    product, left = mantissa * bips, exponent - 4
+    few = np.flatnonzero(left < 0)
+    product[few] //= _TENS[-left[few]]
+    return _scaled(product, np.maximum(left, 0))
 
 
 def _spot_trades(rows: np.ndarray) -> dict[str, pa.Array]:
-    sell = {side: number(rows, at, 2) for side, at in (("a", 17), ("b", 19))}
-    stated = {side: number(rows, at, 2) for side, at in (("a", 29), ("b", 31))}
-    buy = {side: np.where(stated[side] == 0, sell[other], stated[side]) for side, other in ("ab", "ba")}
+    sold = {side: number(rows, at, 2) for side, at in (("a", 17), ("b", 19))}
     fill = {side: _float_parts(rows, at, 19) for side, at in (("a", 21), ("b", 24))}
-    data = {side: rows[:, at] for side, at in (("a", 27), ("b", 28))}
-    bips = {s: number(rows, at, 1) << 6 | (data[s] & 63).astype(np.int64) for s, at in (("a", 33), ("b", 34))}
-    found = read((("account_a", 9, 4, UINT), ("account_b", 13, 4, UINT), ("storage_a", 1, 4, UINT),
-                  ("storage_b", 5, 4, UINT)), rows)  # fmt: skip
-    for side, other in ("ab", "ba"):
-        found |= {f"sell_{side}": pa.array(sell[side]), f"buy_{side}": pa.array(buy[side])}
-        found[f"fill_{side}"] = _scaled(*fill[side])
-        found[f"fill_b_limit_{side}"] = pa.array(data[side] >= 128)
-        found[f"bit6_{side}"] = pa.array(data[side] & 64 != 0)
-        found[f"fee_bips_{side}"] = pa.array(bips[side])
-        buys_nft, sells_nft = buy[side] >= FIRST_NFT, sell[side] >= FIRST_NFT
-        mantissa, exponent = (
-            np.where(buys_nft, own, bought) for own, bought in zip(fill[side], fill[other], strict=True)
-        )
-        charged = np.where(buys_nft & sells_nft, 0, bips[side])
-        found[f"fee_{side}"] = _fee(mantissa, exponent, charged)
-        found[f"fee_token_{side}"] = pa.array(np.where(buys_nft & ~sells_nft, sell[side], buy[side]))
+    ids = (("account_a", 9), ("account_b", 13), ("storage_a", 1), ("storage_b", 5))
+    found = {name: pa.array(number(rows, at, 4)) for name, at in ids}
+    for side, other, place in (("a", "b", 0), ("b", "a", 1)):
+        stated, data = number(rows, 29 + 2 * place, 2), rows[:, 27 + place]
+        bought = np.where(stated == 0, sold[other], stated)
+        bips = number(rows, 33 + place, 1) << 6 | data & 63
+        found |= {
+            f"sell_{side}": pa.array(sold[side]),
+            f"buy_{side}": pa.array(bought),
+            f"fill_{side}": _scaled(*fill[side]),
+            f"fill_b_limit_{side}": pa.array(data >= 1 << 7),
+            f"bit6_{side}": pa.array(data & 1 << 6 != 0),
+            f"fee_bips_{side}": pa.array(bips),
+        }
+        found |= _fees(side, sold[side], bought, fill[side], fill[other], bips)
     return found
+
+
+def _fees(
+    side: str,
+    sold: np.ndarray,
+    bought: np.ndarray,
+    own: tuple[np.ndarray, np.ndarray],
+    received: tuple[np.ndarray, np.ndarray],
+    bips: np.ndarray,
+) -> dict[str, pa.Array]:
+    """Return the fee and its token: the one bought, but the one sold for an NFT; none between two NFTs."""
+    token = bought
+    nfts = np.flatnonzero(bought >= FIRST_NFT)
+    if len(nfts):
+        mantissa, exponent, bips, token = received[0].copy(), received[1].copy(), bips.copy(), bought.copy()
+        mantissa[nfts], exponent[nfts] = own[0][nfts], own[1][nfts]
+        both = sold[nfts] >= FIRST_NFT
+        bips[nfts[both]] = 0
+        token[nfts[~both]] = sold[nfts[~both]]
+        received = mantissa, exponent
+    return {f"fee_{side}": _fee(*received, bips), f"fee_token_{side}": pa.array(token)}
 
 
 def _mints(rows: np.ndarray) -> dict[str, pa.Array]:

@@ -60,9 +60,9 @@ def recorded_facts() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (recorded() / "transactions.jsonl").read_text().splitlines()]
 
 
-def slot(kind: str, **fields: int) -> bytes:
+def slot(kind: str, /, **fields: int) -> bytes:
     """Write one transaction of 68 bytes; fields are the raw integers that stand there."""
-    places = WIDTHS[kind] | (MINT_TO if {"receiver", "to"} & fields.keys() else {})
+    places = WIDTHS[kind] | (MINT_TO if kind == "nft_mint" else {})
     content = bytearray(68)
     content[0] = TYPES.index(kind)
     for name, value in fields.items():
@@ -78,7 +78,7 @@ def varied_slot(kind: str, chance: random.Random) -> bytes:
         most = 256**width - 1
         fields[name] = chance.choice((0, 1, most, chance.randint(0, most), chance.randint(0, most)))
     if "kind" in fields:
-        fields["kind"] = 0 if kind == "nft_mint" else chance.randint(0, 3)
+        fields["kind"] = chance.randint(0, 3)
     return slot(kind, **fields)
 
 

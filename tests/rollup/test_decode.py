@@ -1,0 +1,241 @@
+"""Slots and frames against a slow second reader, for every type, at random and at the extremes."""
+
+import random
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.rollup_blocks import EXCHANGE, TYPES, block_data, slot, varied_data, varied_slot
+from support.rollup_judge import slow_rows
+
+import loopring_lab as lab
+from loopring_lab.rollup import slots
+
+few = settings(max_examples=40)
+DATA = [varied_data(seed, size) for seed, size in enumerate((64, 0, 1, 128, 384))]
+ADDRESS = int.from_bytes(bytes(range(1, 21)), "big")
+OWNER = "0x" + bytes(range(1, 21)).hex()
+
+
+@pytest.fixture(scope="module")
+def blocks() -> lab.rollup.Blocks:
+    return lab.rollup.decode_data(DATA, first_block=100)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return [{"block": block} | row for block, data in enumerate(DATA) for row in slow_rows(data)]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_field_of_blocks_of_several_sizes(
+    kind: str, blocks: lab.rollup.Blocks, rows: list[dict[str, Any]]
+) -> None:
+    expected = [row for row in rows if row["type"] == kind]
+    assert len(expected) > 0
+    assert [row | {"type": kind} for row in blocks.table(kind).to_pylist()] == expected
+
+
+@given(st.sampled_from(TYPES), st.integers(0, 2**32))
+@few
+def test_every_field_at_random(kind: str, seed: int) -> None:
+    chance = random.Random(seed)
+    data = block_data([varied_slot(kind, chance) for _ in range(20)])
+    (only,) = {row["type"] for row in slow_rows(data)}
+    found = lab.rollup.decode_data(data).table(only).to_pylist()
+    assert [row | {"block": 0} for row in found] == [
+        {name: value for name, value in row.items() if name != "type"} | {"block": 0}
+        for row in slow_rows(data)
+    ]
+
+
+@given(st.lists(st.binary(min_size=67, max_size=67), min_size=1, max_size=9), st.sampled_from(range(10)))
+@few
+def test_any_bytes_of_a_known_type_are_read(bodies: list[bytes], kind: int) -> None:
+    data = block_data([bytes([kind]) + body for body in bodies])
+    table = lab.rollup.decode_data(data).table(TYPES[kind])
+    assert [row | {"type": TYPES[kind]} for row in table.drop_columns(["block"]).to_pylist()] == list(
+        slow_rows(data)
+    )
+
+
+@pytest.mark.parametrize("high", [0, 1, 255])
+@pytest.mark.parametrize("packed_fill", [0, 1, 0x7FFFF, 0xFFFFFF, 0xF80001, 0x180001, 0x1FFFFF, 0x200001])
+def test_fees_are_exact_at_the_extremes(packed_fill: int, high: int) -> None:
+    """Up to 524,287 x 10^31 x 16,383 basis points, beyond 128 bits before the division."""
+    trade = slot("spot_trade", sell_a=0, sell_b=1, fill_a=packed_fill, fill_b=0xFFFFFF, data_a=63, high_a=high,
+                 data_b=0xFF, high_b=high)  # fmt: skip
+    (row,) = lab.rollup.decode_data(block_data([trade])).table("spot_trade").to_pylist()
+    amount = (packed_fill % 2**19) * 10 ** (packed_fill >> 19)
+    bips = high * 64 + 63
+    assert (row["fill_a"], row["fill_b"]) == (amount, 524_287 * 10**31)
+    assert (row["fee_a"], row["fee_b"]) == (524_287 * 10**31 * bips // 10_000, amount * bips // 10_000)
+    assert (row["fee_bips_a"], row["fill_b_limit_a"], row["bit6_a"]) == (bips, False, False)
+    assert (row["fee_bips_b"], row["fill_b_limit_b"], row["bit6_b"]) == (bips, True, True)
+
+
+@pytest.mark.parametrize(
+    ("sell_a", "sell_b", "expected"),
+    [
+        (0, 32_768, ((0, 10), (0, 10))),  # A buys an NFT and pays in what it sells; B is paid in token 0
+        (65_535, 1, ((1, 20), (1, 20))),
+        (32_767, 1, ((1, 20), (32_767, 10))),
+        (40_000, 50_000, ((50_000, 0), (40_000, 0))),
+    ],
+)
+def test_the_token_of_the_fee(sell_a: int, sell_b: int, expected: Any) -> None:
+    trade = slot(
+        "spot_trade", sell_a=sell_a, sell_b=sell_b, fill_a=10_000, fill_b=20_000, data_a=10, data_b=10
+    )
+    (row,) = lab.rollup.decode_data(block_data([trade])).table("spot_trade").to_pylist()
+    assert tuple((row[f"fee_token_{side}"], int(row[f"fee_{side}"])) for side in "ab") == expected
+
+
+def test_the_header() -> None:
+    data = block_data([], size=3, before=b"\1" * 32, after=b"\2" * 32, timestamp=2**32 - 1, taker=20, maker=255,
+                      conditional=7, operator=2**32 - 1)  # fmt: skip
+    frame = lab.rollup.decode_data(data, first_block=5).headers()
+    row = frame.iloc[0]
+    assert row["exchange"] == "0x" + EXCHANGE.hex()
+    assert (row["merkle_root_before"], row["merkle_root_after"]) == ("0x" + "01" * 32, "0x" + "02" * 32)
+    assert row["created_at"] == pd.Timestamp(2**32 - 1, unit="s", tz="UTC")
+    numbers = ["block", "block_id", "taker_bips10", "maker_bips10", "conditional", "operator", "size"]
+    assert row[numbers].tolist() == [0, 5, 20, 255, 7, 2**32 - 1, 3]
+
+
+FRAMES = {
+    "deposit": "deposits", "withdrawal": "withdrawals", "transfer": "transfers", "spot_trade": "fills",
+    "account_update": "account_updates", "amm_update": "amm_updates", "nft_mint": "nft_mints",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) -> None:
+    frame, table = getattr(blocks, FRAMES[kind])(), blocks.table(kind)
+    assert (frame["block_id"] - 100).tolist() == frame["block"].tolist() == table["block"].to_pylist()
+    for name in table.column_names[2:]:
+        renamed = next(n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame)
+        expected = table[name].to_pylist()
+        found = frame[renamed].astype(object).where(frame[renamed].notna(), None).tolist()
+        if renamed in ("nft_type", "nft_id", "creator_bips"):
+            continue  # slots after the mint may say them
+        assert found == ["0x" + one.hex() if isinstance(one, bytes) else one for one in expected]
+    assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
+    assert frame["index_in_block"].tolist() == table["index_in_block"].to_pylist()
+
+
+def test_frames_carry_their_attrs_and_dtypes_however_few_rows_there_are() -> None:
+    empty = lab.rollup.Blocks([], attrs={"source": "somewhere", "synthetic": True})
+    full = lab.rollup.Blocks(lab.rollup.decode_data(DATA).raw, attrs=empty.attrs)
+    for name in (*FRAMES.values(), "headers", "accounts"):
+        one, other = getattr(empty, name)(), getattr(full, name)()
+        assert one.empty
+        assert one.dtypes.astype(str).to_dict() == other.dtypes.astype(str).to_dict()
+        assert one.attrs == other.attrs == {"source": "somewhere", "synthetic": True}
+
+
+def test_units_stand_beside_smallest_units() -> None:
+    listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}, {"tokenId": 3, "symbol": "USDT", "decimals": 6},
+              {"tokenId": 4, "symbol": "WIDE", "decimals": 24}]  # fmt: skip
+    tokens = lab.tables.tokens(listed)
+    moves = [slot("transfer", token=token, amount=25, fee_token=3, fee=7) for token in (3, 0, 9, 4, 40_000)]
+    frame = lab.rollup.decode_data(block_data(moves)).transfers(tokens)
+    assert frame["amount"].map(int).tolist() == [25] * 5
+    assert frame["token"].astype(object).where(frame["token"].notna(), None).tolist() == [
+        "USDT",
+        "ETH",
+        None,
+        "WIDE",
+        None,
+    ]
+    units = frame["amount_units"]
+    assert units.dtype == lab.amounts.AMOUNT
+    assert [str(units[0]), str(units[1])] == ["0.000025000000000000", "2.5E-17"]
+    assert units.isna().tolist() == [False, False, True, True, True]  # 25e-18 of WIDE has 24 decimal places
+    assert str(frame["fee_units"][0]) == "0.000007000000000000"
+    with pytest.raises(lab.LabError, match="tokens: expected"):
+        lab.rollup.decode_data(block_data(moves)).transfers({"token_id": [3]})
+
+
+def test_a_mint_says_what_the_slots_after_it_say() -> None:
+    mint = slot("nft_mint", kind=1, minter=50_001, to_token=33_000, amount=5, receiver=50_002, to=ADDRESS)
+    said = {"account": 50_002, "token": 33_000, "nft_id": 77, "creator_bips": 9, "nft_type": 1}
+    by_minter = slot("nft_data", scheme=0, address=ADDRESS, **said)
+    by_contract = slot("nft_data", scheme=1, address=ADDRESS + 1, **said)
+    other = slot("nft_data", scheme=1, address=ADDRESS + 1, **said | {"token": 33_001})
+    plain = slot("nft_mint", kind=0, minter=50_001, to_token=33_000, nft_id=5, token_account=60_000)
+    data = [block_data([mint, by_minter, by_contract, plain]), block_data([mint, by_minter, other, mint])]
+    frame = lab.rollup.decode_data(data).nft_mints()
+    assert frame["nft_id"].isna().tolist() == [False, False, False, True]
+    assert frame["nft_id"].str.removeprefix("0x").dropna().map(lambda text: int(text, 16)).tolist() == [
+        77,
+        5,
+        77,
+    ]
+    assert frame["minter"].isna().tolist() == [False, True, False, True]
+    assert frame["token_address"].isna().tolist() == [False, True, True, True]
+    assert frame["creator_bips"].fillna(-1).tolist() == [9, 0, 9, -1]
+    assert frame["receiver_id"].tolist() == [50_002, 50_001, 50_002, 50_002]
+    assert frame["token_account_id"].isna().tolist() == [True, False, True, True]
+
+
+def test_accounts_are_named_once_with_their_owner_and_first_transaction() -> None:
+    first = [
+        slot("spot_trade", account_a=50_003, account_b=12),
+        slot("transfer", sender=50_003, receiver=50_004),
+    ]
+    second = [
+        slot("amm_update", account=20_000, owner=ADDRESS + 7),
+        slot("transfer", sender=50_003, receiver=50_005, to=ADDRESS),
+        slot("withdrawal", kind=3, account=50_004, owner=ADDRESS),  # forced and invalid: not its owner
+        slot("deposit", account=50_003, owner=ADDRESS + 3),
+    ]
+    blocks = lab.rollup.Blocks(lab.rollup.decode_data([block_data(first), block_data(second)]).raw, {50_004})
+    frame = blocks.accounts().set_index("account_id")
+    assert frame.index.tolist() == [12, 20_000, 50_003, 50_004, 50_005]
+    assert frame["is_pool"].tolist() == [True, True, False, True, False]
+    assert list(zip(frame["block"], frame["index_in_block"], strict=True)) == [
+        (0, 0),
+        (1, 0),
+        (0, 0),
+        (0, 1),
+        (1, 1),
+    ]
+    assert frame["owner"].isna().tolist() == [True, False, False, True, False]
+    assert frame.loc[50_005, "owner"] == OWNER
+
+
+def test_accounts_of_many_blocks(blocks: lab.rollup.Blocks, rows: list[dict[str, Any]]) -> None:
+    names = ("account", "account_a", "account_b", "sender", "receiver", "minter")
+    seen = [(row[n], row["block"], row["index_in_block"]) for row in rows for n in names if n in row]
+    frame = blocks.accounts()
+    expected = [next(group) for _, group in groupby(sorted(seen), key=lambda one: one[0])]
+    assert list(zip(frame["account_id"], frame["block"], frame["index_in_block"], strict=True)) == expected
+
+
+def test_unknown_tables_are_refused() -> None:
+    with pytest.raises(lab.LabError, match="Did you mean 'spot_trade'"):
+        lab.rollup.decode_data(DATA[0]).table("spot_trades")
+
+
+def test_trade_ids_come_from_the_number_or_the_position() -> None:
+    trade = slot("spot_trade", account_a=50_003)
+    data = [block_data([trade, trade]), block_data([bytes(68), trade])]
+    assert lab.rollup.decode_data(data).fills()["trade_id"].tolist() == [0, 1, 100_001]
+    assert lab.rollup.decode_data(data, first_block=67_896).fills()["trade_id"].tolist() == [
+        6_789_600_000, 6_789_600_001, 6_789_700_001,
+    ]  # fmt: skip
+
+
+def test_powers_of_ten_are_exact() -> None:
+    factors = np.array([0, 1, 2**19 - 1, 2**33 - 1] * 28, np.uint64)
+    exponents = np.repeat(np.arange(28), 4)
+    scaled = slots._scaled(factors, exponents)
+    expected = [
+        int(factor) * 10 ** int(exponent) for factor, exponent in zip(factors, exponents, strict=True)
+    ]
+    assert list(map(int, scaled.to_pylist())) == expected
