@@ -1,7 +1,8 @@
 """The synthetic world on its chain: one rollup block each half hour, with its fills at their own positions.
 
 Around the fills stand what a chain also has: deposits before an account's first fill, keys and their changes,
-transfers, withdrawals, and the balances that pools publish. Everything derives from the world and its seed.
+transfers, withdrawals, and the balances that pools publish. Everything derives from the world and its seed;
+key updates sent to the relayer are not settled.
 """
 
 from __future__ import annotations
