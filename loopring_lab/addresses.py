@@ -29,6 +29,17 @@ def check_base_url(base_url: object) -> str:
     return str(base_url).rstrip("/").removesuffix("/api/v3")
 
 
+def split_rpc_address(address: object) -> SplitResult:
+    """Return the parts of an Ethereum endpoint's address; the error repeats nothing of it."""
+    parts = _split(address, with_user=True)
+    if parts is None or parts.fragment:
+        raise LabError(
+            "rpc: this is not an address of an Ethereum endpoint. Give one like https://host/key, or set "
+            "LOOPRING_RPC_URL."
+        )
+    return parts
+
+
 def redirect_target(url: str, location: str) -> str | None:
     """Return the address that a redirect leads to, or None if it is not to be followed."""
     try:
@@ -99,13 +110,13 @@ def check_number(
     return number
 
 
-def _split(url: object) -> SplitResult | None:
+def _split(url: object, *, with_user: bool = False) -> SplitResult | None:
     """Return the parts of an address, or None if it is not an http address or names a user."""
     if not isinstance(url, str) or not _is_plain(url):
         return None
     try:
         parts = urlsplit(url)
-        is_usable = parts.scheme in _PORTS and "@" not in parts.netloc and parts.port != 0
+        is_usable = parts.scheme in _PORTS and (with_user or "@" not in parts.netloc) and parts.port != 0
     except ValueError:
         return None
     return parts if is_usable and parts.hostname and _is_host(parts.hostname) else None

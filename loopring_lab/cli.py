@@ -1,4 +1,4 @@
-"""The command line: notebooks in JupyterLab, the embedded relayer, and archives of trades."""
+"""The command line: notebooks in JupyterLab, the embedded relayer, archives of trades, stores of blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from loopring_lab import templates
 from loopring_lab.archive import Archive
 from loopring_lab.bounded import read_text
 from loopring_lab.client import Client
-from loopring_lab.connection import connect
+from loopring_lab.connection import DEFAULT_RATE, connect
 from loopring_lab.errors import IncompleteHistory, LabError
+from loopring_lab.redaction import SecretText, hide
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+    from loopring_lab.rollup import Store
 
 DEFAULT_FOLDER = Path("loopring-lab-notebooks")
-API_KEY_VARIABLE = "LOOPRING_API_KEY"
+API_KEY_VARIABLE, RPC_VARIABLE = "LOOPRING_API_KEY", "LOOPRING_RPC_URL"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
 _ACCOUNT_ID = re.compile("[0-9]{1,18}")
 _TIME_COLUMNS = ("first", "last", "synced_at", "checked_at")
@@ -47,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return new_notebook(arguments)
         if arguments.command == "serve":
             return serve(arguments)
+        if arguments.command == "blocks":
+            return run_blocks_command(arguments, own)
         return run_archive_command(arguments, own)
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
@@ -72,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sync(commands)
     _add_report_and_import(commands)
     _add_verify(commands)
+    _add_blocks(commands)
     return parser
 
 
@@ -141,6 +146,7 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
         [
             f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
             f"source    {relayer.source}",
+            f"chain     {relayer.rpc_url}  (JSON-RPC)",
             f"API key   {key}",
             f"try       curl '{api}/exchange/tokens'",
             f"          curl -H 'X-API-KEY: ...' '{api}/user/trades?accountId={relayer.accounts[0]}&limit=2'",
@@ -166,6 +172,29 @@ def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> i
         print(f"\nStopped; trades read so far are safe. {resume}", file=sys.stderr)
         return INTERRUPTED
     return _print_report(archive.report())
+
+
+def run_blocks_command(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run a command on a store of blocks, and print what it reports."""
+    from loopring_lab.rollup import Store
+    from loopring_lab.rollup.fetching import MissingBlocks
+
+    store, action = Store(arguments.path), arguments.action
+    try:
+        if action == "check":
+            return _check_blocks(store)
+        if action == "sync":
+            store.sync(_rpc_address(), **_chosen(arguments, "exchange", "from_block", "to_block", "rate"))
+        elif action == "import":
+            store.import_files(arguments.files, **_chosen(arguments, "tokens", "first_block", "source"))
+    except MissingBlocks as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        return max(INCOMPLETE, _print_blocks(store.report()))
+    except KeyboardInterrupt:
+        resume = f"Resume with: loopring-lab {shlex.join(argv)}"
+        print(f"\nStopped; blocks read so far are safe. {resume}", file=sys.stderr)
+        return INTERRUPTED
+    return _print_blocks(store.report())
 
 
 def format_report(report: pd.DataFrame) -> str:
@@ -283,6 +312,38 @@ def _add_report_and_import(commands: Any) -> None:
     imports.add_argument("--source", metavar="NAME", help=source_help)
 
 
+def _add_blocks(commands: Any) -> None:
+    blocks = commands.add_parser("blocks", help="store the exchange's blocks, as settled on Ethereum")
+    actions = blocks.add_subparsers(dest="action", required=True, metavar="ACTION")
+    sync = actions.add_parser("sync", help="download missing blocks from an Ethereum endpoint")
+    sync.description = (
+        "Download missing blocks from an Ethereum endpoint. Rerun to resume after an interruption. The "
+        f"endpoint's address is read from {RPC_VARIABLE}, or asked for on a terminal; without one, blocks "
+        "come from the embedded chain."
+    )
+    imports = actions.add_parser("import", help="add blocks from files, without an endpoint")
+    check = actions.add_parser("check", help="check what the blocks prove")
+    check.description = (
+        "Check that no block is missing and that all are as they were submitted. The exit code is 0 if all "
+        "is well, 1 if not."
+    )
+    report = actions.add_parser("report", help="show which blocks are held, and how many are missing")
+    for action in (sync, imports):
+        action.add_argument("path", type=Path, help="folder of the store; created if missing")
+    for action in (check, report):
+        action.add_argument("path", type=Path, help="folder of the store")
+    sync.add_argument("--exchange", metavar="ADDRESS", help="the exchange's contract (default: Ethereum's)")
+    sync.add_argument("--from-block", type=int, metavar="N", help="Ethereum block to begin with")
+    sync.add_argument("--to-block", type=int, metavar="N", help="Ethereum block to end with")
+    rate_help = f"HTTP requests per second (default: {DEFAULT_RATE:g})"
+    sync.add_argument("--rate", type=float, default=DEFAULT_RATE, metavar="N", help=rate_help)
+    imports.add_argument("files", type=Path, nargs="+", help="files or folders with blocks")
+    imports.add_argument("--tokens", type=Path, metavar="FILE", help="listing of tokens, as JSON")
+    first_help = "number of the first block, where nothing else tells it"
+    imports.add_argument("--first-block", type=int, metavar="N", help=first_help)
+    imports.add_argument("--source", metavar="NAME", help="name of the files' source (default: the exchange)")
+
+
 def _add_repeatable(parser: argparse.ArgumentParser, option: str, meaning: str, **options: Any) -> None:
     parser.add_argument(option, action="append", default=[], help=f"{meaning} (may be repeated)", **options)
 
@@ -329,6 +390,38 @@ def _verify(archive: Archive, arguments: argparse.Namespace) -> int:
         return DONE
     print(found.astype(object).fillna("?").to_string(index=False))
     return INCOMPLETE if set(found["problem"]) != {"not recorded"} else DONE
+
+
+def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _check_blocks(store: Store) -> int:
+    found = store.check()
+    print(found.summary.to_string())
+    if found.problems.empty:
+        return DONE
+    print(found.problems.astype(object).fillna("?").to_string(index=False))
+    return INCOMPLETE
+
+
+def _rpc_address() -> SecretText | None:
+    if os.environ.get(RPC_VARIABLE) or not sys.stdin.isatty():
+        return None
+    prompt = "Address of an Ethereum endpoint (not shown; empty for the embedded chain): "
+    return hide(getpass.getpass(prompt) or None)  # type: ignore[no-any-return]
+
+
+def _print_blocks(report: pd.DataFrame) -> int:
+    times = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in ("first_time", "last_time")}
+    missing = int(report["missing"].fillna(0).sum())
+    frame = report.assign(**times).astype(object).fillna("?")
+    print(frame.to_string(index=False) if len(frame) else "nothing yet")
+    rest = (
+        f", {missing:,} missing. Run blocks sync to download them." if missing else ", none missing between"
+    )
+    print(f"{report['blocks'].sum():,} blocks{rest}")
+    return INCOMPLETE if missing else DONE
 
 
 def _connect(arguments: argparse.Namespace) -> Client:

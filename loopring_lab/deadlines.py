@@ -122,7 +122,8 @@ class Exchange(Generic[Result]):
     Connections that the call uses register their socket here (`CutAdapter`).
     """
 
-    def __init__(self, call: Callable[[], Result]) -> None:
+    def __init__(self, call: Callable[[], Result], *, private: bool = False) -> None:
+        self.private = private  # whether the path of the address is secret
         self._call = call
         self._outcome: SimpleQueue[Result] = SimpleQueue()
         self._socket: socket.socket | None = None

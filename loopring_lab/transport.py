@@ -1,4 +1,4 @@
-"""One HTTP exchange with a relayer: pacing, retries, limits, and errors that hold no secret."""
+"""One HTTP exchange with a server: pacing, retries, limits, and errors that hold no secret."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ HINTS = {
     114002: "The maximum fee is below the relayer's; ask for the fee again and raise max_fee.",
 }
 """What to do next, by the relayer's error code."""
-_TRY_LATER = "The problem is on the relayer's side: try again later."
 _SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."
 _NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
 _AS_IT_IS: dict[str, Any] = {"stream": True, "allow_redirects": False}
@@ -78,33 +77,37 @@ Result = TypeVar("Result")
 Params = Mapping[str, str | int]
 
 
-class Transport:
-    """Sends requests to one relayer, paced for each endpoint.
+class Server(NamedTuple):
+    """A server as errors name it: its address without secrets, and where its settings are given."""
 
-    `get` and `post` return the body of the answer, or raise a `RelayerError` or a `TransportError`. The
-    ``maybe_received`` of either error tells whether the relayer may have acted on the request all the same.
-    """
+    address: str
+    kind: str = "relayer"
+    setting: str = "base_url"
+    function: str = "connect"
+    instead: str = "connect() without arguments works offline"
 
-    base_url: str = ""
+    @property
+    def try_later(self) -> str:
+        return f"The problem is on the {self.kind}'s side: try again later."
+
+
+class Channel:
+    """Sends requests to one server, paced for each endpoint."""
+
+    server = Server("")
 
     def __init__(
         self,
-        base_url: str,
+        server: Server,
         *,
-        api_key: str | None = None,
         rate: float | None = 5.0,
         timeout: float = 15.0,
         max_seconds: float | None = None,
         max_bytes: int | None = MAX_BYTES,
-        allow_http: bool = False,
         attempts: int = 6,
         proxies: bool = True,
     ) -> None:
-        key = hide(api_key)
-        del api_key
-        self.base_url = check_base_url(base_url)
-        self._allow_http = allow_http
-        self._use(key)
+        self.server = server
         self._rate = check_limit("rate", rate, "requests per second")
         self._timeout = check_number("timeout", timeout, "seconds", most=DAY)
         self._max_seconds = check_limit("max_seconds", max_seconds, "seconds")
@@ -114,12 +117,137 @@ class Transport:
         self._lock = threading.Lock()
         self._stated: list[tuple[str, Source | None]] = []
         self._session = _Session()
-        self._session.trust_env = proxies and not is_loopback(self.base_url)
+        self._session.trust_env = proxies and not is_loopback(server.address)
         for name in ("urllib3.connectionpool", "urllib3.connection"):
             logging.getLogger(name).addFilter(_drop_what_is_private)
 
     def __repr__(self) -> str:
-        return f"Transport({self.base_url!r})"
+        return f"{type(self).__name__}({self.server.address!r})"
+
+    def new_budget(self, *, of_bytes: bool = True) -> Budget:
+        """Return what one operation may take; its bytes may be left to its parts."""
+        return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
+
+    @property
+    def source(self) -> Source | None:
+        """What the server's first answer states as its identity, if anything."""
+        return self._stated[0][1] if self._stated else None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+        """Return the error that an answer reports, if any, and whether a retry may help."""
+        raise NotImplementedError
+
+    def _retry(self, request: Request) -> bytes:
+        """Exchange bytes, retrying transient failures."""
+        attempts = self._attempts  # `Retrying` refers to itself, and must not keep this channel alive
+        retrying = tenacity.Retrying(
+            stop=lambda state: state.attempt_number >= attempts or request.is_out_of_time(state),
+            sleep=request.budget.pause,
+            wait=_retry_delay,
+            retry=tenacity.retry_if_result(lambda outcome: outcome.transient),
+            retry_error_callback=request.give_up,
+        )
+        outcome: Outcome = retrying(self._exchange, request)
+        return outcome.unwrap()
+
+    def _exchange(self, request: Request) -> Outcome:
+        """Exchange bytes once; an error is returned."""
+        with self._lock:
+            limiter = self._limiters.setdefault(request.endpoint, RateLimiter(self._rate))
+        limiter.wait(request.pause)
+        seconds = min(self._timeout, request.budget.seconds_left)
+        exchange = Exchange(lambda: self._send(request), private=request.private)
+        outcome = exchange.run(seconds, request.budget) if seconds > 0 else None
+        if outcome is not None:
+            return outcome
+        if seconds < self._timeout:
+            problem = f"{request.endpoint}: not finished in time"
+            return Outcome(error=request.budget.exceeded(problem, maybe_received=exchange.connected))
+        return _late(request, self._timeout, maybe_received=exchange.connected)
+
+    def _send(self, request: Request) -> Outcome:
+        """Exchange bytes once, in a thread of its own; an error is returned."""
+        url, auth, payload = request.url, request.auth, request.payload
+        try:
+            for _ in range(MAX_REDIRECTS):
+                with self._session.request(
+                    request.method, url, auth=auth, timeout=self._timeout, **_AS_IT_IS, **payload
+                ) as response:
+                    if not response.is_redirect:
+                        return self._check_source(response, self._read_response(response, request), request)
+                    target = redirect_target(url, response.headers["Location"])
+                if request.method == "POST" or target is None or auth.redactor.finds(target.encode()):
+                    return _not_followed(request)
+                auth = auth if is_same_host(url, target) else Secrets()
+                url, payload = target, {}
+        except (requests.RequestException, HTTPError) as error:
+            return _request_failure(error, request, self._timeout)
+        except LabError as error:
+            return Outcome(error=error.with_traceback(None))
+        except Exception as error:  # noqa: BLE001 - whatever a server brings about in the libraries below
+            return _failed(error, request)
+        return _not_followed(request, f"more than {MAX_REDIRECTS} times")
+
+    def _check_source(self, response: requests.Response, outcome: Outcome, request: Request) -> Outcome:
+        """Accept the answers of one source only, that of the first."""
+        if outcome.error:
+            return outcome
+        stated = response.headers.get(HEADER, "")
+        if self._stated and self._stated[0][0] == stated:
+            return outcome
+        stated = request.auth.redactor(stated.encode("latin-1")).decode("latin-1")
+        try:
+            found = Source.read(stated, HEADER) if stated else None
+        except LabError as error:
+            return Outcome(error=error)
+        with self._lock:
+            self._stated[:] = self._stated or [(stated, found)]
+        first = self._stated[0][1]
+        if found == first:
+            return outcome
+        hint = f"Another {self.server.kind} answers at this address now: {self.server.function} again."
+        return Outcome(
+            error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
+        )
+
+    def _read_response(self, response: requests.Response, request: Request) -> Outcome:
+        endpoint, status = request.endpoint, response.status_code
+        coding = response.headers.get("Content-Encoding", "identity").lower()
+        if coding not in ("identity", "gzip"):
+            problem = "the answer is compressed in a way that was not asked for"
+            message = f"{endpoint}: {problem}. Check {self.server.setting}."
+            return Outcome(error=TransportError(message, maybe_received=True))
+        body = _read_body(response, coding, request)
+        error, transient = self._read_error(status, body, endpoint)
+        if error:
+            wait = _retry_after_seconds(response.headers.get("Retry-After"))
+            return Outcome(error=error, transient=transient, retry_after=wait)
+        if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
+            return _truncated(request, f"the answer breaks off after {len(body)} bytes")
+        return Outcome(SecretBytes(body) if request.auth.is_signed else body)
+
+
+class Transport(Channel):
+    """Sends requests to one relayer.
+
+    `get` and `post` return the body of the answer, or raise a `RelayerError` or a `TransportError`. The
+    ``maybe_received`` of either error tells whether the relayer may have acted on the request all the same.
+    """
+
+    base_url: str = ""
+
+    def __init__(
+        self, base_url: str, *, api_key: str | None = None, allow_http: bool = False, **limits: Any
+    ) -> None:
+        key = hide(api_key)
+        del api_key
+        self.base_url = check_base_url(base_url)
+        self._allow_http = allow_http
+        self._use(key)
+        super().__init__(Server(self.base_url), **limits)
 
     def get(
         self,
@@ -133,35 +261,14 @@ class Transport:
         """Send a GET request, retrying transient failures; the body has at most `largest` bytes."""
         auth = self._secrets(hide(signature), keyed)
         del signature
-        budget = Budget.active() or self.new_budget()
-        request = _Request("GET", path, auth, {"params": params or {}}, largest, budget)
-        attempts = self._attempts  # `Retrying` refers to itself, and must not keep this transport alive
-        retrying = tenacity.Retrying(
-            stop=lambda state: state.attempt_number >= attempts or request.is_out_of_time(state),
-            sleep=budget.pause,
-            wait=_retry_delay,
-            retry=tenacity.retry_if_result(lambda outcome: outcome.transient),
-            retry_error_callback=request.give_up,
-        )
-        outcome: _Outcome = retrying(self._exchange, request)
-        return outcome.unwrap()
+        return self._retry(self._request("GET", path, auth, {"params": params or {}}, largest))
 
     def post(self, path: str, body: bytes, *, signature: str) -> bytes:
         """Send a POST request exactly once, following no redirect."""
         payload = {"data": hide(body), "headers": {"Content-Type": "application/json"}}
         auth = self._secrets(hide(signature), keyed=False)
         del body, signature
-        budget = Budget.active() or self.new_budget()
-        return self._exchange(_Request("POST", path, auth, payload, MAX_ANSWER, budget)).unwrap()
-
-    def new_budget(self, *, of_bytes: bool = True) -> Budget:
-        """Return what one operation may take; its bytes may be left to its parts."""
-        return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
-
-    @property
-    def source(self) -> Source | None:
-        """What the relayer's first answer states as its identity, if anything."""
-        return self._stated[0][1] if self._stated else None
+        return self._exchange(self._request("POST", path, auth, payload, MAX_ANSWER)).unwrap()
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -171,12 +278,19 @@ class Transport:
         other._use(key)
         return other
 
-    def close(self) -> None:
-        self._session.close()
+    def _request(
+        self, method: str, path: str, auth: Secrets, payload: dict[str, Any], largest: int
+    ) -> Request:
+        endpoint, url = f"{method} /api/v3{path}", f"{self.base_url}/api/v3{path}"
+        budget = Budget.active() or self.new_budget()
+        return Request(self.server, endpoint, method, url, auth, payload, largest, budget)
+
+    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+        return relayer_error(status, body, endpoint), status in TRANSIENT_STATUSES
 
     def _use(self, key: SecretText | None) -> None:
         self._key = self._checked("api_key", key)
-        self._keyed, self._unkeyed = _Secrets(self._key), _Secrets(self._key, send=False)
+        self._keyed, self._unkeyed = Secrets(self._key), Secrets(self._key, send=False)
 
     def _checked(self, name: str, secret: SecretText | None) -> SecretText | None:
         """Return a secret that can be sent to this address, or refuse it."""
@@ -188,70 +302,10 @@ class Transport:
             )
         return checked
 
-    def _secrets(self, signature: SecretText | None, keyed: bool) -> _Secrets:
+    def _secrets(self, signature: SecretText | None, keyed: bool) -> Secrets:
         if signature is not None:
-            return _Secrets(None, self._checked("signature", signature))
+            return Secrets(signature=self._checked("signature", signature))
         return self._keyed if keyed else self._unkeyed
-
-    def _exchange(self, request: _Request) -> _Outcome:
-        """Exchange bytes once; an error is returned."""
-        with self._lock:
-            limiter = self._limiters.setdefault(request.endpoint, RateLimiter(self._rate))
-        limiter.wait(request.pause)
-        seconds = min(self._timeout, request.budget.seconds_left)
-        exchange = Exchange(lambda: self._send(request))
-        outcome = exchange.run(seconds, request.budget) if seconds > 0 else None
-        if outcome is not None:
-            return outcome
-        if seconds < self._timeout:
-            problem = f"{request.endpoint}: not finished in time"
-            return _Outcome(error=request.budget.exceeded(problem, maybe_received=exchange.connected))
-        return _late(request.endpoint, self._timeout, maybe_received=exchange.connected)
-
-    def _send(self, request: _Request) -> _Outcome:
-        """Exchange bytes once, in a thread of its own; an error is returned."""
-        url, auth, payload = f"{self.base_url}/api/v3{request.path}", request.auth, request.payload
-        try:
-            for _ in range(MAX_REDIRECTS):
-                with self._session.request(
-                    request.method, url, auth=auth, timeout=self._timeout, **_AS_IT_IS, **payload
-                ) as response:
-                    if not response.is_redirect:
-                        return self._check_source(response, _read_response(response, request), request)
-                    target = redirect_target(url, response.headers["Location"])
-                if request.method == "POST" or target is None or auth.redactor.finds(target.encode()):
-                    return _not_followed(request.endpoint)
-                auth = auth if is_same_host(url, target) else _Secrets(None)
-                url, payload = target, {}
-        except (requests.RequestException, HTTPError) as error:
-            return _request_failure(error, request.endpoint, self._timeout, self.base_url)
-        except LabError as error:
-            return _Outcome(error=error.with_traceback(None))
-        except Exception as error:  # noqa: BLE001 - whatever a server brings about in the libraries below
-            return _failed(error, request.endpoint)
-        return _not_followed(request.endpoint, f"more than {MAX_REDIRECTS} times")
-
-    def _check_source(self, response: requests.Response, outcome: _Outcome, request: _Request) -> _Outcome:
-        """Accept the answers of one source only, that of the first."""
-        if outcome.error:
-            return outcome
-        stated = response.headers.get(HEADER, "")
-        if self._stated and self._stated[0][0] == stated:
-            return outcome
-        stated = request.auth.redactor(stated.encode("latin-1")).decode("latin-1")
-        try:
-            found = Source.read(stated, HEADER) if stated else None
-        except LabError as error:
-            return _Outcome(error=error)
-        with self._lock:
-            self._stated[:] = self._stated or [(stated, found)]
-        first = self._stated[0][1]
-        if found == first:
-            return outcome
-        hint = "Another relayer answers at this address now: connect again."
-        return _Outcome(
-            error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
-        )
 
 
 def one_operation(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -302,13 +356,17 @@ def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | Non
     if code in (104001, 104002) or status in (401, 403):
         return NotAuthorized(message, status=status, code=code, hint=hint or HINTS[104002])
     if hint is None and status >= 500:
-        hint = _TRY_LATER
+        hint = Server("").try_later
     elif hint is None:
         hint = _NOT_A_RELAYER if reason is None else HINTS[100001]
     return RelayerError(message, status=status, code=code, hint=hint)
 
 
-class _Outcome(NamedTuple):
+class TooLarge(TransportError):
+    """The answer to one request is larger than it may be."""
+
+
+class Outcome(NamedTuple):
     """The result of one exchange: a body, or an error and whether a retry may help."""
 
     body: bytes = b""
@@ -322,19 +380,22 @@ class _Outcome(NamedTuple):
         return self.body
 
 
-class _Request(NamedTuple):
-    """What one call of `get` or `post` sends, and what its answers may take."""
+class Request(NamedTuple):
+    """What is sent, what errors call it, and what its answers may take."""
 
+    server: Server
+    endpoint: str
     method: str
-    path: str
-    auth: _Secrets
+    url: str
+    auth: Secrets
     payload: dict[str, Any]
     largest: int
     budget: Budget
+    private: bool = False
 
     @property
-    def endpoint(self) -> str:
-        return f"{self.method} /api/v3{self.path}"
+    def is_sent_once(self) -> bool:
+        return self.method == "POST" and self.auth.is_signed
 
     def pause(self, seconds: float) -> None:
         """Wait for the request's turn, if the budget allows it."""
@@ -346,21 +407,21 @@ class _Request(NamedTuple):
         """Return whether the operation would be over before the next attempt."""
         return state.upcoming_sleep >= self.budget.seconds_left
 
-    def give_up(self, state: tenacity.RetryCallState) -> _Outcome:
+    def give_up(self, state: tenacity.RetryCallState) -> Outcome:
         """Return the last outcome; if the budget does not allow another attempt, as an error that says so."""
         outcome = _last_outcome(state)
         if outcome.error is None or not self.is_out_of_time(state):
             return outcome
         problem = f"{outcome.error} The next attempt would come after {state.upcoming_sleep:.1f} s"
         was_received = getattr(outcome.error, "maybe_received", False)
-        return _Outcome(error=self.budget.exceeded(problem, maybe_received=was_received))
+        return Outcome(error=self.budget.exceeded(problem, maybe_received=was_received))
 
 
-class _Secrets(AuthBase):
+class Secrets(AuthBase):
     """Puts secrets on the prepared request, so that no argument and no local variable holds them."""
 
     def __init__(
-        self, key: SecretText | None, signature: SecretText | None = None, *, send: bool = True
+        self, key: SecretText | None = None, signature: SecretText | None = None, *, send: bool = True
     ) -> None:
         named = zip(SECRET_HEADERS, (key, signature), strict=True)
         self._headers = {name: value for name, value in named if send and value is not None}
@@ -386,23 +447,7 @@ class _Session(requests.Session):
         """Return no target: `requests` would read the whole body of the answer that redirects."""
 
 
-def _read_response(response: requests.Response, request: _Request) -> _Outcome:
-    endpoint, status = request.endpoint, response.status_code
-    coding = response.headers.get("Content-Encoding", "identity").lower()
-    if coding not in ("identity", "gzip"):
-        message = f"{endpoint}: the answer is compressed in a way that was not asked for. {_NOT_A_RELAYER}"
-        return _Outcome(error=TransportError(message, maybe_received=True))
-    body = _read_body(response, coding, request)
-    error = relayer_error(status, body, endpoint)
-    if error:
-        wait = _retry_after_seconds(response.headers.get("Retry-After"))
-        return _Outcome(error=error, transient=status in TRANSIENT_STATUSES, retry_after=wait)
-    if body.lstrip()[:1] in b"{[" and not body.rstrip().endswith((b"}", b"]")):
-        return _truncated(endpoint, f"the answer breaks off after {len(body)} bytes")
-    return _Outcome(SecretBytes(body) if request.auth.is_signed else body)
-
-
-def _read_body(response: requests.Response, coding: str, request: _Request) -> bytes:
+def _read_body(response: requests.Response, coding: str, request: Request) -> bytes:
     """Read a body piece by piece, and without the secrets that it repeats."""
     pieces = _metered(iter(lambda: response.raw.read(PIECE, decode_content=False), b""), request)
     if coding != "identity":
@@ -410,17 +455,17 @@ def _read_body(response: requests.Response, coding: str, request: _Request) -> b
     return request.auth.redactor(b"".join(pieces))
 
 
-def _metered(pieces: Iterable[bytes], request: _Request) -> Iterator[bytes]:
+def _metered(pieces: Iterable[bytes], request: Request) -> Iterator[bytes]:
     """Pass pieces on for as long as all of them together are allowed."""
     size = 0
     for piece in pieces:
         size += len(piece)
         request.budget.spend(len(piece))
         if size > request.largest:
-            limit = f"larger than {request.largest / (1 << 20):g} MiB. Check base_url."
-            raise TransportError(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
+            limit = f"larger than {request.largest / (1 << 20):g} MiB. Check {request.server.setting}."
+            raise TooLarge(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
         if request.budget.bytes_left < 0:
-            limit = "larger than max_bytes. Allow more: connect(..., max_bytes=...)."
+            limit = f"larger than max_bytes. Allow more: {request.server.function}(..., max_bytes=...)."
             message = f"{request.endpoint}: the answers of this operation together are {limit}"
             raise TransportError(message, maybe_received=True)
         yield piece
@@ -441,10 +486,11 @@ def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise zlib.error("incomplete")
 
 
-def _truncated(endpoint: str, problem: str) -> _Outcome:
-    retried = ", also after retries" if endpoint.startswith("GET") else ""
-    error = TransportError(f"{endpoint}: {problem}{retried}. {_TRY_LATER}", maybe_received=True)
-    return _Outcome(error=error, transient=True)
+def _truncated(request: Request, problem: str) -> Outcome:
+    retried = "" if request.is_sent_once else ", also after retries"
+    message = f"{request.endpoint}: {problem}{retried}. {request.server.try_later}"
+    error = TransportError(message, maybe_received=True)
+    return Outcome(error=error, transient=True)
 
 
 def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
@@ -460,42 +506,44 @@ def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
     return int(code) if re.fullmatch(r"-?\d{1,9}", code, re.ASCII) else None, reason
 
 
-def _late(endpoint: str, timeout: float, *, maybe_received: bool) -> _Outcome:
-    hint = "Try again later, or allow more time: connect(..., timeout=...)."
-    message = f"{endpoint}: no complete answer within {timeout:g} s. {hint}"
-    return _Outcome(error=RelayerTimeout(message, maybe_received=maybe_received), transient=True)
+def _late(request: Request, timeout: float, *, maybe_received: bool) -> Outcome:
+    hint = f"Try again later, or allow more time: {request.server.function}(..., timeout=...)."
+    message = f"{request.endpoint}: no complete answer within {timeout:g} s. {hint}"
+    return Outcome(error=RelayerTimeout(message, maybe_received=maybe_received), transient=True)
 
 
-def _not_followed(endpoint: str, how_often: str = "") -> _Outcome:
-    message = f"{endpoint}: the relayer redirects {how_often or 'to an address'}, which is not followed"
-    return _Outcome(error=TransportError(f"{message}. Check base_url."))
+def _not_followed(request: Request, how_often: str = "") -> Outcome:
+    problem = f"the {request.server.kind} redirects {how_often or 'to an address'}, which is not followed"
+    return Outcome(error=TransportError(f"{request.endpoint}: {problem}. Check {request.server.setting}."))
 
 
 def _request_failure(
-    error: requests.RequestException | HTTPError, endpoint: str, timeout: float, base_url: str
-) -> _Outcome:
+    error: requests.RequestException | HTTPError, request: Request, timeout: float
+) -> Outcome:
+    endpoint, server = request.endpoint, request.server
     if isinstance(error, requests.Timeout | ReadTimeoutError):
-        return _late(endpoint, timeout, maybe_received=_was_sent(error))
+        return _late(request, timeout, maybe_received=_was_sent(error))
     if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
         message = f"{endpoint}: the server's certificate is not trusted. {hint}"
-        return _Outcome(error=RelayerUnreachable(message))
+        return Outcome(error=RelayerUnreachable(message))
     if isinstance(error, ProtocolError):
-        return _truncated(endpoint, "the answer broke off in the middle")
+        return _truncated(request, "the answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
-        hint = "Check base_url and the network; connect() without arguments works offline."
-        message = f"{endpoint}: {base_url} cannot be reached, or drops the connection. {hint}"
-        return _Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
-    return _failed(error, endpoint)
+        hint = f"Check {server.setting} and the network; {server.instead}."
+        message = f"{endpoint}: {server.address} cannot be reached, or drops the connection. {hint}"
+        return Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
+    return _failed(error, request)
 
 
-def _failed(error: Exception, endpoint: str) -> _Outcome:
+def _failed(error: Exception, request: Request) -> Outcome:
     if isinstance(error, zlib.error):
-        return _truncated(endpoint, "the answer is compressed, and damaged")
+        return _truncated(request, "the answer is compressed, and damaged")
     problem = f"the request failed ({type(error).__name__})"
     exchange = Exchange.current()
     was_sent = exchange is not None and exchange.connected
-    return _Outcome(error=TransportError(f"{endpoint}: {problem}. Check base_url.", maybe_received=was_sent))
+    message = f"{request.endpoint}: {problem}. Check {request.server.setting}."
+    return Outcome(error=TransportError(message, maybe_received=was_sent))
 
 
 def _was_sent(error: Exception) -> bool:
@@ -509,9 +557,9 @@ def _retry_delay(state: tenacity.RetryCallState) -> float:
     return max(_last_outcome(state).retry_after or 0.0, backoff)
 
 
-def _last_outcome(state: tenacity.RetryCallState) -> _Outcome:
+def _last_outcome(state: tenacity.RetryCallState) -> Outcome:
     assert state.outcome  # noqa: S101 - tenacity sets it before it calls this
-    outcome: _Outcome = state.outcome.result()
+    outcome: Outcome = state.outcome.result()
     return outcome
 
 
@@ -526,9 +574,10 @@ def _retry_after_seconds(header: str | None) -> float | None:
 
 
 def _drop_what_is_private(record: logging.LogRecord) -> bool:
-    """Keep what names accounts or repeats a secret out of urllib3's log: queries, and a server's headers."""
-    if Exchange.current() is None:
-        return True
+    """Keep what names accounts or repeats a secret out of urllib3's log: queries, headers, secret paths."""
+    exchange = Exchange.current()
+    if exchange is None or exchange.private:
+        return exchange is None
     if isinstance(record.args, tuple):
         record.args = tuple(arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args)
     return record.levelno < logging.WARNING

@@ -251,6 +251,7 @@ def test_without_the_request_the_key_is_not_shown() -> None:
 
 class FakeRelayer:
     base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
+    rpc_url = f"{base_url}/rpc"
 
 
 def test_serve_makes_the_venue_cheaper_that_it_is_told() -> None:

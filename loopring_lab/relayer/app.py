@@ -23,8 +23,10 @@ from loopring_lab.bounded import to_json
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
+from loopring_lab.relayer.chain import Endpoint
 from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.faults import API, SOURCE_HEADER, Entrance, NetworkConditions, RequestCounts
+from loopring_lab.relayer.faults import API, RPC, SOURCE_HEADER, Entrance, NetworkConditions, RequestCounts
 from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, TimeMs, error_response
@@ -53,6 +55,7 @@ class Backend:
     pager: Pager
     accounts: Accounts
     updates: KeyUpdates
+    endpoint: Endpoint
 
     @cached_property
     def markets(self) -> frozenset[str]:
@@ -124,10 +127,14 @@ async def existing_account(
 
 
 async def read_body(request: Request) -> bytes:
+    return await read_bytes(request, MAX_BODY_BYTES)
+
+
+async def read_bytes(request: Request, most: int) -> bytes:
     """Read one byte more than allowed, and drop the rest, so that the sender gets a response."""
     data = b""
     async for chunk in request.stream():
-        data += chunk[: MAX_BODY_BYTES + 1 - len(data)]
+        data += chunk[: most + 1 - len(data)]
     return data
 
 
@@ -318,6 +325,13 @@ def read_outside_prices(
     return {"first": int(times[0]) if len(times) else start, "every": every, "prices": text}
 
 
+async def answer_rpc(request: Request) -> Response:
+    """Answer JSON-RPC about the chain, which is no part of the contract."""
+    body = await read_bytes(request, MAX_RPC_BYTES)
+    text = await asyncio.to_thread(request.app.state.backend.endpoint.answer, body)
+    return Response(text, media_type="application/json") if text else Response(status_code=204)
+
+
 async def api_error(request: Request, error: ApiError) -> JSONResponse:
     return _error(request, error.code, error.message)
 
@@ -429,7 +443,8 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
     )
     app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
     app.add_api_route("/docs", read_docs, include_in_schema=False)
-    paths = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+    app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
+    paths = frozenset({RPC, *(route.path for route in router.routes if isinstance(route, APIRoute))})
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     return app
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loopring_lab.relayer.schemas import Code, error_response
 from loopring_lab.relayer.settings import ErrorShape, Settings
 
-API = "/api/v3"
+API, RPC = "/api/v3", "/rpc"
 SOURCE_HEADER = "X-Loopring-Lab-Source"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HTTP_PORT = 80

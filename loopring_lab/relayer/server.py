@@ -20,7 +20,7 @@ from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.connections import HOST, ThreadedServer, listen
-from loopring_lab.relayer.faults import RequestCounts
+from loopring_lab.relayer.faults import RPC, RequestCounts
 from loopring_lab.relayer.history import Pager, RawJson, Source
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.recording import Recording
@@ -121,6 +121,11 @@ class Relayer:
         return f"http://{HOST}:{self._running[2]}"
 
     @property
+    def rpc_url(self) -> str:
+        """The JSON-RPC address of the world's chain, ``{base_url}/rpc``; LabError if it is not running."""
+        return f"{self.base_url}{RPC}"
+
+    @property
     def api_key(self) -> str:
         """The operator's API key: it opens every account, and stays valid when keys are updated."""
         return self._key
@@ -139,8 +144,10 @@ class Relayer:
     def app(self) -> FastAPI:
         """The ASGI application, also usable without starting a server."""
         from loopring_lab.relayer.app import Backend, build_app
+        from loopring_lab.relayer.chain import Endpoint
 
-        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates)
+        endpoint = Endpoint(self._data, self.settings)
+        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates, endpoint)
         return build_app(backend, self.counts, self._clock)
 
     @cached_property

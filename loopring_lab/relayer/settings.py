@@ -54,6 +54,10 @@ EXAMPLES = {
     "fail_updates": "2:balance too low",
     "wallet_factories": "0x<40 hex digits>:0x<64 hex digits>",
     "hosts": "relayer.example,localhost:9000",
+    "rpc_log_blocks": "10000",
+    "rpc_log_results": "1000",
+    "rpc_omitted_logs": "0.05",
+    "rpc_missing_bodies": "0.01",
 }
 """Values for the hint of an error, where the default would not show the form."""
 
@@ -129,6 +133,17 @@ class Settings:
         where something forwards requests to the relayer. Without them it answers only to its own address and
         port, and to ``localhost``; a web page could otherwise read it under a name of its own.
 
+    rpc_log_blocks, rpc_log_results : int or None
+        Most L1 blocks that one ``eth_getLogs`` of the embedded chain may ask for, and most logs that it may
+        find; beyond them an error -32005. None: no limit.
+    rpc_batch : int
+        Most JSON-RPC requests in a batch; beyond it an error -32600. 0: no batches.
+    rpc_omitted_logs : float
+        Share of logs, from 0 to 1, that ``eth_getLogs`` leaves out without saying so where it is asked for
+        more than 1,000 L1 blocks at once; smaller ranges are complete.
+    rpc_missing_bodies : float
+        Share of transactions, from 0 to 1, that ``eth_getTransactionByHash`` does not have: it answers null.
+
     Raises
     ------
     LabError
@@ -170,8 +185,15 @@ class Settings:
     fee_key: FeeKey = "ignored"
     wallet_factories: Mapping[Address, CodeHash] = Field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
+    rpc_log_blocks: int | None = Field(default=None, ge=1)
+    rpc_log_results: int | None = Field(default=None, ge=1)
+    rpc_batch: int = Field(default=100, ge=0)
+    rpc_omitted_logs: float = Field(default=0.0, ge=0, le=1)
+    rpc_missing_bodies: float = Field(default=0.0, ge=0, le=1)
 
-    @field_validator("row_length", "rate_limit", "update_seconds", mode="before")
+    @field_validator(
+        "row_length", "rate_limit", "update_seconds", "rpc_log_blocks", "rpc_log_results", mode="before"
+    )
     @classmethod
     def _read_none(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() == "none" else value

@@ -20,6 +20,7 @@ from loopring_lab.relayer.venues import (
     Pool,
     RandomBits,
     truncate_digits,
+    truncate_float24,
 )
 
 DAY = 24 * HOUR
@@ -220,7 +221,7 @@ class Simulation:
         if pool is not None:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
         size = max(size, market.base.minimum)
-        return truncate_digits(size, 6 if self._bits(1) else 2)
+        return truncate_float24(size) if self._bits(1) else truncate_digits(size, 2)
 
     def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)

@@ -27,20 +27,32 @@ DEPTHS = (1, 1, 2, 3, 5, 8, 14, 30)
 LEVEL_STEP = 15
 TENTHS = 10 * BPS
 QUOTE_LIFE_MS = 240_000
+MANTISSA = 2**19 - 1
+"""The chain holds both amounts of a fill as float24: at most this, times a power of ten."""
 
 
-def truncate_digits(amount: int, digits: int = 6) -> int:
-    """Truncate an amount to a few significant digits; settled fills have six."""
-    excess = len(str(amount)) - digits
-    if excess <= 0:
-        return amount
-    magnitude: int = 10**excess
+def truncate_digits(amount: int, digits: int) -> int:
+    """Truncate an amount to a few significant digits."""
+    magnitude: int = 10 ** max(0, len(str(amount)) - digits)
     return amount // magnitude * magnitude
 
 
-def _round_up_digits(amount: int) -> int:
-    cut = truncate_digits(amount)
-    return cut if cut == amount else cut + 10 ** (len(str(amount)) - 6)
+def truncate_float24(amount: int) -> int:
+    """Return the largest amount up to this one that a settled fill can have."""
+    unit = _float24_unit(amount)
+    return max(amount // unit * unit, MANTISSA * (unit // 10))
+
+
+def round_up_float24(amount: int) -> int:
+    """Return the smallest amount from this one on that a settled fill can have."""
+    unit = _float24_unit(amount)
+    return -(-amount // unit) * unit
+
+
+def _float24_unit(amount: int) -> int:
+    """Return the smallest power of ten of which no more than `MANTISSA` make up an amount."""
+    unit: int = 10 ** max(0, len(str(amount)) - len(str(MANTISSA)))
+    return unit if amount <= MANTISSA * unit else 10 * unit
 
 
 class LatentPrices:
@@ -116,12 +128,12 @@ class Pool:
     def cost(self, size: int) -> int:
         """Return the quote to pay for `size` of base, fee included, rounded up."""
         net = -(-self.quote * size // (self.base - size))
-        return _round_up_digits(-(-net * BPS // (BPS - POOL_FEE_BPS)))
+        return round_up_float24(-(-net * BPS // (BPS - POOL_FEE_BPS)))
 
     def proceeds(self, size: int) -> int:
         """Return the quote received for `size` of base, fee deducted, rounded down."""
         net = size * (BPS - POOL_FEE_BPS)
-        return truncate_digits(self.quote * net // (self.base * BPS + net))
+        return truncate_float24(self.quote * net // (self.base * BPS + net))
 
     def trade(self, buys: bool, size: int, quote: int) -> None:
         if buys:
@@ -139,7 +151,7 @@ class Pool:
         else:
             return None
         target = isqrt(self.base * mine // (numerator * edge))
-        return buys, truncate_digits(abs(self.base - target))
+        return buys, truncate_float24(abs(self.base - target))
 
 
 @dataclass(slots=True)
@@ -177,8 +189,8 @@ class Book:
         matches = []
         one, scale = self._units
         for level in self._quoted(time_ms, buys, prices):
-            part = truncate_digits(min(size, level.left))
-            quote = truncate_digits(part * level.ticks * one // scale)
+            part = truncate_float24(min(size, level.left))
+            quote = truncate_float24(part * level.ticks * one // scale)
             if quote and part >= self._dust and level.maker != taker:
                 matches.append(Match(level, part, quote))
                 size -= part
@@ -202,7 +214,7 @@ class Book:
             ticks, rest = divmod(prices[0] * tilt * ticks_scale, prices[1] * TENTHS)
             size = market.book_dollars * USD * depth * (32 + (dice & 63)) * units // (128 * prices[0])
             levels.append(
-                Level(ticks + (buys and rest > 0), truncate_digits(size), self._makers[dice >> 6 & 15])
+                Level(ticks + (buys and rest > 0), truncate_float24(size), self._makers[dice >> 6 & 15])
             )
             dice >>= 4
             offset += LEVEL_STEP if not market.is_stable else LEVEL_STEP // 5

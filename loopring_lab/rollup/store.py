@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
+from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.holdings import TOKENS, Holdings
 
@@ -107,11 +108,81 @@ class Store(Holdings):
         bound = self._folder.source()
         return bound.name if bound else None
 
-    def sync(self, rpc: str | None = None, **options: Any) -> pd.DataFrame:
-        """Download missing blocks."""
+    def sync(
+        self,
+        rpc: str | None = None,
+        *,
+        exchange: str | None = None,
+        from_block: int | None = None,
+        to_block: int | None = None,
+        confirmations: int | None = None,
+        rate: float | None = 5.0,
+        timeout: float = 15.0,
+        allow_http: bool = False,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Download missing blocks from an Ethereum endpoint.
+
+        The exchange's events tell which blocks there are; each block is in the calldata of a transaction, and
+        is stored only if its SHA-256 is the one of the event. Ranges of Ethereum blocks are halved where the
+        endpoint refuses them, and calls are sent in batches where it takes them. After an interruption of any
+        kind, rerun to resume. Where numbers are missing between blocks, their events are asked for again, as
+        endpoints have left some out. Symbols and decimals of tokens are asked of their contracts; one without
+        decimals is not listed, and one without a readable symbol is called ``token#`` and its id.
+
+        Parameters
+        ----------
+        rpc : str, optional
+            Address of a JSON-RPC endpoint, ``https://host/key``; such addresses hold keys, so keep it in
+            LOOPRING_RPC_URL rather than in a notebook. If neither is given, the embedded chain starts in this
+            process, and prints a note.
+        exchange : str, optional
+            Address of the exchange's contract; by default the one on Ethereum (chain 1), or the embedded one.
+        from_block, to_block : int, optional
+            Ethereum blocks to begin and to end with; by default the exchange's first one and the newest.
+        confirmations : int, optional
+            Number of the newest Ethereum blocks that are left for later, as they may still be reorganised; by
+            default 64, and none of a synthetic chain.
+        rate : float or None
+            HTTP requests per second, a batch being one; None for no limit. The embedded chain has none.
+        timeout : float
+            Seconds that one complete answer may take.
+        allow_http : bool
+            Whether the address may be one of plain http on another machine, where anyone on the way can read
+            its key and change answers.
+        progress : bool or callable, optional
+            A callable gets the blocks held and known.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report`.
+
+        Raises
+        ------
+        RpcError
+            The endpoint refuses a request, answers other than documented, lacks transactions, or gives one
+            without the block that its event announces. All other blocks are stored.
+        TransportError
+            No usable answer arrived; what was read before is stored.
+        ArchiveError
+            The store holds blocks of another exchange.
+
+        Examples
+        --------
+        >>> chain = lab.rollup.Store(folder / "embedded")
+        >>> chain.sync(to_block=11_151_000)[["blocks", "missing"]]
+        Embedded chain: synthetic world, seed 1. Nothing here is real market data.
+           blocks  missing
+        0       8        0
+        """
+        address = hide(rpc)
+        del rpc
         from loopring_lab.rollup import fetching
 
-        fetching.sync(self, rpc, **options)
+        wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
+        limits: dict[str, Any] = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
+        fetching.sync(self, address, wanted, limits, progress)
         return self.report()
 
     def import_files(

@@ -192,6 +192,11 @@ def test_latency_lets_requests_wait_together(serve):
         ({"fail_updates": {0: "no"}}, "fail_updates"),
         ({"fee_key": "maybe"}, "fee_key"),
         ({"wallet_factories": {"0x" + 40 * "1": "0x12"}}, "wallet_factories"),
+        ({"rpc_log_blocks": 0}, "rpc_log_blocks"),
+        ({"rpc_log_results": 0}, "rpc_log_results"),
+        ({"rpc_batch": -1}, "rpc_batch"),
+        ({"rpc_omitted_logs": 1.5}, "rpc_omitted_logs"),
+        ({"rpc_missing_bodies": -0.5}, "rpc_missing_bodies"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(wrong, named):
@@ -223,12 +228,15 @@ def test_from_text_reads_every_setting():
         "fail_updates=2:balance: too low", "bad_signature_code=102010", "bare_signatures=no",
         "key_seed_required=no", "fee_key=required", f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
         "hosts=Relayer.example, [::1]:9000",
+        "rpc_log_blocks=10000", "rpc_log_results=1000", "rpc_batch=0", "rpc_omitted_logs=0.05",
+        "rpc_missing_bodies=0.01",
     ]  # fmt: skip
     assert Settings.from_text(text) == Settings(
         "oldest", 13, "number", False, "inclusive", "flat",
         2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
         "0x" + 40 * "e", 5, 0.1, {"ETH": 1000, "LRC": 0}, {2: "balance: too low"}, 102010, False, False,
         "required", {"0x" + 40 * "a": "0x" + 64 * "b"}, ("relayer.example", "[::1]:9000"),
+        10_000, 1_000, 0, 0.05, 0.01,
     )  # fmt: skip
     assert Settings.from_text(["row_length=none", "faults="]) == Settings()
     assert len(fields(Settings)) == len(text)

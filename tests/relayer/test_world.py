@@ -11,6 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.world_facts import cost_bps, difference_bps, dollars, shares, users
 
 import loopring_lab
@@ -19,8 +21,8 @@ from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.history import price_text
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
 
-FULL_DIGEST = "d19c5c16de76330b22de6a63f12967697394169f9fdea291727a50ccc04ff5b9"
-SMALL_DIGEST = "edb16f5a6100e1d3088e2d35d4bda78159e54b7917fbaebac45fb754bc4555ca"
+FULL_DIGEST = "b781161046c5cceee4fc3829d5543c176dc31e6bbad39d506b17f2858925e61e"
+SMALL_DIGEST = "2d422fc93c665a933c40065a6d05b425967638786d476361c99ae5c860abbdc4"
 
 # Imports the world without the package's other modules, as a bare interpreter can.
 BARE = """
@@ -170,15 +172,44 @@ def test_orders_split_into_several_fills(year):
     assert len({*swaps, *parts}) == len(swaps) + len(parts)
 
 
-def test_an_amount_is_cut_to_six_significant_digits():
-    assert venues.truncate_digits(453794999999) == 453794000000
+@given(
+    st.integers(0, 10**30)
+    | st.builds(lambda near, zeros: near * 10**zeros, st.integers(524_200, 524_300), st.integers(0, 20))
+)
+@example(524_288)
+@example(524_290)
+@example(52_429 * 10**18 - 1)
+def test_amounts_are_cut_to_the_nearest_float24(amount):
+    """A float24 is an integer of 19 bits times a power of ten whose exponent has 5 bits."""
+    ones = [10**exponent for exponent in range(32)]
+    assert venues.truncate_float24(amount) == max(min(amount // one, 524_287) * one for one in ones)
+    rounded_up = (-(-amount // one) for one in ones)
+    assert venues.round_up_float24(amount) == min(
+        mantissa * one for mantissa, one in zip(rounded_up, ones, strict=True) if mantissa <= 524_287
+    )
 
 
-def test_amounts_have_six_significant_digits(year):
-    for fill in year.fills:
-        assert fill.size > 0 < fill.quote
-        assert len(str(fill.size).rstrip("0")) <= 6
-        assert len(str(fill.quote).rstrip("0")) <= 6
+@pytest.mark.parametrize(
+    ("seed", "size", "cheaper"),
+    [
+        (1, 1, "pool"),
+        (1, 0.02, "pool"),
+        (2, 0.2, "neither"),
+        (3, 0.2, "book"),
+        (4, 0.05, "pool"),
+        (5, 0.05, "book"),
+    ],
+)
+def test_the_chain_could_hold_every_fill(seed, size, cheaper):
+    for fill in World(seed=seed, size=size, cheaper=cheaper).fills:
+        for amount in (fill.size, fill.quote):
+            mantissa = str(amount).rstrip("0")
+            assert 0 < int(mantissa) < 2**19, fill
+            assert len(str(amount)) - len(mantissa) < 2**5, fill
+        bought = fill.size if fill.side == "BUY" else fill.quote
+        assert fill.fee * 10_000 <= bought * fill.fee_bps < (fill.fee + 1) * 10_000, fill
+        assert 0 <= fill.fee_bps < 2**14
+        assert 0 <= fill.taker_storage < 2**32 > fill.maker_storage >= 0
 
 
 def test_a_pool_never_loses_and_holds_what_its_fills_say(year):
@@ -203,7 +234,7 @@ def test_a_pool_never_loses_and_holds_what_its_fills_say(year):
 
 
 def test_a_pool_keeps_20_basis_points_in_the_price(year):
-    """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to six digits."""
+    """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to a float24."""
     market = MARKETS["LRC-ETH"]
     base, quote = (
         market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
@@ -214,12 +245,12 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
             continue
         if fill.side == "BUY":
             ideal = Fraction(quote * fill.size, base - fill.size) / Fraction(998, 1000)
-            assert 0 <= fill.quote - ideal <= ideal / 10**5 + 1
+            assert 0 <= fill.quote - ideal <= ideal / 52_428 + 1
             base, quote = base - fill.size, quote + fill.quote
         else:
             paid = fill.size * Fraction(998, 1000)
             ideal = quote * paid / (base + paid)
-            assert 0 <= ideal - fill.quote <= ideal / 10**5 + 1
+            assert 0 <= ideal - fill.quote <= ideal / 52_428 + 1
             base, quote = base + fill.size, quote - fill.quote
 
 

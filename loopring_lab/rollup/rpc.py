@@ -1,0 +1,267 @@
+"""A JSON-RPC client of Ethereum endpoints: batches, retries, and an address that is never shown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from base64 import b64encode
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlunsplit
+
+import requests
+
+from loopring_lab.addresses import is_confidential, split_rpc_address
+from loopring_lab.bounded import MAX_ANSWER, MAX_INT64, parse_json, printable, shown, whole_or_text
+from loopring_lab.deadlines import Budget
+from loopring_lab.errors import LabError, RelayerUnreachable, RpcError, TransportError, UnexpectedAnswer
+from loopring_lab.redaction import Redactor, SecretText, hide, shielded
+from loopring_lab.transport import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
+
+VARIABLE = "LOOPRING_RPC_URL"
+BATCH, ATTEMPTS = 20, 8
+
+_RANGE = re.compile(
+    r"range|results|too large|too many (logs|blocks)|response size|time(d )?out|deadline|[0-9] blocks", re.I
+)
+_RATE = re.compile(
+    r"\brate\b|too many requests|request limit|requests? (count )?(per|exceed)|limit exceeded|throughput"
+    r"|capacity|compute units|quota|credits|slow down|try again|temporar|busy|overloaded",
+    re.I,
+)
+_QUANTITY, _HEX = re.compile("0x[0-9a-fA-F]{1,64}"), re.compile("0x(?:[0-9a-fA-F]{2})*")
+_OTHERWISE = "Try another endpoint, and check the arguments."
+_KEY = f"The endpoint does not accept the key in its address: check {VARIABLE}."
+_NOT_AN_ENDPOINT = "This does not look like an Ethereum endpoint: check the RPC address."
+_UNDOCUMENTED = "Try again, or use another endpoint."
+_SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
+
+
+class Call(NamedTuple):
+    """A method and its parameters."""
+
+    method: str
+    parameters: Sequence[Any]
+
+
+class TooMuch(RpcError):
+    """The question asks for more than the endpoint answers at once."""
+
+
+class Busy(RpcError):
+    """The endpoint may answer later."""
+
+
+class Rpc(Channel):
+    """Asks one Ethereum endpoint, in batches where it allows them."""
+
+    def __init__(self, address: str, *, allow_http: bool = False, batch: int = BATCH, **limits: Any) -> None:
+        secret = hide(address)
+        del address
+        self._address = _Address(secret, allow_http=allow_http)
+        server = Server(
+            self._address.shown, "endpoint", "the RPC address", "sync", "run sync again to resume"
+        )
+        super().__init__(server, **{"attempts": ATTEMPTS} | limits)
+        self.batch = batch
+        self._ids = itertools.count(1)
+
+    def ask(self, method: str, *parameters: Any) -> Any:
+        """Return the result of one call, or raise an `RpcError`."""
+        number, endpoint = next(self._ids), f"{method} at {self.server.address}"
+        answer = self._exchange_json(endpoint, _request_object(number, Call(method, parameters)))
+        if not isinstance(answer, dict) or str(answer.get("id")) != str(number):
+            raise _undocumented(endpoint, f"the answer to request {number}", answer)
+        return _result(answer, endpoint)
+
+    def ask_many(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the results of calls in their order; in place of one that is refused, its `RpcError`."""
+        answers: list[Any] = [None] * len(calls)
+        waiting, refusals = deque(range(len(calls))), 0
+        while waiting:
+            places = [waiting.popleft() for _ in range(min(max(1, self.batch), len(waiting)))]
+            found = self._ask_some([calls[place] for place in places])
+            busy = any(isinstance(one, Busy) for one in found.values()) and len(places) > 1
+            refusals = refusals + 1 if busy else 0
+            for at, place in enumerate(places):
+                again = isinstance(found.get(at), Busy) and busy and refusals < self._attempts
+                if again or at not in found:
+                    waiting.append(place)
+                else:
+                    answers[place] = found[at]
+            if busy:
+                self._budget().pause(min(8.0, 0.1 * 2**refusals))
+        return answers
+
+    def _ask_some(self, calls: list[Call]) -> dict[int, Any]:
+        """Ask together; what is not in the answer is to be asked again, in a smaller batch."""
+        try:
+            if len(calls) > 1:
+                return self._ask_batch(calls)
+            return {0: self.ask(calls[0].method, *calls[0].parameters)}
+        except RelayerUnreachable:
+            raise
+        except TransportError:
+            if len(calls) == 1:
+                raise
+        except RpcError as error:
+            if len(calls) == 1:
+                return {0: error.with_traceback(None)}
+        self._shrink(len(calls))
+        return {}
+
+    def _ask_batch(self, calls: list[Call]) -> dict[int, Any]:
+        numbers = {str(next(self._ids)): at for at in range(len(calls))}
+        endpoint = f"{calls[0].method} ({len(calls)} in a batch) at {self.server.address}"
+        objects = [_request_object(int(number), calls[at]) for number, at in numbers.items()]
+        answer = self._exchange_json(endpoint, objects)
+        if not isinstance(answer, list):
+            raise _undocumented(endpoint, "a list of answers", answer)
+        found: dict[int, Any] = {}
+        twice: set[int] = set()
+        for one in answer:
+            at = numbers.get(str(one.get("id"))) if isinstance(one, dict) else None
+            if at is not None:
+                value = _outcome(one, f"{calls[at].method} at {self.server.address}")
+                twice |= {at} if at in found and found[at] != value else set()
+                found[at] = value
+        if len(found) - len(twice) < len(calls):
+            self._shrink(len(calls))
+        return {at: value for at, value in found.items() if at not in twice}
+
+    def _shrink(self, refused: int) -> None:
+        with self._lock:
+            self.batch = min(self.batch, max(1, refused // 2))
+
+    def _budget(self) -> Budget:
+        return Budget.active() or self.new_budget()
+
+    def _exchange_json(self, endpoint: str, content: Any) -> Any:
+        payload = {"data": json.dumps(content), "headers": {"Content-Type": "application/json"}}
+        budget, url = self._budget(), f"{self.server.address.removesuffix('/…')}/"
+        request = Request(
+            self.server, endpoint, "POST", url, self._address, payload, MAX_ANSWER, budget, private=True
+        )
+        return _parse(self._retry(request), endpoint)
+
+    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+        is_object = body.lstrip()[:1] == b"{" and b'"error"' in body
+        if status < 400 and not is_object:
+            return None, False
+        try:
+            answer = _parse(body, endpoint) if is_object else None
+        except RpcError as error:
+            return error, False
+        refusal = answer.get("error") if isinstance(answer, dict) else None
+        if status < 400 and refusal is None:
+            return None, False
+        found = refused(refusal, endpoint, status)
+        return found, isinstance(found, Busy) or (status in TRANSIENT_STATUSES and type(found) is RpcError)
+
+
+class _Address(Secrets):
+    """Puts the address on the prepared request, so that no argument and no local variable holds it."""
+
+    @shielded
+    def __init__(self, address: SecretText, *, allow_http: bool) -> None:
+        super().__init__()
+        parts = split_rpc_address(address)
+        host = parts.netloc.rpartition("@")[2]
+        base = f"{parts.scheme}://{host}"
+        hidden = "@" in parts.netloc or parts.query or parts.path.strip("/")
+        self.shown = f"{base}/…" if hidden else base
+        if not allow_http and not is_confidential(base):
+            raise LabError(
+                f"{self.shown}: over plain http, anyone on the way can read the address, and change answers. "
+                "Give an https address, or sync(..., allow_http=True) if the network is trusted."
+            )
+        self._url = SecretText(urlunsplit((parts.scheme, host, parts.path or "/", parts.query, "")))
+        user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        self._basic = SecretText(b64encode(user.encode()).decode() if "@" in parts.netloc else "")
+        self.redactor = Redactor(*map(SecretText, _pieces(parts)), self._basic)
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.url = self._url[:]
+        if self._basic:
+            request.headers["Authorization"] = SecretText("Basic " + self._basic[:])
+        return request
+
+
+def _pieces(parts: Any) -> set[str]:
+    """Return what an endpoint might repeat of its address."""
+    named = {parts.path.strip("/"), parts.query, parts.username or "", parts.password or ""}
+    named |= {
+        *parts.path.split("/"),
+        *(value for _, value in parse_qsl(parts.query)),
+        *parts.query.split("&"),
+    }
+    return named | set(map(unquote, named))
+
+
+def number(value: object, where: str, most: int = MAX_INT64) -> int:
+    """Read a quantity, such as ``0x1f``."""
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value) or int(value, 16) > most:
+        raise _undocumented(where, "a number in hex", value)
+    return int(value, 16)
+
+
+def octets(value: object, where: str, size: int | None = None) -> bytes:
+    """Read bytes in hex, of a given length if one is given."""
+    if not isinstance(value, str) or not _HEX.fullmatch(value) or size not in (None, len(value) // 2 - 1):
+        expected = "bytes in hex" if size is None else f"{size} bytes in hex"
+        raise _undocumented(where, expected, value)
+    return bytes.fromhex(value[2:])
+
+
+def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
+    """Return the error that an endpoint reports, by what is to be done about it."""
+    record = refusal if isinstance(refusal, dict) else {"message": refusal}
+    code, text = record.get("code"), record.get("message")
+    code = code if isinstance(code, int) else None
+    reason = printable(text, 300) if isinstance(text, str) and text else "refused without a reason"
+    known = [f"code {code}"] if code is not None else []
+    known += [f"HTTP {status}"] if status != 200 else []
+    message = f"{endpoint}: {reason}" + (f" ({', '.join(known)}). " if known else ". ")
+    if endpoint.startswith("eth_getLogs") and (status == 413 or _RANGE.search(reason)):
+        return TooMuch(message + "Use an endpoint that answers for a range of one L1 block.")
+    if code in (-32005, -32603, 429) or status == 429 or (status != 400 and _RATE.search(reason)):
+        return Busy(message + _SLOW_DOWN)
+    if status in (401, 403):
+        return RpcError(message + _KEY)
+    if status >= 500:
+        return RpcError(message + "The problem is on the endpoint's side: try again later.")
+    return RpcError(message + (_NOT_AN_ENDPOINT if refusal is None else _OTHERWISE))
+
+
+def _request_object(identity: int, call: Call) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "method": call.method, "params": list(call.parameters)}
+
+
+def _parse(body: bytes, endpoint: str) -> Any:
+    try:
+        return parse_json(body, endpoint, size=MAX_ANSWER, number=whole_or_text, hint=_NOT_AN_ENDPOINT)
+    except UnexpectedAnswer as error:
+        problem = str(error)
+    raise RpcError(problem)
+
+
+def _outcome(answer: dict[str, Any], endpoint: str) -> Any:
+    """Return the result of one call of a batch, or its error."""
+    try:
+        return _result(answer, endpoint)
+    except RpcError as error:
+        return error.with_traceback(None)
+
+
+def _result(answer: dict[str, Any], endpoint: str) -> Any:
+    if answer.get("error") is not None:
+        raise refused(answer["error"], endpoint)
+    if "result" not in answer:
+        raise _undocumented(endpoint, "a result or an error", answer)
+    return answer["result"]
+
+
+def _undocumented(where: str, expected: str, got: object) -> RpcError:
+    return RpcError(f"{where}: expected {expected}, got {shown(got)}. {_UNDOCUMENTED}")

@@ -1,0 +1,279 @@
+"""Signatures of key updates, verified from blocks alone; what cannot be verified is not called wrong."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from eth_abi import encode
+from eth_account import Account
+from eth_account.messages import encode_defunct, encode_typed_data
+from eth_utils.crypto import keccak
+from support.rollup_blocks import EXCHANGE, TYPES, block_data, submit, text_of, word
+
+import loopring_lab as lab
+from loopring_lab import protocol
+from loopring_lab.relayer import Settings, World
+from loopring_lab.relayer.accounts import demo_owner
+from loopring_lab.relayer.encoding import Submission, encode_calldata
+from loopring_lab.relayer.settlement import Settlement
+from loopring_lab.rollup import Blocks
+from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.checks import Check, check
+
+CHAIN_ID, TIME, SLOT = 1, 1_648_179_367, 3
+OWNER = Account.from_key(32 * b"7")
+X, Y = protocol.public_key(7)
+TERMS: dict[str, Any] = {
+    "account": 10_083, "fee_token": 0, "fee": 1_000, "max_fee": 2_000, "valid_until": TIME + 60, "nonce": 2,
+}  # fmt: skip
+NOT_BY_OWNER = "not signed by the owner, which is right if that is a contract"
+
+
+def signed(terms: dict[str, Any], kind: int = protocol.KIND_EIP712, chain_id: int = CHAIN_ID) -> bytes:
+    """Sign as a wallet does, with eth-account."""
+    typed = protocol.account_update_typed_data(
+        exchange="0x" + EXCHANGE.hex(), chain_id=chain_id, owner=OWNER.address, account_id=terms["account"],
+        x=X, y=Y, fee_token_id=terms["fee_token"], max_fee=terms["max_fee"] or terms["fee"],
+        valid_until=terms["valid_until"], nonce=terms["nonce"],
+    )  # fmt: skip
+    if kind == protocol.KIND_EIP712:
+        return bytes(OWNER.sign_typed_data(full_message=typed).signature) + b"\2"
+    message = encode_typed_data(full_message=typed)
+    digest = keccak(b"\x19\x01" + message.header + message.body)
+    return bytes(OWNER.sign_message(encode_defunct(digest)).signature) + b"\3"
+
+
+def float16(value: int) -> int:
+    exponent = 0
+    while value >> 11:
+        value, exponent = value // 10, exponent + 1
+    return exponent << 11 | value
+
+
+def update_slot(terms: dict[str, Any], kind: int = 1) -> bytes:
+    key = protocol.pack_public_key(X, Y).to_bytes(32)
+    start = bytes([TYPES.index("account_update"), kind]) + bytes.fromhex(OWNER.address[2:])
+    numbers = [(terms["account"], 4), (terms["fee_token"], 2), (float16(terms["fee"]), 2)]
+    middle = b"".join(number.to_bytes(width) for number, width in numbers)
+    return (start + middle + key + terms["nonce"].to_bytes(4)).ljust(68, b"\0")
+
+
+def consent(terms: dict[str, Any], signature: bytes) -> bytes:
+    fields = (signature, terms["max_fee"], terms["valid_until"])
+    return encode(["(bytes,uint96,uint32)"], [fields])
+
+
+def calldata(slot: bytes, content: bytes, form: str = "8dadd3af", times: int = 1) -> bytes:
+    data = block_data([bytes(68)] * SLOT + [slot] * times, size=16, timestamp=TIME, conditional=times)
+    entries = [(SLOT + at, content) for at in range(times)]
+    return submit([data], form=form, entries=[entries])
+
+
+def found_in(call: bytes, chain_id: int | None = CHAIN_ID) -> tuple[int, int, int, list[str]]:
+    """Return how many signatures were checked, wrong and not checkable, and the problems named."""
+    return figures(check([lab.rollup.decode(call, first_block=5)], None, chain_id))
+
+
+def figures(found: Check) -> tuple[int, int, int, list[str]]:
+    row = found.summary.loc["signatures"]
+    return int(row["checked"]), int(row["wrong"]), int(row["not_checkable"]), list(found.problems["problem"])
+
+
+@pytest.mark.parametrize("form", ["8dadd3af", "66ac492e", "53228430"])
+@pytest.mark.parametrize("kind", [protocol.KIND_EIP712, protocol.KIND_PERSONAL])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"fee": 2_000},
+        {"max_fee": 0},
+        {"max_fee": 2**96 - 1, "fee_token": 32_767},
+        {"fee": 0, "nonce": 2**32 - 1},
+    ],
+)
+def test_what_the_owner_signed_is_right(form: str, kind: int, other: dict[str, Any]) -> None:
+    """To the contract, no highest fee is consent to the fee charged; approvals do not hide a right signature."""
+    terms = TERMS | other
+    call = calldata(update_slot(terms), consent(terms, signed(terms, kind)), form)
+    assert found_in(call) == (1, 0, 0, [])
+
+
+RIGHT = consent(TERMS, signed(TERMS))
+CHANGES = {name: {name: TERMS[name] ^ 1} for name in ("account", "fee_token", "nonce")}
+
+
+@pytest.mark.parametrize("other", CHANGES.values(), ids=CHANGES)
+def test_another_slot_than_the_one_signed_is_named(other: dict[str, int]) -> None:
+    checked, wrong, not_checkable, problems = found_in(calldata(update_slot(TERMS | other), RIGHT))
+    assert (checked, wrong, not_checkable) == (0, 0, 1)
+    assert problems[0].startswith("signed by 0x")
+    assert problems[0].endswith(f", not by the owner, {OWNER.address.lower()}")
+
+
+def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
+    slot, signature = update_slot(TERMS), signed(TERMS)
+    fee = {28, 29}  # of a lower fee the signature stays right
+    for at in set(range(1, 66)) - fee:
+        altered = slot[:at] + bytes([slot[at] ^ 1]) + slot[at + 1 :]
+        found = check([lab.rollup.decode(calldata(altered, RIGHT))], None, CHAIN_ID)
+        assert found.summary["checked"]["signatures"] == 0, at
+        assert len(found.problems) == 1 or at == 1, at  # of kind 0 the header's count is wrong too
+    for at in range(len(signature)):
+        altered = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
+        last = at == len(signature) - 1
+        outcome = found_in(calldata(slot, consent(TERMS, altered)))
+        assert outcome[:3] == (0, 0, 1), at
+        assert len(outcome[3]) == 1 or last, at
+    for name in ("max_fee", "valid_until"):
+        outcome = found_in(calldata(slot, consent(TERMS | {name: TERMS[name] + 1}, signature)))
+        assert outcome[:3] == (0, 0, 1)
+        assert len(outcome[3]) == 1
+
+
+def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before() -> None:
+    call = calldata(update_slot(TERMS), RIGHT)
+    damaged = calldata(update_slot(TERMS | {"nonce": 9}), RIGHT)
+    batches = [lab.rollup.decode(one, first_block=number) for number, one in enumerate((call, damaged))]
+    found = check(batches, None, CHAIN_ID)
+    assert figures(found)[:3] == (2, 1, 0)
+    wrong = found.problems[found.problems["check"] == "signatures"].iloc[0]
+    assert (wrong["block_id"], wrong["index_in_block"]) == (1, SLOT)
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ({"fee": 2_010}, "the fee, 2010, exceeds the highest fee agreed to, 2000"),
+        ({"valid_until": TIME}, f"the block's time, {TIME}, is not before validUntil, {TIME}"),
+    ],
+)
+def test_terms_that_are_not_kept_are_wrong(other: dict[str, int], problem: str) -> None:
+    terms = TERMS | other
+    assert found_in(calldata(update_slot(terms), consent(terms, signed(terms)))) == (1, 1, 0, [problem])
+
+
+@pytest.mark.parametrize(
+    ("signature", "form", "reason"),
+    [
+        (b"", "8dadd3af", "approved on layer 1 by a transaction of the owner's"),
+        (signed(TERMS)[:65], "8dadd3af", "signed in a form that only a contract accepts"),
+        (signed(TERMS)[:65] + b"\4", "8dadd3af", "signed in a form that only a contract accepts"),
+        (signed(TERMS) + b"\2", "8dadd3af", "signed in a form that only a contract accepts"),
+        (b"a" * 200, "8dadd3af", "signed in a form that only a contract accepts"),
+        (b"", "66ac492e", "approved by another contract"),
+        (b"a" * 66, "53228430", "approved by another contract"),
+        (b"a" * 65 + b"\2", "53228430", "approved by another contract"),
+    ],
+)
+def test_what_is_not_signed_by_a_plain_account_is_not_checkable(
+    signature: bytes, form: str, reason: str
+) -> None:
+    found = check(
+        [lab.rollup.decode(calldata(update_slot(TERMS), consent(TERMS, signature), form))], None, CHAIN_ID
+    )
+    assert figures(found) == (0, 0, 1, [])
+    assert found.summary["what"]["signatures"].endswith(f"Not checkable: 1 {reason}.")
+
+
+def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong() -> None:
+    """A smart wallet accepts its owner's signature; the account's owner is the wallet."""
+    slot = update_slot(TERMS)
+    wallet = slot[:2] + b"\xab" * 20 + slot[22:]
+    found = check([lab.rollup.decode(calldata(wallet, RIGHT))], None, CHAIN_ID)
+    assert figures(found)[:3] == (0, 0, 1)
+    assert f"1 {NOT_BY_OWNER}" in found.summary["what"]["signatures"]
+    assert "signed by 0x" in found.problems["problem"][0]
+
+
+def test_updates_signed_on_layer_2_and_unknown_chains_are_not_checkable() -> None:
+    plain = block_data([update_slot(TERMS, kind=0)], size=16)
+    found = check([lab.rollup.decode(submit([plain]))], None, CHAIN_ID)
+    assert figures(found) == (0, 0, 1, [])
+    assert found_in(calldata(update_slot(TERMS), RIGHT), chain_id=None) == (0, 0, 1, [])
+    assert found_in(calldata(update_slot(TERMS), RIGHT), chain_id=5)[:3] == (0, 0, 1)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(32), bytes(200), word(32) + bytes(96), word(1 << 255) + bytes(200),
+                                     word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
+                                     word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
+                                     RIGHT[:-32], word(32) + word(2**31) + word(1) + word(1)])  # fmt: skip
+def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(content: bytes) -> None:
+    checked, wrong, not_checkable, problems = found_in(calldata(update_slot(TERMS), content))
+    expired = problems == [f"the block's time, {TIME}, is not before validUntil, 0"]
+    over = problems == ["the fee, 1000, exceeds the highest fee agreed to, 1"]
+    assert (checked, wrong, not_checkable) == (1, 1, 0)
+    assert expired or over or f"block 5, auxiliary data, transaction {SLOT}" in problems[0]
+    assert found_in(calldata(update_slot(TERMS), content, "66ac492e")) == (0, 0, 1, [])
+
+
+def test_many_updates_over_one_large_text_stay_cheap() -> None:
+    """The bytes of entries may overlap: 2,000 times 4 MiB would be 8 GiB, if they were copied."""
+    count, size, padding = 2_000, 2_048, 4 << 20
+    heads = b"".join(word(32 * count + 96 * at) for at in range(count))
+    to_content = [96 * (count - at) for at in range(count)]
+    elements = b"".join(word(at) + word(to_content[at]) + word(0) for at in range(count))
+    content = word(len(RIGHT) + padding) + RIGHT + bytes(padding)
+    slots = block_data([update_slot(TERMS)] * count, size=size, timestamp=TIME, conditional=count)
+    raw = RawBlock(slots, auxiliary=word(count) + heads + elements + content, form="8dadd3af")
+    assert figures(check([Blocks([raw])], None, CHAIN_ID)) == (count, 0, 0, [])
+
+
+@cache
+def settlement() -> Settlement:
+    return Settlement(World(seed=3, size=0.2), Settings())
+
+
+@cache
+def updates() -> list[tuple[int, int, int]]:
+    """Return block, index and account of key updates of the world that are signed on layer 1."""
+    world = settlement()
+    return [
+        (block, index, one.account)
+        for block in range(world.first, world.last + 1, 1)
+        if any(type(one).__name__ == "AccountUpdate" for one in world._plan.get(block, ()))
+        for index, one in enumerate(world.transactions(block))
+        if type(one).__name__ == "AccountUpdate" and one.kind == 1
+    ]
+
+
+def settled(block: int) -> bytes:
+    """Return the calldata of a block of the world, in the form that knows no approvals."""
+    return encode_calldata([settlement().submission(block)], form="8dadd3af")
+
+
+def test_the_world_s_owners_sign_their_updates() -> None:
+    world, settings = settlement(), Settings()
+    wallet = max(world._world.accounts)
+    blocks = sorted({block for block, _, _ in updates()})
+    batches = [lab.rollup.decode(settled(block), first_block=block) for block in blocks]
+    found = check(batches, None, settings.chain_id)
+    of_wallets = sum(account == wallet for _, _, account in updates())
+    on_layer_2 = sum(batch.table("account_update")["kind"].to_pylist().count(0) for batch in batches)
+    assert figures(found)[:3] == (len(updates()) - of_wallets, 0, of_wallets + on_layer_2)
+    listed = found.problems[found.problems["check"] == "signatures"]
+    signer = demo_owner(world._world.label, wallet, settings.exchange, True).signer.address
+    assert [text.startswith(f"signed by {signer}") for text in listed["problem"]] == [True] * of_wallets
+
+
+def test_a_changed_signature_of_the_world_is_found() -> None:
+    settings, world = Settings(), settlement()
+    for block, index, account in updates()[:12]:
+        whole = world.submission(block)
+        contents = dict(whole.auxiliary)
+        contents[index] = contents[index][:170] + bytes([contents[index][170] ^ 4]) + contents[index][171:]
+        call = encode_calldata([Submission(whole.data, list(contents.items()))], form="8dadd3af")
+        found = check([lab.rollup.decode(call, first_block=block)], None, settings.chain_id)
+        problem = found.problems[found.problems["index_in_block"] == index]
+        assert list(problem["check"]) == ["signatures"], account
+
+
+def test_the_world_s_pools_and_counts_are_right() -> None:
+    world = settlement()
+    raw = [
+        lab.rollup.decode_data(world.data(block), first_block=block).raw[0]
+        for block in range(world.first, world.first + 400)
+    ]
+    found = check([Blocks(raw[:150]), Blocks(raw[150:])], None, None)
+    assert found.problems.empty
+    assert found.summary["checked"]["balances"] > 100
+    assert found.summary["wrong"].sum() == 0

@@ -1,0 +1,279 @@
+"""What `check` proves of blocks and names in them: numbers, roots, hashes, counts, auxiliary data."""
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rollup_blocks import (
+    FORMS,
+    TYPES,
+    auxiliary,
+    block_data,
+    recorded_bytes,
+    recorded_facts,
+    slot,
+    submit,
+    varied_data,
+    varied_slot,
+)
+from support.rollup_history import CHAIN_ID, LAYOUT, History
+
+import loopring_lab as lab
+from loopring_lab.rollup import Blocks, checks
+from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.checks import Check, check
+
+BLOCKS = 120
+TRANSACTIONS = ("conditional", "auxiliary", "signatures", "balances")
+
+
+@pytest.fixture(scope="module")
+def history() -> list[RawBlock]:
+    return [raw for batch in History(BLOCKS).batches() for raw in batch]
+
+
+@pytest.fixture(scope="module")
+def submissions() -> pa.Table:
+    return History(BLOCKS).submissions()
+
+
+def checked(raw: list[RawBlock], submissions: pa.Table | None = None, *, batch: int = 50) -> Check:
+    """Check everything but signatures, for which the chain's id is needed."""
+    batches = (Blocks(raw[start : start + batch]) for start in range(0, len(raw), batch))
+    return check(batches, submissions)
+
+
+def counts(found: Check) -> dict[str, tuple[int, int, int]]:
+    rows = found.summary[["checked", "wrong", "not_checkable"]].itertuples(name=None)
+    return {name: tuple(numbers) for name, *numbers in rows}
+
+
+def listed(found: Check) -> list[tuple[str, int]]:
+    """Return the check and the block of each problem."""
+    return list(zip(found.problems["check"], found.problems["block_id"], strict=True))
+
+
+def changed(raw: RawBlock, at: int, to: bytes) -> RawBlock:
+    return raw._replace(data=raw.data[:at] + to + raw.data[at + len(to) :])
+
+
+@pytest.mark.parametrize("batch", [1, 7, 50, 1000])
+def test_a_whole_history_is_right_however_it_is_cut(
+    history: list[RawBlock], submissions: pa.Table, batch: int
+) -> None:
+    found = checked(history, submissions, batch=batch)
+    assert found.problems.empty
+    assert counts(found) == {
+        **dict.fromkeys(("indices", "roots", "sha256", "conditional", "auxiliary"), (BLOCKS, 0, 0)),
+        "signatures": (0, 0, BLOCKS * LAYOUT["account_update"]),
+        "balances": (BLOCKS * LAYOUT["amm_update"] - 200, 0, 200),
+    }
+
+
+def test_gaps_are_named_and_nothing_is_concluded_across_them(
+    history: list[RawBlock], submissions: pa.Table
+) -> None:
+    held = [*history[2:50], *history[51:90], *history[99:110]]
+    found = checked(held, submissions)
+    assert list(found.problems["problem"]) == [
+        "block 51 is missing",
+        "blocks 91 to 99 (9): each is missing",
+        "blocks 1 to 2 (2): each was submitted, as its event says, but is not held",
+        "blocks 111 to 120 (10): each was submitted, as its event says, but is not held",
+    ]
+    assert list(found.problems["block_id"]) == [51, 91, 1, 111]
+    assert counts(found)["balances"][1] == 0
+    assert counts(checked(held))["roots"] == (len(held) - 3, 0, 3)
+
+
+def test_nothing_held_is_named_too(submissions: pa.Table) -> None:
+    assert list(check([], submissions).problems["problem"]) == [
+        "blocks 1 to 120 (120): each was submitted, as its event says, but is not held"
+    ]
+    assert counts(check([])) == dict.fromkeys(checks.CHECKS, (0, 0, 0))
+
+
+def test_blocks_twice_or_out_of_order_are_named(history: list[RawBlock]) -> None:
+    found = checked([*history[:3], history[2], history[1], history[3]])
+    assert list(found.problems["problem"]) == ["comes after block 3", "comes after block 3"]
+    assert list(found.problems["block_id"]) == [3, 2]
+
+
+@pytest.mark.parametrize(("at", "blocks"), [(20, [5]), (52, [5, 6])])
+def test_a_changed_root_breaks_the_chain(history: list[RawBlock], at: int, blocks: list[int]) -> None:
+    broken = [*history[:4], changed(history[4], at, b"\xff"), *history[5:10]]
+    found = checked(broken)
+    assert listed(found) == [("roots", blocks[-1])]
+    assert "but the block before ended with 0x" in found.problems["problem"][0]
+
+
+def test_roots_and_hashes_are_those_of_the_events(history: list[RawBlock], submissions: pa.Table) -> None:
+    broken = [*history[:4], changed(history[4], 52, b"\xff"), *history[5:]]
+    assert listed(checked(broken, submissions)) == [("roots", 5), ("sha256", 5), ("roots", 6)]
+    damaged = [*history[:-1], changed(history[-1], 98 + 384 * 68 - 1, b"\xff")]
+    assert listed(checked(damaged, submissions))[0] == ("sha256", BLOCKS)
+
+
+def test_events_that_contradict_each_other_are_named(history: list[RawBlock], submissions: pa.Table) -> None:
+    again = submissions.slice(0, 1)
+    other = again.set_column(1, "merkle_root", pa.array([bytes(32)], pa.binary(32)))
+    assert checked(history, pa.concat_tables([submissions, again])).problems.empty
+    found = checked(history, pa.concat_tables([submissions, other]))
+    assert list(found.problems["problem"]) == ["two events state different roots or hashes"]
+
+
+def test_blocks_without_numbers_are_joined_by_their_roots(history: list[RawBlock]) -> None:
+    unnumbered = [raw._replace(block_id=None) for raw in history[:60]]
+    found = counts(checked(unnumbered))
+    assert (found["indices"], found["roots"]) == ((0, 0, 60), (59, 0, 1))
+    assert found["balances"][2] == 200
+    assert counts(checked([*unnumbered[:20], *unnumbered[30:]]))["roots"] == (48, 0, 2)
+
+
+def test_blocks_of_one_call_follow_each_other(history: list[RawBlock]) -> None:
+    call = submit([history[0].data, changed(history[1], 20, b"\xff").data])
+    found = check([lab.rollup.decode(call)])
+    problem = found.problems["problem"][0]
+    assert problem.startswith("block at position 1, without a number: starts from 0xff")
+    assert counts(found)["roots"] == (1, 1, 1)
+
+
+def is_conditional(content: bytes) -> bool:
+    kind = TYPES[content[0]]
+    return kind in ("deposit", "withdrawal", "amm_update") or (
+        kind in ("transfer", "account_update", "nft_mint") and content[1] > 0
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditional_transactions_are_counted(seed: int) -> None:
+    """As the circuits count them: deposits, withdrawals, AMM updates; others unless they are of kind 0."""
+    dice = random.Random(seed)
+    rows = [varied_slot(dice.choice(TYPES), dice) for _ in range(60)]
+    rows = [row[:1] + bytes([dice.randrange(3)]) + row[2:] if row[0] in (2, 3, 5, 8) else row for row in rows]
+    right = sum(map(is_conditional, rows))
+    assert counts(check([lab.rollup.decode_data(block_data(rows, conditional=right))]))["conditional"] == (
+        1,
+        0,
+        0,
+    )
+    found = check([lab.rollup.decode_data(block_data(rows, conditional=right + 1), first_block=4)])
+    problem = found.problems[found.problems["check"] == "conditional"].iloc[0]
+    assert problem["block_id"] == 4
+    assert (
+        problem["problem"] == f"the header counts {right + 1} conditional transactions, the block has {right}"
+    )
+
+
+def test_the_recorded_block_is_right() -> None:
+    found = check([lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=1)], None, CHAIN_ID)
+    assert found.problems.empty
+    stated = Counter(
+        (fact["account"], fact["token"]) for fact in recorded_facts() if fact["type"] == "amm_update"
+    )
+    again = stated.total() - len(stated)
+    assert {name: counts(found)[name] for name in TRANSACTIONS} == {
+        "conditional": (1, 0, 0),
+        "auxiliary": (0, 0, 1),
+        "signatures": (0, 0, 11),
+        "balances": (again, 0, len(stated)),
+    }
+    assert again == 8
+
+
+@pytest.mark.parametrize("file", ["calldata_plain.hex", "calldata_packed.hex"])
+def test_made_up_auxiliary_data_proves_no_signature(file: str) -> None:
+    found = check([lab.rollup.decode(recorded_bytes(file))], None, CHAIN_ID)
+    assert found.problems.empty
+    assert (counts(found)["auxiliary"], counts(found)["signatures"]) == ((1, 0, 0), (0, 0, 11))
+    assert found.summary["what"]["signatures"].endswith("Not checkable: 11 approved by another contract.")
+
+
+CONDITIONAL = [slot("deposit", amount=1), slot("noop"), slot("amm_update", account=3), slot("withdrawal")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("places", "problem"),
+    [
+        ([0, 2, 3], ""),
+        ([0, 2], "not listed: 3; listed, but not conditional: none"),
+        ([0, 1, 2, 3], "not listed: none; listed, but not conditional: 1"),
+        ([0, 3, 2], "its entries are repeated, or not in the order of the block"),
+        ([0, 2, 2, 3], "its entries are repeated, or not in the order of the block"),
+        ([0, 2, 900], "not listed: 3; listed, but not conditional: 900"),
+    ],
+)
+def test_auxiliary_data_lists_the_conditional_transactions(
+    form: str, places: list[int], problem: str
+) -> None:
+    data = block_data(CONDITIONAL, size=16, conditional=3)
+    call = submit([data], form=form, entries=[[(at, b"abc") for at in places]])
+    found = check([lab.rollup.decode(call, first_block=9)])
+    assert list(found.problems["problem"]) == ([problem] if problem else [])
+    assert counts(found)["auxiliary"] == (1, 1 if problem else 0, 0)
+
+
+@given(st.sampled_from(FORMS), st.data())
+def test_damaged_auxiliary_data_is_a_named_problem(form: str, data: st.DataObject) -> None:
+    content = bytearray(auxiliary([(0, b"a" * 33), (2, b""), (3, b"b")], form))
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(content[: data.draw(st.integers(0, len(content)))])
+    block = block_data(CONDITIONAL, size=16, conditional=3)
+    found = check([Blocks([RawBlock(block, auxiliary=cut, form=form, block_id=1)])])
+    assert set(found.problems["check"]) <= {"auxiliary"}
+    assert counts(found)["auxiliary"][0] == 1
+    assert all("at byte" in text or "listed" in text or "order" in text for text in found.problems["problem"])
+
+
+def test_many_entries_for_few_slots_are_refused_before_they_are_read() -> None:
+    content = (500_000).to_bytes(32) + bytes(32 * 500_000)
+    block = block_data(CONDITIONAL, size=16, conditional=3)
+    found = check([Blocks([RawBlock(block, auxiliary=content, form="8dadd3af")])])
+    assert "500,000 entries at byte 0 for a block of 16 slots" in found.problems["problem"][0]
+
+
+def test_a_form_of_calldata_that_is_unknown_is_named() -> None:
+    raw = RawBlock(block_data(CONDITIONAL, size=16, conditional=3), auxiliary=bytes(64), form="12345678")
+    assert "unknown form '12345678'" in check([Blocks([raw])]).problems["problem"][0]
+
+
+def test_random_blocks_never_break_a_check() -> None:
+    raw = [RawBlock(varied_data(seed), block_id=seed, form="8dadd3af") for seed in range(40)]
+    found = checked(raw, batch=9)
+    assert counts(found)["conditional"][0] == counts(found)["auxiliary"][0] == 40
+
+
+def test_problems_are_counted_beyond_those_listed(
+    history: list[RawBlock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "MOST_PROBLEMS", 7)
+    found = checked([changed(raw, 90, bytes(4)) for raw in history])
+    assert (len(found.problems), counts(found)["conditional"]) == (7, (BLOCKS, BLOCKS, 0))
+    assert "Showing the first 5 of 7 problems" in repr(found)
+
+
+def test_a_check_reads_well(history: list[RawBlock]) -> None:
+    right, wrong = checked(history[:20]), checked([*history[:20], *history[21:30]])
+    assert repr(right).startswith(
+        "Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n"
+    )
+    assert repr(wrong).startswith("1 wrong\n")
+    assert repr(wrong).endswith("\nindices, block 21: block 21 is missing")
+    assert "<b>1 wrong</b>" in wrong._repr_html_()
+    assert dict(wrong.problems.dtypes.astype(str)) == {
+        "check": "str", "block_id": "Int64", "index_in_block": "Int64", "problem": "str",
+    }  # fmt: skip
+
+
+def test_progress_is_told_in_blocks_and_can_stop(history: list[RawBlock], submissions: pa.Table) -> None:
+    told: list[tuple[int, int]] = []
+    batches = [Blocks(history[:100]), Blocks([]), Blocks(history[100:])]
+    check(batches, submissions, progress=lambda *numbers: told.append(numbers))
+    assert told == [(100, BLOCKS), (100, BLOCKS), (BLOCKS, BLOCKS)]
+    with pytest.raises(ZeroDivisionError):
+        check(batches, progress=lambda done, _: done // 0)

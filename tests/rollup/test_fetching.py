@@ -1,0 +1,486 @@
+"""Sync of a store: events, transactions, tokens, and endpoints that refuse, omit, forget or lie."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks.traces import forms, leaks, shown
+from support.rollup_blocks import submit, word, wrapped
+from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, data_of, unpaced
+from support.scripted_server import Answer
+
+from loopring_lab import transport
+from loopring_lab.errors import ArchiveError, BlockError, LabError, RpcError
+from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.rollup import Store, fetching
+
+KEY = "k3yThatMustNever-be_seen0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_retry_delay", lambda state: 0.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "blocks")
+
+
+def held(store: Store) -> dict[int, bytes]:
+    """Return the data of each block by its number, without the first 32 bytes being trusted."""
+    raw = store.blocks().raw
+    assert len({one.block_id for one in raw}) == len(raw)
+    return {one.block_id: one.data for one in raw}
+
+
+def sync(store: Store, chain: ScriptedChain, **how: Any) -> Any:
+    with chain.served() as url:
+        return store.sync(**unpaced(url) | how)
+
+
+def test_every_block_is_stored_once_with_where_it_came_from(store: Store) -> None:
+    chain = ScriptedChain(40)
+    report = sync(store, chain)
+    assert report[["first", "last", "blocks", "missing"]].to_numpy().tolist() == [[1, 40, 40, 0]]
+    assert held(store) == {number: data_of(number) for number in range(1, 41)}
+    for raw in store.blocks().raw:
+        content = chain.transactions[raw.transaction_hash]
+        assert raw.l1_block == int(content["blockNumber"], 16)
+        assert raw.place == (raw.block_id % 5 == 1 and raw.block_id > 1)
+    assert store.source == f"exchange {CONTRACT} on chain 1"
+    assert not report.attrs["synthetic"]
+
+
+def test_the_next_sync_asks_for_what_is_new_only(store: Store) -> None:
+    short, long = ScriptedChain(30), ScriptedChain(40)
+    sync(store, short)
+    sync(store, long)
+    assert held(store) == long.data
+    assert long.asked["eth_getTransactionByHash"] == 9  # 31, submitted with 30; 32, 33, 34; 35 and 36; ...
+    sync(store, again := ScriptedChain(40))
+    assert again.asked == {"eth_chainId": 1, "eth_blockNumber": 1, "eth_getLogs": 1, "requests": 3}
+
+
+def test_the_newest_l1_blocks_wait_for_confirmations(store: Store) -> None:
+    chain = ScriptedChain(40)
+    chain.head = FIRST_L1 + 100 * 40 + 63
+    sync(store, chain)
+    assert sorted(held(store)) == list(range(1, 40))
+    sync(store, chain, confirmations=63)
+    assert sorted(held(store)) == list(range(1, 41))
+
+
+def test_a_part_of_the_chain_can_be_asked_for(store: Store) -> None:
+    chain = ScriptedChain(40)
+    sync(store, chain, from_block=FIRST_L1 + 1_000, to_block=FIRST_L1 + 1_999)
+    assert sorted(held(store)) == list(range(10, 20))
+    sync(store, chain, to_block=FIRST_L1 + 2_450)
+    assert sorted(held(store)) == list(range(1, 25))
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+@pytest.mark.parametrize("limits", [{"most_l1_blocks": 300}, {"most_results": 3}, {"most_l1_blocks": 1}])
+def test_ranges_are_halved_where_the_endpoint_refuses_them(store: Store, limits: dict[str, int]) -> None:
+    chain = ScriptedChain(40, apart=100 if max(limits.values()) > 1 else 3)
+    vars(chain).update(limits)
+    sync(store, chain)
+    assert held(store) == chain.data
+    spanned = chain.apart * 41
+    least = spanned // limits["most_l1_blocks"] if "most_l1_blocks" in limits else 40 // 3
+    assert least < chain.asked["eth_getLogs"] < 2.2 * least + 40
+
+
+def test_one_l1_block_that_is_refused_is_an_error(store: Store) -> None:
+    chain = ScriptedChain(3)
+    chain.most_results = -1
+    with pytest.raises(RpcError, match=r"more than -1 results .*answers for a range of one L1 block"):
+        sync(store, chain)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 7])
+def test_endpoints_without_batches_serve_as_well(store: Store, most: int) -> None:
+    chain = ScriptedChain(40)
+    chain.most_in_batch = most
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
+    chain = ScriptedChain(60)
+    troubles = [
+        Answer(429, b"", {"Retry-After": "0"}),
+        Answer(500, b"oops"),
+        Answer(hang_up=True),
+        Answer(200, b'[{"id": 1', announced=900),
+        Answer(200, b'{"id": null, "error": {"code": -32005, "message": "rate limit"}}'),
+    ]
+    chain.trouble = lambda number, asked: troubles[number // 2 % len(troubles)] if number % 2 else None
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+@pytest.mark.parametrize(
+    "omitted", [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))]
+)
+def test_events_left_out_are_found_by_the_next_sync(store: Store, omitted: set[int]) -> None:
+    """The endpoint leaves events out of answers about more than 4,000 L1 blocks, without an error."""
+    chain = ScriptedChain(40)
+    chain.omitted, chain.honest = omitted, 4_000
+    report = sync(store, chain)
+    assert set(held(store)) == set(chain.data) - omitted
+    assert report["missing"].sum() == len(omitted - {1, 2, 39, 40})
+    report = sync(store, chain)
+    assert held(store) == chain.data
+    assert report["missing"].sum() == 0
+
+
+def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(store: Store) -> None:
+    chain = ScriptedChain(40)
+    lost = {log["transactionHash"] for log in chain.logs if int(log["topics"][1], 16) in (7, 12, 13)}
+    kept = {one: chain.transactions.pop(one) for one in lost}
+    with pytest.raises(RpcError) as caught:
+        sync(store, chain)
+    said = str(caught.value)
+    assert said.startswith(
+        "3 blocks could not be read; all others are stored. The first: block 7: transaction 0x"
+    )
+    assert "is unknown to http://127.0.0.1" in said
+    assert (
+        "some nodes no longer keep bodies of blocks before the merge. Run sync with another endpoint" in said
+    )
+    assert set(held(store)) == set(chain.data) - {7, 12, 13}
+    chain.transactions |= kept
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+def other_input(chain: ScriptedChain, number: int, content: bytes) -> None:
+    [log] = [log for log in chain.logs if int(log["topics"][1], 16) == number]
+    chain.transactions[log["transactionHash"]]["input"] = "0x" + content.hex()
+
+
+def test_a_transaction_with_other_data_is_named_with_both_hashes(store: Store) -> None:
+    chain = ScriptedChain(9)
+    false = data_of(7)[:-1] + b"\x01"
+    other_input(chain, 7, wrapped(submit([false])))
+    with pytest.raises(BlockError) as caught:
+        sync(store, chain)
+    for part in ("block 7", hashlib.sha256(data_of(7)).hexdigest(), hashlib.sha256(false).hexdigest()):
+        assert part in str(caught.value)
+    assert set(held(store)) == set(chain.data) - {7}
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "no hex": {"input": "0x123"},
+    "no input": {"input": None},
+    "no blocks": {"input": "0x12345678"},
+    "another transaction": {"hash": "0x" + 64 * "9"},
+    "no hash": {"hash": None},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_transaction_that_is_not_as_documented_stops_no_other(store: Store, lie: dict[str, Any]) -> None:
+    chain = ScriptedChain(9)
+    [log] = [log for log in chain.logs if int(log["topics"][1], 16) == 3]
+    chain.transactions[log["transactionHash"]] |= lie
+    with pytest.raises((RpcError, BlockError), match="block 3"):
+        sync(store, chain)
+    assert set(held(store)) == set(chain.data) - {3}
+
+
+FALSE_LOGS: dict[str, Any] = {
+    "another contract": {"address": "0x" + 40 * "7"},
+    "another event": {"topics": ["0x" + 64 * "7", "0x" + 64 * "0"]},
+    "no topics": {"topics": []},
+    "data of another length": {"data": "0x" + 66 * "0"},
+    "outside the range": {"blockNumber": hex(FIRST_L1 - 1)},
+    "no number": {"blockNumber": 5},
+    "a giant number": {"topics": ["0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c", "0x" + 64 * "f"]},
+    "no hash": {"transactionHash": "0x12"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", FALSE_LOGS.values(), ids=FALSE_LOGS)
+def test_logs_that_were_not_asked_for_are_refused(store: Store, lie: dict[str, Any]) -> None:
+    chain = ScriptedChain(9)
+    chain.logs[4] |= lie
+    chain.eth_getLogs = lambda wanted: chain.logs
+    with pytest.raises(RpcError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
+        sync(store, chain)
+    assert store._scanned() == []
+
+
+def test_events_that_were_undone_are_passed_over(store: Store) -> None:
+    chain = ScriptedChain(9)
+    chain.logs.append(chain.logs[2] | {"removed": True, "data": "0x" + 128 * "0"})
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+def test_another_history_of_a_block_is_an_error(store: Store) -> None:
+    """After a reorganisation deeper than the confirmations, an event contradicts the one that is stored."""
+    sync(store, ScriptedChain(9))
+    chain = ScriptedChain(12)
+    chain.logs[8]["data"] = "0x" + 128 * "5"
+    with pytest.raises(RpcError, match=r"block 9 has the hash 5{64}; the event stored for it"):
+        sync(store, chain)
+
+
+@pytest.mark.parametrize(
+    ("chain_id", "exchange", "kind", "said"),
+    [
+        (5, CONTRACT, ArchiveError, "holds blocks from"),
+        (1, "0x" + 40 * "7", ArchiveError, "holds blocks from"),
+        (5, None, LabError, r"no exchange is known on chain 5. Give its address: exchange='0x...'."),
+        (1, "loopring.eth", LabError, r"exchange='loopring.eth': not an Ethereum address"),
+        (1, 5, LabError, r"exchange=5: not an Ethereum address"),
+    ],
+)
+def test_one_store_keeps_to_one_exchange(
+    store: Store, chain_id: int, exchange: str | None, kind: type, said: str
+) -> None:
+    sync(store, ScriptedChain(3))
+    other = ScriptedChain(3, chain_id=chain_id, exchange=str(exchange))
+    with pytest.raises(kind, match=said):
+        sync(store, other, exchange=exchange)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "5", True])
+def test_numbers_of_blocks_are_checked_before_anything_is_asked(store: Store, number: Any) -> None:
+    with pytest.raises(LabError, match=r"from_block=.*not a number of Ethereum blocks"):
+        store.sync("http://127.0.0.1:1", from_block=number)
+
+
+def test_a_chain_without_blocks_leaves_an_empty_report(store: Store) -> None:
+    assert sync(store, ScriptedChain(0)).empty
+
+
+TOKENS = {
+    0: (0, None, None, "ETH", 18),
+    1: (7, abi_text("LRC"), 18, "LRC", 18),
+    2: (8, b"MKR" + bytes(29), 18, "MKR", 18),
+    3: (9, None, 6, "token#3", 6),
+    4: (10, abi_text("\x1b[31m"), 6, "token#4", 6),
+    5: (11, word(32) + word(1 << 200) + bytes(32), 0, "token#5", 0),
+    6: (12, b"", 8, "token#6", 8),
+    7: (13, abi_text("LRC"), 4, "LRC", 4),
+    8: (14, abi_text("GONE"), None, None, None),
+    9: (15, abi_text("HUGE"), 10**20, None, None),
+}
+
+
+def test_tokens_are_named_by_their_contracts(store: Store) -> None:
+    chain = ScriptedChain(9)
+    for token_id, (address, symbol, decimals, *_) in TOKENS.items():
+        chain.register(token_id, address, symbol, decimals)
+    sync(store, chain)
+    found = store.tokens().reset_index()
+    expected = [(one, *names) for one, (_, _, _, *names) in TOKENS.items() if names[1] is not None]
+    for symbol in ("LRC",):
+        expected = [
+            (one, f"{name}#{one}" if name == symbol else name, places) for one, name, places in expected
+        ]
+    assert list(zip(found["token_id"], found["symbol"], found["decimals"], strict=True)) == expected
+    assert found["address"][1] == f"0x{7:040x}"
+    chain.asked.clear()
+    sync(store, chain)
+    assert chain.asked["eth_call"] == 4
+
+
+def test_a_listing_given_before_is_kept(store: Store, tmp_path: Path) -> None:
+    listing = tmp_path / "tokens.json"
+    chain = ScriptedChain(9)
+    sync(store, chain)
+    listing.write_text(
+        json.dumps([{"tokenId": 1, "symbol": "MINE", "decimals": 3, "orderAmounts": {"dust": "5"}}])
+    )
+    store.import_files([], tokens=listing)
+    chain = ScriptedChain(12)
+    chain.register(1, 7, abi_text("LRC"), 18)
+    chain.register(2, 8, abi_text("DAI"), 18)
+    for log in chain.logs[-2:]:
+        log["blockNumber"] = hex(FIRST_L1 + 1_150)
+    sync(store, chain)
+    assert store.tokens()["decimals"].to_dict() == {"MINE": 3, "DAI": 18}
+    assert store.tokens().loc["MINE", "order_amounts_dust"] == Decimal("0.005")
+
+
+def test_progress_counts_blocks_held_and_known(store: Store) -> None:
+    chain, seen = ScriptedChain(40), []
+    sync(store, chain, progress=lambda held, known: seen.append((held, known)))
+    assert seen[-1] == (40, 40)
+    assert all(held <= known for held, known in seen)
+
+
+def test_what_is_read_is_stored_when_progress_ends_the_read(store: Store) -> None:
+    chain = ScriptedChain(100)
+    chain.most_in_batch = 4
+
+    def stop(held: int, known: int) -> None:
+        if held >= 20:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        sync(store, chain, progress=stop)
+    assert 20 <= len(held(store)) < 100
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+def test_blocks_are_committed_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "BATCH_BLOCKS", 10)
+    sizes: list[int] = []
+    real = Store._add
+    monkeypatch.setattr(Store, "_add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks))
+    chain = ScriptedChain(60)
+    chain.most_in_batch = 4
+    sync(store, chain)
+    assert max(sizes) < 10 + 24 + 1  # the blocks of 20 transactions complete a batch
+    assert sum(sizes) == 60
+
+
+def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
+    chain = ScriptedChain(60)
+    chain.most_in_batch = 5
+    errors: list[BaseException] = []
+
+    def run(url: str) -> None:
+        try:
+            Store(tmp_path / "blocks").sync(**unpaced(url))
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    with chain.served() as url:
+        threads = [threading.Thread(target=run, args=(url,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    assert held(Store(tmp_path / "blocks")) == chain.data
+
+
+WAITING = """
+import sys
+from loopring_lab.rollup import Store
+print("begins", flush=True)
+Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
+"""
+
+
+@pytest.mark.parametrize("stalls", ["eth_getLogs", "eth_getTransactionByHash"])
+def test_ctrl_c_is_answered_within_a_second_and_shows_no_key(tmp_path: Path, stalls: str) -> None:
+    chain, reached = ScriptedChain(40), threading.Event()
+    release = threading.Event()
+
+    def stall(number: int, asked: Any) -> None:
+        methods = {one["method"] for one in (asked if isinstance(asked, list) else [asked])}
+        if stalls in methods:
+            reached.set()
+            chain._lock.release()
+            release.wait(20)
+            chain._lock.acquire()
+
+    chain.trouble = stall
+    with chain.served() as url:
+        child = subprocess.Popen(
+            [sys.executable, "-c", WAITING, str(tmp_path / "blocks"), f"{url}/v3/{KEY}"],
+            stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        )  # fmt: skip
+        assert reached.wait(60)
+        begin = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+        seconds = time.monotonic() - begin
+        release.set()
+    assert b"KeyboardInterrupt" in err
+    assert KEY not in (out + err).decode()
+    assert seconds < 1.5
+
+
+@pytest.mark.parametrize("where", [f"/v3/{KEY}", f"/?key={KEY}"])
+def test_the_key_of_an_address_is_stored_and_shown_nowhere(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An endpoint repeats the key in every error; it is given as an argument, and by the environment."""
+    caplog.set_level("DEBUG")
+    secrets = {"key": forms(KEY)}
+    store, texts = Store(tmp_path / "blocks"), list[str]()
+    for place in ("argument", "environment", "forgotten", "refused", "gone"):
+        chain = ScriptedChain(9)
+        if place == "forgotten":
+            chain = ScriptedChain(12)
+            chain.transactions.clear()
+        if place == "refused":
+            chain.trouble = lambda number, asked: Answer(
+                403, json.dumps({"error": {"message": KEY}}).encode()
+            )
+        if place == "gone":
+            chain.trouble = lambda number, asked: Answer(hang_up=True)
+        with chain.served() as url:
+            monkeypatch.setenv("LOOPRING_RPC_URL", url + where)
+            how = unpaced(url + where) if place == "argument" else unpaced(url) | {"rpc": None}
+            try:
+                texts += [repr(store.sync(**how)), repr(store), store._repr_html_(), str(vars(store))]
+            except LabError as error:
+                assert place not in ("argument", "environment")
+                texts += shown(error)
+    texts.append(caplog.text)
+    files = [file for file in (tmp_path / "blocks").rglob("*") if file.is_file()]
+    assert len(files) > 10
+    texts += [file.read_bytes().decode("latin-1") for file in files]
+    assert [leaks(text, secrets) for text in texts] == [[]] * len(texts)
+
+
+@pytest.fixture(scope="module")
+def small_world() -> World:
+    return World(size=0.02)
+
+
+def test_the_embedded_chain_is_synced_through_its_faults_and_limits(store: Store, small_world: World) -> None:
+    faults = {"429": 0.05, "500": 0.05, "503": 0.05, "reset": 0.05, "truncated": 0.05}
+    settings = Settings(faults=faults, rpc_log_blocks=7_000, rpc_log_results=20, rpc_batch=7)
+    with Relayer(small_world, settings) as relayer:
+        wanted = {"from_block": 11_149_814, "to_block": 11_149_814 + 30_000}
+        report = store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)
+        assert report["missing"].tolist() == [0]
+        count = int(report["blocks"].sum())
+        assert count > 150
+        assert report.attrs == {"source": "synthetic world, seed 1, size 0.02", "synthetic": True}
+        assert {"ETH", "LRC", "USDC"} <= set(store.tokens().index)
+        assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)["blocks"].tolist() == [count]
+
+
+def test_logs_that_the_embedded_chain_leaves_out_are_found_by_the_next_sync(
+    store: Store, small_world: World
+) -> None:
+    with Relayer(small_world, Settings(rpc_omitted_logs=0.1)) as relayer:
+        how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
+        assert store.sync(relayer.rpc_url, **how)["missing"].sum() > 5
+        assert store.sync(relayer.rpc_url, **how)["missing"].tolist() == [0]
+        assert set(held(store)) == set(range(min(held(store)), min(held(store)) + len(held(store))))
+
+
+def test_bodies_that_the_embedded_chain_lacks_come_from_another_endpoint(
+    store: Store, small_world: World
+) -> None:
+    how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
+    with (
+        Relayer(small_world, Settings(rpc_missing_bodies=0.1)) as relayer,
+        pytest.raises(RpcError, match=r"blocks could not be read; all others are stored. .*before the merge"),
+    ):
+        store.sync(relayer.rpc_url, **how)
+    with Relayer(small_world) as relayer:
+        assert store.sync(relayer.rpc_url, **how)["missing"].tolist() == [0]

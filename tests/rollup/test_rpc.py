@@ -1,0 +1,376 @@
+"""JSON-RPC over loopback: batches and their refusals, retries, addresses that hold keys."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from attacks.traces import forms, leaks, shown
+from hypothesis import given
+from hypothesis import strategies as st
+from support.scripted_server import Answer, Request, scripted
+
+from loopring_lab import transport
+from loopring_lab.deadlines import Budget
+from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, RpcError, TransportError
+from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, number, octets, refused
+
+KEY = "k3yThatMustNever-be_seen0123456789abcdef"
+Asked = list[list[str]]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Record the pauses before retries instead of waiting."""
+    pauses: list[float] = []
+    real = transport._retry_delay
+
+    def delay(state: Any) -> float:
+        pauses.append(real(state))
+        return 0.0
+
+    monkeypatch.setattr(transport, "_retry_delay", delay)
+    monkeypatch.setattr(Budget, "pause", lambda self, seconds: pauses.append(seconds))
+    return pauses
+
+
+def double(call: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call["id"], "result": hex(2 * int(call["params"][0], 16))}
+
+
+def body(value: Any) -> Answer:
+    return Answer(body=json.dumps(value).encode())
+
+
+def endpoint(answer: Callable[[int, Any], Answer]) -> Callable[[int, Request], Answer]:
+    return lambda count, request: answer(count, json.loads(request.body))
+
+
+def doubling(count: int, asked: Any) -> Answer:
+    return body(list(map(double, asked)) if isinstance(asked, list) else double(asked))
+
+
+def open_rpc(url: str, **how: Any) -> Rpc:
+    return Rpc(url, **{"rate": None, "proxies": False} | how)
+
+
+def calls(count: int) -> list[Call]:
+    return [Call("double", [hex(one)]) for one in range(count)]
+
+
+def doubled(count: int) -> list[str]:
+    return [hex(2 * one) for one in range(count)]
+
+
+def ask_all(answer: Callable[[int, Any], Answer], count: int = 7, **how: Any) -> tuple[list[Any], list[int]]:
+    """Ask for some numbers doubled; return the answers, and how many were asked for in each request."""
+    with scripted(endpoint(answer)) as server:
+        rpc = open_rpc(server.base_url, **how)
+        found = rpc.ask_many(calls(count))
+        rpc.close()
+        asked = [json.loads(request.body) for request in server.requests]
+        return found, [len(one) if isinstance(one, list) else 1 for one in asked]
+
+
+def test_one_call_is_sent_as_json_rpc() -> None:
+    with scripted(endpoint(doubling)) as server:
+        assert open_rpc(server.base_url + "/v3/key").ask("double", "0x15") == "0x2a"
+        [request] = server.requests
+    assert (request.method, request.path) == ("POST", "/v3/key")
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"jsonrpc": "2.0", "id": 1, "method": "double", "params": ["0x15"]}
+
+
+def test_calls_are_sent_in_batches_and_answered_in_order() -> None:
+    found, sizes = ask_all(lambda count, asked: body(list(map(double, reversed(asked)))), 45, batch=20)
+    assert found == doubled(45)
+    assert sizes == [20, 20, 5]
+
+
+REFUSALS = {
+    "an error object": lambda asked: body({"id": None, "error": {"code": -32600, "message": "no batches"}}),
+    "HTTP 413": lambda asked: Answer(413, b"too large"),
+    "HTTP 400": lambda asked: Answer(400, b""),
+    "not JSON": lambda asked: Answer(200, b"<html>no</html>"),
+    "a single answer": lambda asked: body(double(asked[0])),
+    "no answers": lambda asked: body([]),
+    "foreign ids": lambda asked: body([double(one) | {"id": one["id"] + 1000} for one in asked]),
+    "ids that are no ids": lambda asked: body([double(one) | {"id": {"a": []}} for one in asked]),
+    "not objects": lambda asked: body([5, None, "x"]),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("most", [1, 2])
+def test_refused_batches_become_smaller(refusal: Callable[[Any], Answer], most: int) -> None:
+    """An endpoint that takes batches of `most` calls is asked with no more once it is known."""
+
+    def answer(count: int, asked: Any) -> Answer:
+        return refusal(asked) if isinstance(asked, list) and len(asked) > most else doubling(count, asked)
+
+    found, sizes = ask_all(answer, 9, batch=8)
+    assert found == doubled(9)
+    assert sizes[:3] == [8, 4, 2]
+    assert max(sizes[3:]) <= 2 if most == 2 else sizes[3:] == [1] * 9
+
+
+def test_answers_left_out_or_contradictory_are_asked_for_again() -> None:
+    def partly(count: int, asked: Any) -> Answer:
+        if count:
+            return doubling(count, asked)
+        answers = list(map(double, asked))
+        return body([*answers[:3], answers[3] | {"result": "0x999"}, answers[3], answers[1]])
+
+    found, sizes = ask_all(partly, 6)
+    assert found == doubled(6)
+    assert sizes == [6, 3]
+
+
+def test_an_error_in_a_batch_concerns_its_own_call() -> None:
+    def refusing(count: int, asked: Any) -> Answer:
+        answers = [double(one) for one in asked]
+        answers[2] = {"id": answers[2]["id"], "error": {"code": 3, "message": "execution reverted"}}
+        answers[4] = {"id": answers[4]["id"]}
+        return body(answers)
+
+    found, sizes = ask_all(refusing, 6)
+    assert sizes == [6]
+    assert [one for one in found if isinstance(one, str)] == [doubled(6)[place] for place in (0, 1, 3, 5)]
+    assert "double at http://127.0.0.1" in str(found[2])
+    assert "execution reverted (code 3)." in str(found[2])
+    assert "expected a result or an error" in str(found[4])
+
+
+def test_a_call_that_is_limited_inside_a_batch_is_asked_again(quick: list[float]) -> None:
+    def limiting(count: int, asked: Any) -> Answer:
+        many = asked if isinstance(asked, list) else [asked]
+        answers = [double(one) for one in many]
+        for one in answers[2:] if count < 3 else ():
+            del one["result"]
+            one["error"] = {"code": -32005, "message": "rate exceeded"}
+        return body(answers if isinstance(asked, list) else answers[0])
+
+    found, sizes = ask_all(limiting, 7)
+    assert found == doubled(7)
+    assert sizes == [7, 5, 3, 1]
+    assert quick == [0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Answer(429, b"", {"Retry-After": "3"}),
+        Answer(429, b'{"error": {"code": 429, "message": "Too Many Requests"}}'),
+        Answer(200, b'{"id": 1, "error": {"code": -32005, "message": "daily request count exceeded"}}'),
+        Answer(200, b'{"id": 1, "error": {"code": -32000, "message": "Your app has exceeded its compute units"}}'),
+        Answer(500, b"oops"),
+        Answer(503, b'{"error": {"message": "overloaded"}}'),
+        Answer(200, b'{"id": 1, "res', announced=4000),
+        Answer(hang_up=True),
+    ],
+)  # fmt: skip
+def test_what_may_pass_is_tried_again(trouble: Answer, quick: list[float]) -> None:
+    with scripted(endpoint(lambda count, asked: trouble if count < 3 else doubling(count, asked))) as server:
+        assert open_rpc(server.base_url).ask("double", "0x3") == "0x6"
+        assert len(server.requests) == 4
+    assert len(quick) >= 3
+    assert quick[0] == 3.0 if trouble.headers else quick[0] < 1
+
+
+FINAL = [
+    (Answer(401, b"bad key"), RpcError, "refused without a reason (HTTP 401). The endpoint does not accept the key in its address: check LOOPRING_RPC_URL."),
+    (Answer(404, b"<html>"), RpcError, "refused without a reason (HTTP 404). This does not look like an Ethereum endpoint"),
+    (Answer(200, b"<html>"), RpcError, "expected JSON, got 6 characters that break off"),
+    (Answer(200, b'{"id": 7, "result": 5}'), RpcError, "expected the answer to request 1, got {'id': 7"),
+    (Answer(200, b'[{"id": 1, "result": 5}]'), RpcError, "expected the answer to request 1, got [{"),
+    (Answer(200, b'{"id": 1}'), RpcError, "expected a result or an error"),
+    (Answer(200, b'{"id": 1, "error": {"code": -32601, "message": "no \\u001b[31m such method"}}'), RpcError, "double at http://127.0.0.1:PORT/…: no ?[31m such method (code -32601). Try another endpoint"),
+    (Answer(200, b'{"id": 1, "error": "' + b"x" * 5000 + b'"}'), RpcError, "x..."),
+    (Answer(200, b'{"id": 1, "error": ' + b"[" * 500 + b"]" * 500 + b"}"), RpcError, "nested over 64 deep"),
+    (Answer(302, b"", {"Location": "http://127.0.0.1/elsewhere"}), TransportError, "the endpoint redirects to an address, which is not followed. Check the RPC address."),
+    (Answer(200, b'{"id": 1, "result": "' + b"0" * (17 << 20) + b'"}'), TransportError, "larger than 16 MiB. Check the RPC address."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "kind", "said"), FINAL, ids=range(len(FINAL)))
+def test_other_refusals_are_final(answer: Answer, kind: type, said: str) -> None:
+    with scripted(lambda count, request: answer) as server:
+        rpc = open_rpc(server.base_url + "/" + KEY)
+        with pytest.raises(LabError) as caught:
+            rpc.ask("double", "0x3")
+        assert len(server.requests) == 1
+        port = server.base_url.rpartition(":")[2]
+    assert isinstance(caught.value, kind)
+    assert said.replace("PORT", port) in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+TOO_MUCH = [
+    (-32005, "query returned more than 10000 results. Try with this block range [0xaa, 0xbb]."),
+    (-32602, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range"),
+    (-32614, "eth_getLogs is limited to a 10,000 range"),
+    (-32000, "block range is too wide"),
+    (-32047, "Max range: 800"),
+    (-32701, "exceed maximum block range: 50000"),
+    (35, "ranges over 10000 blocks are not supported on freetier"),
+    (-32000, "query timeout exceeded"),
+    (-32002, "request timed out"),
+    (-32000, "context deadline exceeded"),
+    (-32600, "eth_getLogs limited to 1024 blocks"),
+    (-32005, "too many logs: limit exceeded"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), TOO_MUCH)
+def test_a_range_that_is_too_large_is_told_apart(code: int, message: str) -> None:
+    """Texts of public endpoints."""
+    error = {"code": code, "message": message}
+    assert type(refused(error, "eth_getLogs at x")) is TooMuch
+    assert type(refused(error, "eth_call at x")) is not TooMuch
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-32005, "project ID request rate exceeded"),
+        (-32005, "daily request count exceeded, request rate limited"),
+        (429, "Your app has exceeded its compute units per second capacity."),
+        (-32029, "Too Many Requests"),
+        (-32007, "50/second request limit reached - reduce calls per second"),
+        (-32603, "Internal error"),
+    ],
+)
+def test_rate_limits_are_told_apart(code: int, message: str) -> None:
+    assert type(refused({"code": code, "message": message}, "eth_getLogs at x")) is Busy
+
+
+def test_an_endpoint_that_is_not_there_is_given_up_soon() -> None:
+    begin = time.monotonic()
+    with pytest.raises(RelayerUnreachable, match=r"cannot be reached.*Check the RPC address and the network"):
+        open_rpc("http://127.0.0.1:1/" + KEY, attempts=2).ask_many(calls(50))
+    assert time.monotonic() - begin < 5
+
+
+def test_a_late_answer_is_not_waited_for() -> None:
+    never = threading.Event()
+    with scripted(lambda count, request: never.wait(5) and Answer()) as server:
+        with pytest.raises(RelayerTimeout, match=r"within 0.2 s.*sync\(..., timeout=...\)"):
+            open_rpc(server.base_url, timeout=0.2, attempts=1).ask("double", "0x1")
+        never.set()
+
+
+ADDRESSES = {
+    "path": f"/v3/{KEY}",
+    "path in parts": f"/{KEY[:20]}/{KEY[20:]}",
+    "query": f"/?apikey={KEY}",
+    "quoted": "/v3/" + KEY.replace("-", "%2D"),
+}
+
+
+@pytest.mark.parametrize("where", [*ADDRESSES, "user", "password"])
+def test_what_is_shown_of_an_address_is_scheme_and_host(where: str) -> None:
+    users = {"user": f"{KEY}@", "password": f"me:{KEY}@"}
+    rpc = open_rpc(f"https://{users.get(where, '')}mainnet.example.io:8443{ADDRESSES.get(where, '')}")
+    assert repr(rpc) == "Rpc('https://mainnet.example.io:8443/…')"
+
+
+def test_an_address_without_a_key_is_shown() -> None:
+    assert repr(open_rpc("http://127.0.0.1:8545/")) == "Rpc('http://127.0.0.1:8545')"
+
+
+def test_user_and_password_are_sent_as_basic_authentication() -> None:
+    with scripted(endpoint(doubling)) as server:
+        rpc = open_rpc(server.base_url.replace("//", "//Aladdin:open%20sesame@"))
+        rpc.ask("double", "0x1")
+        assert server.requests[0].headers["authorization"] == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+
+
+@pytest.mark.parametrize("address", ["http://mainnet.example.io/key12345", "http://10.0.0.7:8545"])
+def test_plain_http_needs_to_be_allowed(address: str) -> None:
+    with pytest.raises(LabError, match=r"over plain http.*allow_http=True") as caught:
+        open_rpc(address)
+    assert "key12345" not in str(caught.value)
+    open_rpc(address, allow_http=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [f"ftp://h/{KEY}", f"https:///{KEY}", f"https://h ost/{KEY}", f"https://h/{KEY}\n", f"https://h:0/{KEY}", f"https://h/#{KEY}",
+     f"//h/{KEY}", KEY, "", 5, b"https://h/", None],
+)  # fmt: skip
+def test_what_is_no_address_is_refused_and_not_shown(address: Any) -> None:
+    with pytest.raises(LabError, match="not an address of an Ethereum endpoint") as caught:
+        open_rpc(address)
+    assert [leaks(text, {"key": forms(KEY)}) for text in shown(caught.value)] == [[], [], [], []]
+
+
+PLACES: dict[str, Callable[[str], Answer]] = {
+    "message": lambda text: body({"id": 1, "error": {"code": -32000, "message": f"no {text}"}}),
+    "message in 401": lambda text: Answer(401, json.dumps({"error": {"message": text}}).encode()),
+    "result": lambda text: body({"id": 1, "result": text}),
+    "member": lambda text: body({"id": 1, text: 5}),
+    "plain body": lambda text: Answer(500, text.encode()),
+    "page": lambda text: Answer(200, b"<html>" + text.encode()),
+    "header": lambda text: Answer(500, b"{}", {"X-Echo": text, "WWW-Authenticate": text}),
+    "source": lambda text: Answer(200, b'{"id": 1, "result": "0x1"}', {"X-Loopring-Lab-Source": json.dumps({"name": text})}),
+    "redirect": lambda text: Answer(302, b"", {"Location": text}),
+    "hang up": lambda text: Answer(hang_up=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("where", ADDRESSES)
+def test_no_answer_brings_the_key_to_light(
+    place: str, where: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An endpoint sends its own address back wherever an answer has room."""
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.Logger.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, logger=name)
+    with scripted(lambda count, request: PLACES[place](f"http://h{request.path}")) as server:
+        rpc = open_rpc(server.base_url + ADDRESSES[where], attempts=2, timeout=5)
+        try:
+            texts = [str(rpc.ask("double", "0x1")), repr(rpc.source)]
+        except LabError as error:
+            texts = [*shown(error)]
+        texts += [repr(rpc), str(vars(rpc)), caplog.text, *capfd.readouterr()]
+        rpc.close()
+    secrets = {"first": forms(KEY[:20]), "second": forms(KEY[20:])}
+    assert [leaks(text, secrets) for text in texts] == [[]] * len(texts)
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.integers())))
+def test_numbers_and_bytes_are_hex_or_refused(value: Any) -> None:
+    for read in (number, octets):
+        with suppress(RpcError):
+            found: Any = read(value, "here")
+            assert isinstance(value, str)
+            assert int(value, 16) == found if read is number else "0x" + found.hex() == value.lower()
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**63 - 1))
+def test_hex_is_read_back(content: bytes, value: int) -> None:
+    assert octets("0x" + content.hex(), "x") == octets("0x" + content.hex().upper(), "x") == content
+    assert number(hex(value), "x") == value
+
+
+@pytest.mark.parametrize("value", ["0x", "0x8000000000000000", "0x" + "f" * 65, "1f", "-0x1", "0x1g", "0x٣"])
+def test_numbers_beyond_64_bits_and_other_text_are_refused(value: str) -> None:
+    with pytest.raises(RpcError, match="a number in hex"):
+        number(value, "x")
+
+
+@given(
+    st.integers(200, 599),
+    st.one_of(
+        st.binary(max_size=100), st.text(max_size=60).map(lambda text: json.dumps({"error": text}).encode())
+    ),
+)
+def test_no_error_body_breaks_the_reader(status: int, content: bytes) -> None:
+    rpc = open_rpc("https://h/")
+    error, _ = rpc._read_error(status, content, "eth_call at h")
+    assert error is None if status < 400 and b'"error"' not in content else isinstance(error, RpcError)
