@@ -244,12 +244,6 @@ class Holdings:
         listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
         return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
 
-    def _token_listing(self) -> list[Any]:
-        """Return the records of the listing of tokens, none if there is no listing."""
-        rows = self._folder.read(TOKENS).sort_by("number")
-        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
-        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
-
     def _store_tokens(self, text: str) -> None:
         """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
         tables.tokens(text)
