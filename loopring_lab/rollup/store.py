@@ -269,8 +269,8 @@ class Store(Holdings):
 
         Examples
         --------
-        >>> store.check().summary.loc["roots", "wrong"]
-        0
+        >>> store.check().problems.empty
+        True
         """
         from loopring_lab.rollup import checks
 
