@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from attacks.traces import forms, leaks, shown
 from support.rollup_blocks import submit, word, wrapped
+from support.rollup_kills import kill_again_and_again
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, data_of, unpaced
 from support.scripted_server import Answer
 
@@ -484,3 +485,10 @@ def test_bodies_that_the_embedded_chain_lacks_come_from_another_endpoint(
         store.sync(relayer.rpc_url, **how)
     with Relayer(small_world) as relayer:
         assert store.sync(relayer.rpc_url, **how)["missing"].tolist() == [0]
+
+
+def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+    """The benchmark bench_rollup_kills kills 100 syncs of 2,000 blocks."""
+    tally = kill_again_and_again(tmp_path / "blocks", kills=6, blocks=300, longest_life=1.5)
+    assert tally.blocks > 290
+    assert tally.faults.total() > 5
