@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from support.rollup_blocks import recorded
+from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError, NotAnArchive
@@ -160,3 +160,23 @@ def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tm
         expected, found = (frame.sort_values(keys).reset_index(drop=True) for frame in (expected, found))
         for name in ("account_id", "market", "side", "fill_type", "size", "fee", "fee_token", "storage_id"):
             assert found[name].tolist() == expected[name].tolist(), (account, name)
+
+
+def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path) -> None:
+    trade = slot("spot_trade", account_a=20_001, account_b=7, sell_a=1, fill_a=11, fill_b=5, storage_b=1)
+    for place in range(3):
+        data = block_data([trade, trade], exchange=EXCHANGE, timestamp=1_600_000_000 + place)
+        (tmp_path / f"{place}.bin").write_bytes(data)
+    store = lab.rollup.Store(tmp_path / "blocks")
+    store.import_files(tmp_path / "1.bin", first_block=40)
+    store.import_files([tmp_path / "0.bin", tmp_path / "2.bin"])
+    tokens = client_tokens()
+    ids = [one for batch in store.batches(1) for one in batch.trades(tokens)["trade_id"]]
+    assert ids == [n * 100_000 + index for n in (40, 41, 42) for index in (0, 0, 1, 1)]
+    assert store.blocks().trades(tokens)["trade_id"].tolist() == ids
+
+
+def client_tokens():
+    return lab.tables.tokens(
+        '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18}]'
+    )
