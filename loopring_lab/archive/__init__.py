@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
+from loopring_lab.archive.folder import TRADES, ArchiveFolder
 from loopring_lab.archive.imports import Import, Paths
-from loopring_lab.archive.layout import TRADES, ArchiveFolder
 from loopring_lab.archive.records import TYPED, listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client

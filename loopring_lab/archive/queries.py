@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from loopring_lab.archive.layout import SCHEMAS, TRADES, ArchiveFolder
+from loopring_lab.archive.folder import SCHEMAS, TRADES, ArchiveFolder
 from loopring_lab.archive.records import TYPED, last_sync_records
 from loopring_lab.errors import LabError
 

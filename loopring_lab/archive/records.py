@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.archive.layout import LISTINGS, SCHEMAS, SYNCS, TRADES, ArchiveFolder
+from loopring_lab.archive.folder import LISTINGS, SCHEMAS, SYNCS, TRADES, ArchiveFolder
 from loopring_lab.bounded import to_json
 from loopring_lab.engines import portable
 from loopring_lab.errors import UnexpectedAnswer

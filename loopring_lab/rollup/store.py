@@ -248,7 +248,7 @@ class Store(Holdings):
         """
         from loopring_lab.rollup import exports
 
-        with track("blocks", progress, unit=" blocks") as watch:
+        with track("blocks", progress) as watch:
             counts = exports.Import(self, first_block, source, watch).run(paths, tokens)
         report = self.report()
         report.attrs |= counts
@@ -269,8 +269,8 @@ class Store(Holdings):
 
         Examples
         --------
-        >>> store.check().summary.loc["roots", "wrong"]
-        0
+        >>> store.check().problems.empty
+        True
         """
         from loopring_lab.rollup import checks
 
