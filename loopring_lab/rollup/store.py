@@ -174,7 +174,7 @@ class Store(Holdings):
         >>> chain.sync(to_block=11_151_000)[["blocks", "missing"]]
         Embedded chain: synthetic world, seed 1. Nothing here is real market data.
            blocks  missing
-        0       8        0
+        0       7        0
         """
         address = hide(rpc)
         del rpc
