@@ -189,11 +189,11 @@ class DeltaFolder:
         (create_file if first else replace_file)(self.path / self.kind.manifest, text.encode() + b"\n")
         self.digests.keep_copy(self.kind.manifest)
 
-    def source(self) -> Source | None:
+    def source(self, table: DeltaTable | None = None) -> Source | None:
         """Return the source that the folder is bound to, or None if it has been bound to none."""
-        if not self.check():
+        if table is None and not self.check():
             return None
-        return self._bound(self.table(self.kind.main))
+        return self._bound(table or self.table(self.kind.main))
 
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
@@ -271,6 +271,11 @@ class DeltaFolder:
                 "or use another folder."
             )
         return table
+
+    def is_latest(self, name: str, version: int) -> bool:
+        """Tell whether nothing was committed to a table after a version."""
+        log = self.path / name / LOG
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
 
     def read(
         self,
