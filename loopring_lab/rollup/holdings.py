@@ -186,7 +186,7 @@ class Holdings:
         return count
 
     def _refuse_other_exchanges(self, rows: pa.Table, table: DeltaTable) -> None:
-        bound = self._folder.source(table)
+        bound = self._folder.source_of(table)
         for exchange in pc.unique(rows["exchange"]).to_pylist():
             if bound and f"0x{exchange.hex()}" != bound.exchange:
                 raise BlockError(
