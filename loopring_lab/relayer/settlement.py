@@ -115,7 +115,9 @@ class Settlement:
 
     def transactions(self, block: int) -> list[Transaction]:
         """Return the transactions of a block: fills where they are, everything else in the gaps."""
-        placed = {fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())}
+        placed: dict[int, Transaction] = {
+            fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())
+        }
         gaps = (index for index in range(1 << 16) if index not in placed)
         others = [*self._plan.get(block, ()), *self._pool_updates(block)]
         for index, other in zip(gaps, others, strict=False):
