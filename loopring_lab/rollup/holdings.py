@@ -81,6 +81,7 @@ class Index:
     """One state of a store: the rows of its blocks, without their data, and the events of its logs."""
 
     table: DeltaTable
+    logs: DeltaTable
     version: tuple[int, int]
     rows: pa.Table
     events: pa.Table
@@ -89,18 +90,20 @@ class Index:
     @classmethod
     def read(cls, folder: DeltaFolder, last: Self | None) -> Self:
         """Read the latest state, unless it is the `last` that was read."""
-        table, logs = folder.table(BLOCKS), folder.table(LOGS)
-        version = table.version(), logs.version()
-        if last and last.version == version:
+        if last and all(map(folder.is_latest, (BLOCKS, LOGS), last.version)):
             return last
+        table, logs = folder.table(BLOCKS), folder.table(LOGS)
         rows = folder.read(BLOCKS, [*INDEX, "pools"], table=table)
-        return cls(table, version, rows.select(INDEX), submissions(folder, logs), _pools(rows))
+        version, events = (table.version(), logs.version()), submissions(folder, logs)
+        return cls(table, logs, version, rows.select(INDEX), events, _pools(rows))
 
-    def after(self, fresh: pa.Table) -> Self:
-        """Return the state after a commit of rows through its table; itself if others committed, too."""
-        version = self.table.version(), self.version[1]
-        if version[0] != self.version[0] + 1:
+    def after(self, name: str, fresh: pa.Table) -> Self:
+        """Return the state after a commit of rows through its tables; itself if others committed, too."""
+        version = self.table.version(), self.logs.version()
+        if sum(version) != sum(self.version) + 1:
             return self
+        if name == LOGS:
+            return replace(self, version=version, events=_in_order(self.events, fresh))
         rows = pa.concat_tables([self.rows, fresh.select(INDEX)])
         return replace(self, version=version, rows=rows, pools=self.pools | _pools(fresh))
 
@@ -165,21 +168,20 @@ class Holdings:
         """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
         if not blocks:
             return 0
-        rows = rows_of(blocks)
-        self._refuse_other_exchanges(rows)
-        return retry_on_conflict(self._add_once, rows)
+        return retry_on_conflict(self._add_once, rows_of(blocks))
 
     def _add_once(self, rows: pa.Table) -> int:
         index = self._read_index()
+        self._refuse_other_exchanges(rows, index.table)
         refuse_conflicts(rows, index)
         fresh, count = additions(rows, index.rows)
         if len(fresh):
             self._folder.append(BLOCKS, fresh, index.table, [BLOCKS])
-            self._index = index.after(fresh)
+            self._index = index.after(BLOCKS, fresh)
         return count
 
-    def _refuse_other_exchanges(self, rows: pa.Table) -> None:
-        bound = self._folder.source()
+    def _refuse_other_exchanges(self, rows: pa.Table, table: DeltaTable) -> None:
+        bound = self._folder.source_of(table)
         for exchange in pc.unique(rows["exchange"]).to_pylist():
             if bound and f"0x{exchange.hex()}" != bound.exchange:
                 raise BlockError(
@@ -224,14 +226,17 @@ class Holdings:
     def _record_once(
         self, first: int | None, last: int | None, events: pa.Table, addresses: dict[int, str]
     ) -> None:
-        table = self._folder.table(LOGS)
-        seen = set(map(tuple, map(dict.values, submissions(self._folder, table).to_pylist())))
+        index = self._read_index()
+        near = _among(index.events, "block_id", events["block_id"])
+        seen = set(map(tuple, map(dict.values, near.to_pylist())))
         rows = [row for row in events.select(SUBMISSION).to_pylist() if tuple(row.values()) not in seen]
-        known = self._token_addresses()
+        known = self._token_addresses() if addresses else {}
         rows += [{"token_id": n, "token": one} for n, one in addresses.items() if known.get(n) != one]
         rows += [] if first is None else [{"first": first, "last": last}]
         if rows:
-            self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
+            fresh = pa.Table.from_pylist(rows, SCHEMAS[LOGS])
+            self._folder.append(LOGS, fresh, index.logs, [LOGS])
+            self._index = index.after(LOGS, fresh)
 
     def _last_listing(self, table: DeltaTable | None = None) -> str | None:
         rows = self._folder.read(TOKENS, table=table).sort_by("number")
@@ -341,7 +346,13 @@ def refuse_conflicts(rows: pa.Table, index: Index) -> None:
 
 def submissions(folder: DeltaFolder, logs: DeltaTable | None = None) -> pa.Table:
     """Read the events of submitted blocks, each once, by number."""
-    found = folder.read(LOGS, SUBMISSION, pc.field("block_id").is_valid(), table=logs)
+    return _in_order(folder.read(LOGS, SUBMISSION, table=logs))
+
+
+def _in_order(*events: pa.Table) -> pa.Table:
+    """Return the events of submitted blocks among rows of logs, each once, by number."""
+    found = pa.concat_tables([part.select(SUBMISSION) for part in events])
+    found = found.filter(pc.field("block_id").is_valid())
     order = [(name, "ascending") for name in ("block_id", "l1_block", "log_index")]
     return found.group_by(list(SUBMISSION)).aggregate([]).sort_by(order)
 

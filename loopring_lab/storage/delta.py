@@ -198,7 +198,7 @@ class DeltaFolder:
         """Return the source that the folder is bound to, or None if it has been bound to none."""
         if not self.check():
             return None
-        return self._bound(self.table(self.kind.main))
+        return self.source_of(self.table(self.kind.main))
 
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
@@ -217,7 +217,7 @@ class DeltaFolder:
                         self._create_table(name, source)
                         self.digests.record(name)
         self.settle()
-        if self._bound(self.table(self.kind.main)) != bound._writes:
+        if self.source_of(self.table(self.kind.main)) != bound._writes:
             for name in reversed(list(self.kind.tables)):  # the main one last: it tells that all are
                 self._bind_table(name, bound._writes)
         return bound
@@ -245,7 +245,7 @@ class DeltaFolder:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": self.kind.schema})
 
-    def _bound(self, table: DeltaTable) -> Source | None:
+    def source_of(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
         text = table.metadata().description
         return Source.read(text, f"{self.shown}, description of a table") if text else None
@@ -276,6 +276,11 @@ class DeltaFolder:
                 "or use another folder."
             )
         return table
+
+    def is_latest(self, name: str, version: int) -> bool:
+        """Tell whether nothing was committed to a table after a version."""
+        log = self.path / name / LOG
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
 
     def read(
         self,
@@ -401,7 +406,7 @@ class DeltaFolder:
         }
 
     def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
-        bound = self._bound(table)
+        bound = self.source_of(table)
         if bound is None:
             raise ArchiveError(
                 f"{self.shown}: replaced while it was written to. Nothing was added: try again."
@@ -449,7 +454,7 @@ class DeltaFolder:
             if added := [field for field in fields if field.name not in known]:
                 table.alter.add_columns(added, **self.hooks())
                 self.committed(name, table)
-            bound = self._bound(table)
+            bound = self.source_of(table)
             joined = self._join(bound, source)
             if joined != bound:
                 table.alter.set_table_description(joined.to_json(), **self.hooks())
