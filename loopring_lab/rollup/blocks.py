@@ -448,9 +448,7 @@ class Blocks:
     def _trade_ids(self) -> pa.Array:
         table = self.table("spot_trade")
         block, within = (table[name].to_numpy() for name in ("block", "index_in_block"))
-        numbers = self.headers_table["block_id"].to_pylist()
-        known = np.array([at if number is None else number for at, number in enumerate(numbers)], np.int64)
-        return pa.array(known[block] * ROWS_OF_A_BLOCK + within)
+        return pa.array(self.numbers[block] * ROWS_OF_A_BLOCK + within)
 
     def _named(self, kind: str, account: str, owner: str | None) -> tuple[np.ndarray, ...]:
         """Return the accounts that transactions name, where, and their owners, zeros where not named."""
