@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, fit, scale
-from loopring_lab.errors import AmountError, LabError, ProtocolError, did_you_mean
+from loopring_lab.amounts.scaling import WHOLE, as_series, scale_what_fits
+from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import slots
 from loopring_lab.rollup.calldata import RawBlock
@@ -477,11 +477,7 @@ def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
     """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
     numbers, to = pa.array(column.array).cast(WHOLE), AMOUNT.pyarrow_dtype
     numbers = numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
-    try:
-        return as_series(scale(numbers, decimals, to, name))
-    except AmountError:
-        held = pa.array(fit(numbers, decimals, to))
-    return as_series(scale(pc.if_else(held, numbers, None), decimals, to, name))
+    return as_series(scale_what_fits(numbers, decimals, to, name)[0])
 
 
 def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:

@@ -22,14 +22,13 @@ from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import (
     WHOLE,
-    fit,
     from_integers,
     reduce_scale,
-    scale,
+    scale_what_fits,
     to_integers,
     with_scale,
 )
-from loopring_lab.errors import AmountError, LabError
+from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.blocks import Blocks, is_pool, trade_ids
 from loopring_lab.rollup.slots import FIRST_NFT
@@ -194,19 +193,12 @@ class _Settled:
         for row in np.flatnonzero(token < 0).tolist():
             self.keep(name, numbers, row, sides)
 
-        def to_units(some: np.ndarray) -> pa.Array:
-            part, places = numbers.take(pa.array(some)), decimals[some]
-            try:
-                return scale(part, places, _TYPE, name)
-            except AmountError:
-                fits = fit(part, places, _TYPE)
-            for row in some[~fits].tolist():
-                symbol = self.listing.tokens[token[row]]
-                problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
-                self.keep(name, numbers, row, sides, problem)
-            return scale(pc.if_else(pa.array(fits), part, None), places, _TYPE, name)
-
-        return _in_parts(decimals, to_units)
+        scaled, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        for row in beyond.tolist():
+            symbol = self.listing.tokens[token[row]]
+            problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
+            self.keep(name, numbers, row, sides, problem)
+        return scaled
 
     def keep(self, name: str, numbers: pa.Array, row: int, sides: int, problem: str = "") -> None:
         """Keep the smallest units that a column cannot hold, on each of the rows that they are of."""
