@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from loopring_lab.source import Source
-from loopring_lab.storage.delta import DeltaFolder, Kind
+from loopring_lab.storage.delta import DeltaFolder, Kind, fields
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -16,40 +16,35 @@ if TYPE_CHECKING:
 TRADES, LISTINGS, SYNCS = "trades", "listings", "syncs"
 MOMENT = pa.timestamp("us", "UTC")
 
-
-def _fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
-    return [pa.field(name, field_type) for name in names.split()]
-
-
 SCHEMAS = {
     TRADES: pa.schema([
-        *_fields("created_at", MOMENT),
-        *_fields("trade_id account_id", pa.int64()),
-        *_fields("market base quote side fill_type role", pa.string()),
-        *_fields("size price notional fee", pa.decimal128(38, 18)),
-        *_fields("fee_token", pa.string()),
-        *_fields("fee_bps", pa.float64()),
-        *_fields("order_hash", pa.string()),
-        *_fields("block_id index_in_block token_id storage_id", pa.int64()),
-        *_fields("extra asked verbatim", pa.string()),
-        *_fields("retrieved_at", MOMENT),
-        *_fields("listing", pa.string()),
-        *_fields("version", pa.int32()),
-        *_fields("current imported", pa.bool_()),
+        *fields("created_at", MOMENT),
+        *fields("trade_id account_id", pa.int64()),
+        *fields("market base quote side fill_type role", pa.string()),
+        *fields("size price notional fee", pa.decimal128(38, 18)),
+        *fields("fee_token", pa.string()),
+        *fields("fee_bps", pa.float64()),
+        *fields("order_hash", pa.string()),
+        *fields("block_id index_in_block token_id storage_id", pa.int64()),
+        *fields("extra asked verbatim", pa.string()),
+        *fields("retrieved_at", MOMENT),
+        *fields("listing", pa.string()),
+        *fields("version", pa.int32()),
+        *fields("current imported", pa.bool_()),
     ]),
     LISTINGS: pa.schema([
-        *_fields("listing tokens markets source", pa.string()),
-        *_fields("synthetic", pa.bool_()),
-        *_fields("retrieved_at", MOMENT),
-        *_fields("number", pa.int64()),
+        *fields("listing tokens markets source", pa.string()),
+        *fields("synthetic", pa.bool_()),
+        *fields("retrieved_at", MOMENT),
+        *fields("number", pa.int64()),
     ]),
     SYNCS: pa.schema([
-        *_fields("account_id", pa.int64()),
-        *_fields("fill_type", pa.string()),
-        *_fields("synced_at", MOMENT),
-        *_fields("total gone requests", pa.int64()),
-        *_fields("since checked_at", MOMENT),
-        *_fields("number", pa.int64()),
+        *fields("account_id", pa.int64()),
+        *fields("fill_type", pa.string()),
+        *fields("synced_at", MOMENT),
+        *fields("total gone requests", pa.int64()),
+        *fields("since checked_at", MOMENT),
+        *fields("number", pa.int64()),
     ]),
 }  # fmt: skip
 """The tables of an archive, in the order in which they are made."""

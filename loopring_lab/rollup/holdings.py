@@ -24,7 +24,7 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.source import Source
 from loopring_lab.storage.compaction import compact_small_files
-from loopring_lab.storage.delta import DeltaFolder, Kind, retry_on_conflict
+from loopring_lab.storage.delta import DeltaFolder, Kind, fields, retry_on_conflict
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -32,25 +32,20 @@ if TYPE_CHECKING:
 BLOCKS, LOGS, TOKENS = "blocks", "logs", "tokens"
 ROWS_AT_ONCE = 256
 
-
-def _fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
-    return [pa.field(name, field_type) for name in names.split()]
-
-
 SCHEMAS = {
     BLOCKS: pa.schema([
-        *_fields("timestamp block_id l1_block place block_type block_size block_version", pa.int64()),
-        *_fields("transaction_hash form", pa.string()),
-        *_fields("data_sha256 exchange merkle_root_before merkle_root_after", pa.binary()),
-        *_fields("pools", pa.list_(pa.int64())),
-        *_fields("auxiliary data", pa.binary()),
+        *fields("timestamp block_id l1_block place block_type block_size block_version", pa.int64()),
+        *fields("transaction_hash form", pa.string()),
+        *fields("data_sha256 exchange merkle_root_before merkle_root_after", pa.binary()),
+        *fields("pools", pa.list_(pa.int64())),
+        *fields("auxiliary data", pa.binary()),
     ]),
     LOGS: pa.schema([
-        *_fields("block_id l1_block log_index first last token_id", pa.int64()),
-        *_fields("transaction_hash token", pa.string()),
-        *_fields("merkle_root public_data_hash", pa.binary()),
+        *fields("block_id l1_block log_index first last token_id", pa.int64()),
+        *fields("transaction_hash token", pa.string()),
+        *fields("merkle_root public_data_hash", pa.binary()),
     ]),
-    TOKENS: pa.schema([*_fields("number", pa.int64()), *_fields("listing", pa.string())]),
+    TOKENS: pa.schema([*fields("number", pa.int64()), *fields("listing", pa.string())]),
 }  # fmt: skip
 """The tables of a store; a row of logs is an event, or the range of Ethereum blocks whose logs were read."""
 SUBMISSION = ("block_id", "merkle_root", "public_data_hash", "l1_block", "transaction_hash", "log_index")
@@ -238,10 +233,13 @@ class Holdings:
         if rows:
             self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
 
+    def _last_listing(self, table: DeltaTable | None = None) -> str | None:
+        rows = self._folder.read(TOKENS, table=table).sort_by("number")
+        return str(rows["listing"][-1]) if len(rows) else None
+
     def _token_listing(self) -> list[Any]:
         """Return the records of the listing of tokens, none if there is no listing."""
-        rows = self._folder.read(TOKENS).sort_by("number")
-        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
+        listed = parse_json(self._last_listing() or "[]", "tokens")
         return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
 
     def _store_tokens(self, text: str) -> None:
@@ -251,8 +249,7 @@ class Holdings:
 
     def _store_tokens_once(self, text: str) -> None:
         table = self._folder.table(TOKENS)
-        rows = self._folder.read(TOKENS, table=table).sort_by("number")
-        if not len(rows) or rows["listing"][-1].as_py() != text:
+        if self._last_listing(table) != text:
             row = {"number": table.version() + 1, "listing": text}
             self._folder.append(TOKENS, pa.Table.from_pylist([row], SCHEMAS[TOKENS]), table, [TOKENS])
 
@@ -273,7 +270,7 @@ def rows_of(blocks: Sequence[RawBlock]) -> pa.Table:
     for name in ("place", "auxiliary", "form"):  # known of a submission only
         columns[name] = [getattr(raw, name) if raw.form else None for raw in blocks]
     columns["data"] = [raw.data for raw in blocks]
-    return pa.table({name: _as(columns[name], kind) for name, kind in _types(BLOCKS)})
+    return pa.table(columns, SCHEMAS[BLOCKS])
 
 
 def _pools(rows: pa.Table) -> frozenset[int]:
@@ -282,14 +279,6 @@ def _pools(rows: pa.Table) -> frozenset[int]:
 
 def _with_numbers(blocks: pa.Table, numbers: Any) -> pa.Table:
     return blocks.set_column(blocks.schema.get_field_index("block_id"), "block_id", numbers)
-
-
-def _types(name: str) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in SCHEMAS[name]]
-
-
-def _as(column: Any, kind: pa.DataType) -> Any:
-    return pa.array(column, kind) if isinstance(column, list) else column.cast(kind)
 
 
 def merge(rows: pa.Table) -> pa.Table:

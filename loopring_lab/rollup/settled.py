@@ -31,7 +31,7 @@ from loopring_lab.amounts.scaling import (
 )
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.query import parse_account_id
-from loopring_lab.rollup.blocks import ROWS_OF_A_BLOCK, Blocks
+from loopring_lab.rollup.blocks import Blocks, is_pool, trade_ids
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
@@ -62,10 +62,10 @@ def trades(
     account = None if account_id is None else parse_account_id(account_id)
     if account is not None:
         fills = fills.filter(pc.or_(*(pc.equal(fills[f"account_{side}"], account) for side in _SIDES)))
-    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table, blocks.numbers)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks)
     accounts = table["account_id"].to_numpy()
-    is_pool = blocks.is_pool(accounts) if pools is None else np.isin(accounts, _account_ids(pools))
-    fill_type = np.repeat(~is_pool.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
+    pooled = is_pool(blocks, accounts) if pools is None else np.isin(accounts, _account_ids(pools))
+    fill_type = np.repeat(~pooled.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
     table = table.set_column(table.column_names.index("fill_type"), "fill_type", pa.array(fill_type))
     frame = assemble(table if account is None else table.filter(accounts == account), listing)
     frame.attrs |= blocks.attrs
@@ -109,7 +109,7 @@ class _Settled:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
         self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
 
-    def table(self, headers: pa.Table, numbers: np.ndarray) -> pa.Table:
+    def table(self, blocks: Blocks) -> pa.Table:
         """Convert all columns but the fill type."""
         pairs = self.pairs()
         a_buys = self.sell_a == pairs.quote_id
@@ -131,11 +131,11 @@ class _Settled:
         block, index = (
             self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
         )
-        number = headers["block_id"].combine_chunks().take(pa.array(block))
+        headers = blocks.headers_table
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": numbers[block] * ROWS_OF_A_BLOCK + index,
+                "trade_id": trade_ids(blocks, block, index),
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,
@@ -148,7 +148,7 @@ class _Settled:
                 "fee_token": fee_code,
                 "fee_bps": rows.fee_rates(fee, fee_code, (base, units["size"]), (quote, units["notional"])),
                 "order_hash": pa.nulls(len(both), pa.string()),
-                "block_id": number,
+                "block_id": headers["block_id"].combine_chunks().take(pa.array(block)),
                 "index_in_block": index,
                 "token_id": _interleave(self.sell_a, self.sell_b),
                 "storage_id": self.sides("storage"),

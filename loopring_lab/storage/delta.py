@@ -54,6 +54,11 @@ _runtime: list[int] = []
 """The process in which deltalake first did something: it does not survive a fork."""
 
 
+def fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
+    """Return fields of one type."""
+    return [pa.field(name, field_type) for name in names.split()]
+
+
 class Conflict(Exception):
     """Another writer committed the same claims first; read again and retry."""
 
