@@ -60,19 +60,23 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
 def expand(packed: bytes, where: str) -> bytes:
     """Undo the compression of zeros, of at most `MAX_CALL` bytes: runs of zeros are shared until then."""
     parts: list[bytes | memoryview] = []
-    at, length, few = 0, len(packed), len(_RUNS)
+    at, length, few, beyond = 0, len(packed), len(_RUNS), 0
     try:
-        while at < length:
+        while at < length and beyond <= MAX_CALL:
             literals, zeros = _SEGMENT.unpack_from(packed, at)
             begin, at = at + 4, at + 4 + literals
             parts.append(packed[begin:at])
-            parts.append(_RUNS[zeros] if zeros < few else _ZEROS[:zeros])
+            if zeros < few:
+                parts.append(_RUNS[zeros])
+            else:  # a view takes more memory than a number
+                parts.append(_ZEROS[:zeros])
+                beyond += zeros
     except error:
         at = length + 1
     if at > length:
         refuse(where, f"compressed data ends within a segment at byte {length:,}")
-    if (size := sum(map(len, parts))) > MAX_CALL:
-        refuse(where, f"compressed data expands to {size:,} bytes, more than {MAX_CALL >> 20} MiB")
+    if sum(map(len, parts)) > MAX_CALL:
+        refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB")
     return b"".join(parts)
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 ROWS_OF_LARGE = 256
 STATISTICS = "delta.dataSkippingStatsColumns"
+ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -536,6 +537,8 @@ def _columns(table: DeltaTable) -> set[str]:
 def _usable(path: str | os.PathLike[str], kind: str) -> Path:
     """Refuse a path that no folder can have, or that deltalake reads as another."""
     text = os.fsdecode(path)
+    if ADDRESS.match(text):
+        raise LabError(f"An address, which may hold a key, is no path of {kind}. Give a folder.")
     try:
         text.encode()
         odd = MISREAD.search(text if "\0" in text else Path(text).resolve().as_posix())
