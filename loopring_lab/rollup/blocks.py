@@ -332,6 +332,76 @@ class Blocks:
         """
         return self._frame("amm_update", tokens)
 
+    def balances(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return what happens to one account's balances: every change, and every balance published.
+
+        Only AMM updates publish balances, those of pools. Between two of them, nothing but the transactions
+        of these blocks can change one, so that each published balance can be recomputed from the one before.
+
+        Parameters
+        ----------
+        account_id : int
+            The account, such as a pool's.
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per transaction and token, in block order: its ``kind``, ``token_id``, the ``change`` with
+            fees (null for AMM updates), the balance ``published`` (null for others), and ``recomputed``: the
+            balance published before plus all changes since, this one included; null before the first. It is
+            wrong if blocks between are missing.
+
+        Raises
+        ------
+        LabError
+            `account_id` is not valid.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).balances(1).columns[-3:].tolist()
+        ['change', 'published', 'recomputed']
+        """
+        from loopring_lab.rollup import pools
+
+        return pools.balances(self, account_id, tokens)
+
+    def pool_fills(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the fills of a pool, with its balances before each and what it kept as a fee.
+
+        A pool without a fee keeps the product of its two balances. What it receives beyond that is its fee,
+        which no block states; it is computed here from balances alone. The taker's own fee goes to the
+        exchange, not to the pool.
+
+        Parameters
+        ----------
+        account_id : int
+            A pool of two tokens with equal weights.
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``token_in_id``, ``amount_in``, ``token_out_id``, ``amount_out``, the balances before the fill,
+            ``balance_in`` and ``balance_out`` (null where none was published yet), ``kept`` in the token that
+            came in, rounded down, and ``kept_bps``, its share of ``amount_in`` in basis points.
+
+        Raises
+        ------
+        LabError
+            `account_id` is not valid.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).pool_fills(1).columns[-2:].tolist()
+        ['kept', 'kept_bps']
+        """
+        from loopring_lab.rollup import pools
+
+        return pools.pool_fills(self, account_id, tokens)
+
     def nft_mints(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the NFT mints; what the NFT-data slots after a mint say is in its row.
 

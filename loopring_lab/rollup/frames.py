@@ -16,7 +16,10 @@ from loopring_lab.errors import AmountError, ProtocolError
 from loopring_lab.tables.listings import TEXT, check_frame
 
 TOKEN_OF = {
-    "amount": "token_id", "fee": "fee_token_id", "balance": "token_id",
+    **dict.fromkeys(("amount", "balance", "change", "published", "recomputed"), "token_id"),
+    **dict.fromkeys(("amount_in", "balance_in", "kept"), "token_in_id"),
+    **dict.fromkeys(("amount_out", "balance_out"), "token_out_id"),
+    "fee": "fee_token_id",
     "fill_a": "sell_a", "fill_b": "sell_b", "fee_a": "fee_token_a", "fee_b": "fee_token_b",
 }  # fmt: skip
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
