@@ -363,9 +363,9 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).balances(1).columns[-3:].tolist()
         ['change', 'published', 'recomputed']
         """
-        from loopring_lab.rollup import pools
+        from loopring_lab.rollup import accounting
 
-        return pools.balances(self, account_id, tokens)
+        return accounting.balances(self, account_id, tokens)
 
     def pool_fills(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the fills of a pool, with its balances before each and what it kept as a fee.
@@ -398,9 +398,9 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).pool_fills(1).columns[-2:].tolist()
         ['kept', 'kept_bps']
         """
-        from loopring_lab.rollup import pools
+        from loopring_lab.rollup import accounting
 
-        return pools.pool_fills(self, account_id, tokens)
+        return accounting.pool_fills(self, account_id, tokens)
 
     def nft_mints(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the NFT mints; what the NFT-data slots after a mint say is in its row.
