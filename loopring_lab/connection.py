@@ -108,7 +108,7 @@ def connect(
     known = Source.of_saved(folder, source, folder) if folder else None
     if source is not None and known is None:
         raise LabError("connect: source= names a relayer or a recording, and neither is given. Leave it out.")
-    relayer = _start_embedded(folder, _fingerprint(folder) if folder else (), source)
+    relayer = _serve(folder, _fingerprint(folder), source) if folder else _embedded()
     if known is None:
         known = Source(relayer.source, synthetic=True)
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
@@ -150,11 +150,13 @@ def _missing_fill_types(folder: Path) -> str:
 
 
 @functools.cache
-def _start_embedded(
-    recording: Path | None, contents: tuple[tuple[str, int, int], ...], source: str | None
-) -> Relayer:
+def _serve(recording: Path, contents: tuple[tuple[str, int, int], ...], source: str | None) -> Relayer:
     from loopring_lab.relayer import Relayer
 
-    relayer = Relayer(recording=recording, source=source) if recording else Relayer()
-    relayer.start()
-    return relayer
+    return Relayer(recording=recording, source=source).start()
+
+
+def _embedded() -> Relayer:
+    from loopring_lab.relayer.server import embedded
+
+    return embedded()

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab import completion, query
-from loopring_lab.client import Client
+from loopring_lab.client import POOL_PREFIX, Client
 from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError
 from loopring_lab.models import Exchange
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.rollup import settled
-from loopring_lab.rollup.blocks import RESERVED_FOR_POOLS, Blocks
+from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.store import Store
 
-AT_ONCE = 500
+AT_ONCE = 1_000
+LARGEST = 384  # slots of a block, as far as blocks do not say their size
+KEPT_SLOTS = 2_000_000
+"""A store of at most so many slots, 136 MB of data, is read once."""
 
 
 class BlocksClient(Client):
@@ -46,6 +51,7 @@ class BlocksClient(Client):
             raise store._folder.nothing_yet()
         super().__init__(NoRelayer(), bound)  # type: ignore[arg-type]
         self._store = store
+        self._kept: tuple[pa.Table, list[Blocks]] | None = None
 
     def __repr__(self) -> str:
         count = len(self._store._held())
@@ -103,11 +109,11 @@ class BlocksClient(Client):
             )
         account_id = None if account_id is None else parse_account_id(account_id)
         query.validate_trade_query(account_id or 0, None, fill_type, limit)
-        query.refuse_pool_name(market, ("AMM-",), lambda: self._markets.index)
+        self._check_market(market)
         start, end = query.parse_utc("since", since), query.parse_utc("until", until)
         parts, held, expected = [], 0, self._census.rows(account_id)
         with track("trades", progress) as report:
-            for blocks in self._store.batches(AT_ONCE):
+            for blocks in self._batches():
                 frame = settled.trades(blocks, self._tokens, self._markets, None, account_id)
                 parts.append(frame if market is None else frame[frame["market"] == market])
                 held += len(frame)
@@ -136,9 +142,26 @@ class BlocksClient(Client):
             )
         return Exchange(bound.exchange, bound.chain_id)
 
+    def _check_market(self, market: str | None) -> None:
+        known = self._markets.index
+        query.refuse_pool_name(market, (POOL_PREFIX,), lambda: known)
+        if market is not None and market not in known:
+            near = query.near_market(market, known)
+            hint = f"Did you mean {near!r}?" if near else "client.markets() lists them."
+            raise LabError(f"market={market!r} has no fills in these blocks. {hint}")
+
+    def _batches(self) -> Iterable[Blocks]:
+        """Read the blocks; a small store is kept in memory until blocks are added to it."""
+        held = self._store._held()
+        if pc.sum(held["block_size"].fill_null(LARGEST)).as_py() > KEPT_SLOTS:
+            return self._store.batches(AT_ONCE)
+        if self._kept is None or self._kept[0] is not held:
+            self._kept = held, list(self._store.batches(AT_ONCE))
+        return self._kept[1]
+
     @cached_property
     def _census(self) -> Census:
-        return Census(self._store)
+        return Census(self._batches())
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -154,17 +177,17 @@ class BlocksClient(Client):
 
 
 class Census:
-    """Which accounts and pairs of tokens trade in a store of blocks, and how often."""
+    """Which accounts and pairs of tokens trade in blocks, and how often."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, batches: Iterable[Blocks]) -> None:
         self._fills: Counter[int] = Counter()
         self.pairs: set[tuple[int, int]] = set()
-        for blocks in store.batches(AT_ONCE):
+        pools: set[int] = set()
+        for blocks in batches:
             self._add(blocks.table("spot_trade"))
-        pools = store.pools()
-        self.accounts = sorted(
-            self._fills, key=lambda one: (one in pools or one <= RESERVED_FOR_POOLS, -self._fills[one], one)
-        )
+            known = np.array([*self._fills], np.int64)
+            pools.update(known[blocks.is_pool(known)].tolist())
+        self.accounts = sorted(self._fills, key=lambda one: (one in pools, -self._fills[one], one))
 
     def rows(self, account_id: int | None) -> int:
         """Return how many rows of trades there are: of one account, or of all."""

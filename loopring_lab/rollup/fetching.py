@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -37,7 +36,6 @@ from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
 
 if TYPE_CHECKING:
-    from loopring_lab.relayer import Relayer
     from loopring_lab.rollup.calldata import RawBlock
     from loopring_lab.rollup.store import Store
 
@@ -80,7 +78,9 @@ def sync(
             raise LabError(f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer.")
     address = rpc or hide(os.environ.get(VARIABLE) or None)
     if address is None:
-        relayer = _embedded()
+        from loopring_lab.relayer.server import embedded
+
+        relayer = embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
         address, limits = hide(relayer.rpc_url), limits | {"rate": None, "proxies": False}
@@ -361,13 +361,6 @@ class _Workers(Generic[Job, Result]):
                     self._done.put(self._work(*job))
                 except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
                     self._done.put(error)
-
-
-@functools.cache
-def _embedded() -> Relayer:
-    from loopring_lab.relayer import Relayer
-
-    return Relayer().start()
 
 
 def _check_exchange(exchange: str | None, chain_id: int) -> str:

@@ -62,7 +62,7 @@ def trades(
     account = None if account_id is None else parse_account_id(account_id)
     if account is not None:
         fills = fills.filter(pc.or_(*(pc.equal(fills[f"account_{side}"], account) for side in _SIDES)))
-    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table, blocks.numbers)
     accounts = table["account_id"].to_numpy()
     is_pool = blocks.is_pool(accounts) if pools is None else np.isin(accounts, _account_ids(pools))
     fill_type = np.repeat(~is_pool.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
@@ -109,7 +109,7 @@ class _Settled:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
         self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
 
-    def table(self, headers: pa.Table) -> pa.Table:
+    def table(self, headers: pa.Table, numbers: np.ndarray) -> pa.Table:
         """Convert all columns but the fill type."""
         pairs = self.pairs()
         a_buys = self.sell_a == pairs.quote_id
@@ -132,11 +132,10 @@ class _Settled:
             self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
         )
         number = headers["block_id"].combine_chunks().take(pa.array(block))
-        order = pc.coalesce(number, pa.array(block)).to_numpy()
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": order * ROWS_OF_A_BLOCK + index,
+                "trade_id": numbers[block] * ROWS_OF_A_BLOCK + index,
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,

@@ -17,7 +17,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.holdings import TOKENS, Holdings
+from loopring_lab.rollup.holdings import TOKENS, Holdings, Index
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
@@ -174,7 +174,7 @@ class Store(Holdings):
         >>> chain.sync(to_block=11_151_000)[["blocks", "missing"]]
         Embedded chain: synthetic world, seed 1. Nothing here is real market data.
            blocks  missing
-        0       8        0
+        0       7        0
         """
         address = hide(rpc)
         del rpc
@@ -383,7 +383,7 @@ class Store(Holdings):
             )
         parts = _parts(rows, np.arange(0, len(rows), READ_AT_ONCE))
         raw = [one for part in parts for one in index.raw(self._folder, part)]
-        return Blocks(raw, index.pools, self._attrs())
+        return Blocks(raw, index.pools, self._attrs(), _next_number(index))
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:
         """Read the whole store in order, in bounded memory.
@@ -406,11 +406,13 @@ class Store(Holdings):
         if type(size) is not int or size < 1:
             raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
         index, attrs = self._read_index(), self._attrs()
-        at_once = size * max(1, READ_AT_ONCE // size)
+        at_once, count_from = size * max(1, READ_AT_ONCE // size), _next_number(index)
         for part in _parts(index.blocks, np.arange(0, len(index.blocks), at_once)):
             raw = index.raw(self._folder, part)
             for start in range(0, len(raw), size):
-                yield Blocks(raw[start : start + size], index.pools, attrs)
+                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
+                count_from += sum(one.block_id is None for one in batch.raw)
+                yield batch
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -444,3 +446,9 @@ def _line(part: pa.Table) -> dict[str, Any]:
     ends = [pc.min_max(part[name]).values() for name in _RANGE]
     (first, last), times, l1_blocks = ([one.as_py() for one in both] for both in ends)
     return dict(zip(_REPORT, [first, last, len(part), None, *times, *l1_blocks], strict=True))
+
+
+def _next_number(index: Index) -> int:
+    """Return the first number after those held, from which blocks without one are counted."""
+    last = pc.max(index.blocks["block_id"]).as_py()
+    return 0 if last is None else last + 1

@@ -2,13 +2,14 @@
 
 import pandas as pd
 import pytest
-from support.rollup_blocks import recorded
+from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError, NotAnArchive
 from loopring_lab.relayer import Relayer, World
 
-WORLD = World(3, 0.003)
+WORLD = World(3, 0.02)
+UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
 SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
 EXACT = ["account_id", "size", "fee", "token_id", "storage_id", "block_id", "index_in_block"]
 
@@ -27,7 +28,7 @@ def by_relayer(relayer):
 @pytest.fixture(scope="module")
 def store(relayer, tmp_path_factory):
     store = lab.rollup.Store(tmp_path_factory.mktemp("chain") / "blocks")
-    store.sync(relayer.rpc_url, rate=None, progress=False)
+    store.sync(relayer.rpc_url, rate=None, to_block=UNTIL, progress=False)
     return store
 
 
@@ -36,23 +37,28 @@ def client(store):
     return lab.connect(blocks=store)
 
 
-def settled(trades):
-    """Return what has been settled of the relayer's trades, in the order of the chain."""
-    known = trades[trades["block_id"].fillna(0) > 0]
+@pytest.fixture(scope="module")
+def last(store):
+    return store.report()["last"].iloc[-1]
+
+
+def settled(trades, last):
+    """Return the relayer's trades that are settled in these blocks, in the order of the chain."""
+    known = trades[trades["block_id"].fillna(0).between(1, last)]
     return known.sort_values(["block_id", "index_in_block"]).reset_index(drop=True)
 
 
-def test_one_accounts_trades_are_the_relayers(client, by_relayer) -> None:
+def test_one_accounts_trades_are_the_relayers(client, by_relayer, last) -> None:
     for account in WORLD.accounts:
-        expected, found = settled(by_relayer.trades(account, progress=False)), client.trades(account)
+        expected, found = settled(by_relayer.trades(account, progress=False), last), client.trades(account)
         pd.testing.assert_frame_equal(found[EXACT], expected[EXACT])
         for name in SAME:
             assert found[name].tolist() == expected[name].tolist()
 
 
-def test_without_an_account_both_sides_of_every_fill_are_read(client) -> None:
+def test_without_an_account_both_sides_of_every_fill_are_read(client, last) -> None:
     trades = client.trades()
-    fills = [fill for fill in WORLD.fills if fill.block_id]
+    fills = [fill for fill in WORLD.fills if 0 < fill.block_id <= last]
     assert len(trades) == 2 * len(fills)
     assert sorted(trades["account_id"]) == sorted([f.taker for f in fills] + [f.maker for f in fills])
     assert trades["created_at"].is_monotonic_increasing
@@ -154,3 +160,23 @@ def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tm
         expected, found = (frame.sort_values(keys).reset_index(drop=True) for frame in (expected, found))
         for name in ("account_id", "market", "side", "fill_type", "size", "fee", "fee_token", "storage_id"):
             assert found[name].tolist() == expected[name].tolist(), (account, name)
+
+
+def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path) -> None:
+    trade = slot("spot_trade", account_a=20_001, account_b=7, sell_a=1, fill_a=11, fill_b=5, storage_b=1)
+    for place in range(3):
+        data = block_data([trade, trade], exchange=EXCHANGE, timestamp=1_600_000_000 + place)
+        (tmp_path / f"{place}.bin").write_bytes(data)
+    store = lab.rollup.Store(tmp_path / "blocks")
+    store.import_files(tmp_path / "1.bin", first_block=40)
+    store.import_files([tmp_path / "0.bin", tmp_path / "2.bin"])
+    tokens = client_tokens()
+    ids = [one for batch in store.batches(1) for one in batch.trades(tokens)["trade_id"]]
+    assert ids == [n * 100_000 + index for n in (40, 41, 42) for index in (0, 0, 1, 1)]
+    assert store.blocks().trades(tokens)["trade_id"].tolist() == ids
+
+
+def client_tokens():
+    return lab.tables.tokens(
+        '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18}]'
+    )

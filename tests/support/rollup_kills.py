@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -33,7 +34,7 @@ class Tally(NamedTuple):
     finished: int
     blocks: int
     lives_with_commits: int
-    most_syncs_to_the_end: int
+    stores: int
     faults: Counter[str]
 
 
@@ -49,14 +50,14 @@ def chain_host(settings: dict[str, Any]) -> None:
             print(json.dumps(dict(relayer.counts.faults)), flush=True)
 
 
-def sync_host(path: str, url: str, last: int) -> None:
-    """Fork a sync for every line that comes in; print its process, and its name again when it is done."""
+def sync_host(url: str, last: int) -> None:
+    """Fork a sync of the store that a line names; print its process, and again when it is done."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     fetching.BATCH_BLOCKS = COMMITTED_TOGETHER
-    for _ in sys.stdin:
+    for path in sys.stdin:
         if os.fork() == 0:
             print("start", os.getpid(), flush=True)
-            Store(path).sync(url, rate=None, to_block=last, progress=False)
+            Store(path.strip()).sync(url, rate=None, to_block=last, progress=False)
             print("done", os.getpid(), flush=True)
             os._exit(0)
 
@@ -88,23 +89,29 @@ def held(path: Path) -> int:
 
 
 def kill_again_and_again(path: Path, kills: int, blocks: int, longest_life: float, seed: int = 1) -> Tally:
-    """Kill syncs of one store, resume to the end, and compare with the chain, read one request at a time.
+    """Kill syncs, resume each store to the end before the next one begins, and compare with the chain.
 
-    AssertionError where a block is lost, doubled or other than the chain's.
+    AssertionError where a block is lost, doubled or other than the chain's, read one request at a time.
     """
     dice, last = random.Random(seed), last_l1_block(blocks)
-    finished = lives = syncs = 0
-    troubled = {"faults": FAULTS, "rpc_omitted_logs": 0.02, "rpc_log_blocks": 20_000, "rpc_batch": 15}
+    finished = lives = before = 0
+    troubled = {
+        "faults": FAULTS,
+        "rpc_omitted_logs": 0.02,
+        "rpc_log_blocks": 20_000,
+        "rpc_batch": 15,
+        "latency": 0.02,
+    }
     with (
         hosted(f"chain_host({troubled})", "rollup_kills") as chain,
         hosted("chain_host({})", "rollup_kills") as plain,
     ):
         url, _ = say(chain).split()
         truth = one_at_a_time(*say(plain).split(), last)
-        with hosted(f"sync_host({str(path)!r}, {url!r}, {last})", "rollup_kills") as host:
-            before = 0
+        stores = [path / "0"]
+        with hosted(f"sync_host({url!r}, {last})", "rollup_kills") as host:
             for _ in range(kills):
-                pid = int(ask(host).split()[1])
+                pid = begin(host, stores[-1])
                 ended = wait(host.stdout, dice.uniform(0, longest_life))
                 finished += ended
                 if ended:
@@ -112,21 +119,30 @@ def kill_again_and_again(path: Path, kills: int, blocks: int, longest_life: floa
                 else:
                     os.kill(pid, signal.SIGKILL)
                     drain(host.stdout)
-                now = held(path)
+                now = held(stores[-1])
                 assert now >= before, "blocks were lost"
                 lives, before = lives + (now > before), now
-            while held(path) < len(truth) and syncs < 10:
-                ask(host)
-                assert wait(host.stdout, PATIENCE), "the last resume hangs"
-                host.stdout.readline()
-                syncs += 1
+                if now == len(truth):
+                    check(Store(stores[-1]), truth)
+                    stores, before = [*stores, path / str(len(stores))], 0
+            for _ in range(10):
+                if held(stores[-1]) < len(truth):
+                    begin(host, stores[-1])
+                    assert wait(host.stdout, PATIENCE), "the last resume hangs"
+                    host.stdout.readline()
         faults = json.loads(ask(chain))
-    check(Store(path), truth)
-    return Tally(kills, finished, len(truth), lives, syncs, Counter(faults))
+    check(Store(stores[-1]), truth)
+    return Tally(kills, finished, len(truth), lives, len(stores), Counter(faults))
+
+
+def begin(host: subprocess.Popen[bytes], path: Path) -> int:
+    host.stdin.write(f"{path}\n".encode())
+    host.stdin.flush()
+    return int(say(host).split()[1])
 
 
 def check(store: Store, truth: dict[int, bytes]) -> None:
-    """Compare a store with the truth, block by block; each must be stored in one row."""
+    """Compare a store with the truth, block by block; each must be in one row, with its bytes."""
     raw = [one for batch in store.batches() for one in batch.raw]
     assert [one.block_id for one in raw] == sorted(truth)
     assert all(one.data == truth[one.block_id] for one in raw)
