@@ -106,13 +106,15 @@ def new_notebook(arguments: argparse.Namespace) -> int:
         return DONE
     values = dict(map(_parse_setting, arguments.parameters))
     values |= templates.account_parameters(arguments.template, arguments.account)
-    sources = {"recording": arguments.recording, "base_url": arguments.base_url}
+    sources = _chosen(arguments, "recording", "blocks", "base_url")
     values |= {name: value for name, value in sources.items() if value is not None}
-    if not {"account_id", "accounts"} & set(values):
-        accounts = templates.accounts_of_recording(arguments.template, values.get("recording"))
-        for name, value in accounts.items():
-            print(f"{name} = {value}, chosen from {values['recording']}")
-        values |= accounts
+    chosen = templates.parameters_of_blocks(arguments.template, values.get("blocks"))
+    chosen |= templates.accounts_of_recording(arguments.template, values.get("recording"))
+    if {"account_id", "accounts"} & set(values):
+        chosen = {name: value for name, value in chosen.items() if name not in {"account_id", "accounts"}}
+    for name in chosen.keys() - values.keys():
+        values[name] = chosen[name]
+        print(f"{name} = {chosen[name]!r}, chosen for {values.get('blocks') or values['recording']}")
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)
     jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")
@@ -238,6 +240,7 @@ def _add_new(commands: Any) -> None:
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
     _add_repeatable(new, "--account", "account id", type=account_id)
     new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
+    new.add_argument("--blocks", metavar="FOLDER", help="folder of blocks, from loopring-lab blocks")
     new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
     meaning = "any other parameter of the template, such as every=1w"
     _add_repeatable(new, "--set", meaning, dest="parameters", metavar="NAME=VALUE")

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from loopring_lab.errors import LabError, did_you_mean
 
+FOLDERS = {"recording": "saved responses", "blocks": "blocks"}
+HORIZON_ON_BLOCKS = "1h"
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
 
 
@@ -111,6 +113,20 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
     return account_parameters(template, ranked[: 3 if "accounts" in parameters else 1])
 
 
+def parameters_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
+    """Choose the account with most fills in a store of blocks, and a horizon beyond the next block."""
+    parameters = _find(template).parameters
+    if not blocks or "blocks" not in parameters:
+        return {}
+    found = {"horizon": HORIZON_ON_BLOCKS} if "horizon" in parameters else {}
+    if parameters.get("accounts", parameters.get("account_id")) is None:  # None takes the best or all
+        return found
+    from loopring_lab.connection import connect
+
+    accounts = connect(blocks=blocks).accounts or []
+    return found | account_parameters(template, accounts[:1])
+
+
 def _read(path: Path) -> Template:
     cells = _load(path)["cells"]
     title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
@@ -142,14 +158,17 @@ def _checked_values(template: Template, values: dict[str, Any], target: Path) ->
             raise LabError(
                 f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
             )
-    folder = values.get("recording")
-    if folder is not None:
-        if not Path(folder).is_dir():
-            raise LabError(f"the folder {folder} does not exist. Name the folder of saved responses.")
-        if not (Path(folder) / "tokens.json").is_file():
-            raise LabError(f"{folder} has no tokens.json. Name the folder of saved responses.")
+    for name, meaning in FOLDERS.items():
+        folder = values.get(name)
+        if folder is None:
+            continue
+        is_made = "files" in template.parameters  # the notebook makes its folder
+        if not is_made and not Path(folder).is_dir():
+            raise LabError(f"the folder {folder} does not exist. Name the folder of {meaning}.")
+        if name == "recording" and not (Path(folder) / "tokens.json").is_file():
+            raise LabError(f"{folder} has no tokens.json. Name the folder of {meaning}.")
         if not Path(folder).is_absolute():
-            values["recording"] = Path(os.path.relpath(folder, target.parent)).as_posix()
+            values[name] = Path(os.path.relpath(folder, target.parent)).as_posix()
     return values
 
 

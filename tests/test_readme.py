@@ -13,12 +13,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_tour_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tour, archive = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    tour, archive, blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
-    exec(compile(tour + archive, "README.md", "exec"), names)
+    exec(compile(tour + archive + blocks, "README.md", "exec"), names)
     assert len(names["trades"]) > 1_000  # type: ignore[arg-type]
     assert names["archive"].report()["complete"].all()  # type: ignore[attr-defined]
+    assert names["store"].check().problems.empty  # type: ignore[attr-defined]
+    assert len(names["client"].trades()) == len(names["settled"]) > 1_000  # type: ignore[attr-defined, arg-type]
     assert len(tour.strip().splitlines()) == 10
 
 

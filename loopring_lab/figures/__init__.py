@@ -4,6 +4,7 @@ Each takes trades of any engine, sums them up with `fees` and `fills`, and draws
 back: on `ax` where one is given, else on a figure of its own, 900 by 420 pixels.
 """
 
+from loopring_lab.figures.balance_figures import pool_balance
 from loopring_lab.figures.cost_figures import cost_curve, markouts, price_gaps, venue_differences
 from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
@@ -17,6 +18,7 @@ __all__ = [
     "fees_by_token",
     "fill_shares",
     "markouts",
+    "pool_balance",
     "price_gaps",
     "size_profile",
     "venue_differences",

@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, scale_what_fits
+from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import slots
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.tables.listings import TEXT, check_frame, to_utc
+from loopring_lab.rollup.units import with_units
+from loopring_lab.tables.listings import TEXT, to_utc
 
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
@@ -36,10 +36,6 @@ _OWNERS: dict[str, list[tuple[str, str | None]]] = {  # account and owner, by ty
     "nft_mint": [("minter", None), ("receiver", "to")], "nft_data": [("account", None)],
 }  # fmt: skip
 _FORCED_AND_INVALID = 3
-_TOKEN_OF = {
-    "amount": "token_id", "fee": "fee_token_id", "balance": "token_id",
-    "fill_a": "sell_a", "fill_b": "sell_b", "fee_a": "fee_token_a", "fee_b": "fee_token_b",
-}  # fmt: skip
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
 
@@ -343,6 +339,76 @@ class Blocks:
         """
         return self._frame("amm_update", tokens)
 
+    def balances(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return what happens to one account's balances: every change, and every balance published.
+
+        Only AMM updates publish balances, those of pools. Between two of them, nothing but the transactions
+        of these blocks can change one, so that each published balance can be recomputed from the one before.
+
+        Parameters
+        ----------
+        account_id : int
+            The account, such as a pool's.
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per transaction and token, in block order: its ``kind``, ``token_id``, the ``change`` with
+            fees (null for AMM updates), the balance ``published`` (null for others), and ``recomputed``: the
+            balance published before plus all changes since, this one included; null before the first. It is
+            wrong if blocks between are missing.
+
+        Raises
+        ------
+        LabError
+            `account_id` is not valid.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).balances(1).columns[-3:].tolist()
+        ['change', 'published', 'recomputed']
+        """
+        from loopring_lab.rollup import accounting
+
+        return accounting.balances(self, account_id, tokens)
+
+    def pool_fills(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the fills of a pool, with its balances before each and what it kept as a fee.
+
+        A pool without a fee keeps the product of its two balances. What it receives beyond that is its fee,
+        which no block states; it is computed here from balances alone. The taker's own fee goes to the
+        exchange, not to the pool.
+
+        Parameters
+        ----------
+        account_id : int
+            A pool of two tokens with equal weights.
+        tokens : pandas.DataFrame, optional
+            From `tables.tokens`: adds symbols and amounts in units.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``token_in_id``, ``amount_in``, ``token_out_id``, ``amount_out``, the balances before the fill,
+            ``balance_in`` and ``balance_out`` (null where none was published yet), ``kept`` in the token that
+            came in, rounded down, and ``kept_bps``, its share of ``amount_in`` in basis points.
+
+        Raises
+        ------
+        LabError
+            `account_id` is not valid.
+
+        Examples
+        --------
+        >>> lab.rollup.decode_data(bytes(98 + 68)).pool_fills(1).columns[-2:].tolist()
+        ['kept', 'kept_bps']
+        """
+        from loopring_lab.rollup import accounting
+
+        return accounting.pool_fills(self, account_id, tokens)
+
     def nft_mints(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the NFT mints; what the NFT-data slots after a mint say is in its row.
 
@@ -406,7 +472,7 @@ class Blocks:
         frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))
         for name in table.column_names[2:]:
             frame[rename.get(name, name)] = _series(table[name])
-        return self._labelled(frame if tokens is None else _with_units(frame, tokens))
+        return self._labelled(frame if tokens is None else with_units(frame, tokens))
 
     def _begin(self, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
         """Return the columns that all frames of transactions begin with."""
@@ -452,32 +518,6 @@ def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarr
 def _renamed(table: pa.Table) -> pd.DataFrame:
     names = zip(table.column_names, table.columns, strict=True)
     return pd.DataFrame({_NAMES.get(name, name): _series(column) for name, column in names})
-
-
-def _with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
-    """Add symbols after token ids and units after amounts."""
-    check_frame("tokens", tokens, {"token_id", "decimals"})
-    listed = pd.Index(tokens["token_id"])
-    decimals = np.append(tokens["decimals"].fillna(-1).to_numpy(np.int64), -1)
-    symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
-    found: dict[str, Any] = {}
-    for name, column in frame.items():
-        found[str(name)] = column
-        if name in _TOKEN_OF.values():
-            codes = listed.get_indexer(column.to_numpy(np.int64))
-            label = str(name).removesuffix("_id") if str(name).endswith("_id") else f"{name}_symbol"
-            found[label] = pd.Categorical.from_codes(codes, dtype=symbols)
-        elif name in _TOKEN_OF and _TOKEN_OF[str(name)] in frame:
-            codes = listed.get_indexer(frame[_TOKEN_OF[str(name)]].to_numpy(np.int64))
-            found[f"{name}_units"] = _units(column, decimals[codes], str(name))
-    return pd.DataFrame(found, copy=False)
-
-
-def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
-    """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
-    numbers, to = pa.array(column.array).cast(WHOLE), AMOUNT.pyarrow_dtype
-    numbers = numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
-    return as_series(scale_what_fits(numbers, decimals, to, name)[0])
 
 
 def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:

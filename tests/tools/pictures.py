@@ -3,6 +3,7 @@
 Its pictures of widgets are those that tests/browser takes in JupyterLab.
 """
 
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,12 @@ def drawn() -> dict[str, bytes]:
     """Return each picture's name and bytes."""
     client = lab.connect()
     trades = pd.concat([client.trades(account) for account in (10083, 11519, 58344)])
+    with tempfile.TemporaryDirectory() as folder:
+        store = lab.rollup.Store(folder)
+        store.sync(to_block=11_221_814, progress=False)
+        balances = store.blocks().balances(1, store.tokens())
     figures = {
+        "pool_balance.png": lab.figures.pool_balance(balances),
         "volume.png": lab.figures.volume(client.trades(10083)),
         "venue_differences.png": lab.figures.venue_differences(trades, prices=client.outside_prices(trades)),
     }
