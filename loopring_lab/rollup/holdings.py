@@ -238,10 +238,15 @@ class Holdings:
         if rows:
             self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
 
+    def _last_listing(self) -> str | None:
+        """Return the listing of tokens that was stored last, as JSON text, if there is one."""
+        rows = self._folder.read(TOKENS).sort_by("number")
+        return rows["listing"][-1].as_py() if len(rows) else None
+
     def _token_listing(self) -> list[Any]:
         """Return the records of the listing of tokens, none if there is no listing."""
-        rows = self._folder.read(TOKENS).sort_by("number")
-        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
+        listing = self._last_listing()
+        listed = [] if listing is None else parse_json(listing, "tokens")
         return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
 
     def _store_tokens(self, text: str) -> None:

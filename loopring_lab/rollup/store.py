@@ -17,7 +17,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.holdings import TOKENS, Holdings
+from loopring_lab.rollup.holdings import Holdings, Index
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
@@ -333,13 +333,13 @@ class Store(Holdings):
         >>> store.tokens()["decimals"].to_dict()
         {'ETH': 18}
         """
-        rows = self._folder.read(TOKENS).sort_by("number")
-        if not len(rows):
+        listing = self._last_listing()
+        if listing is None:
             raise LabError(
                 f"{self._folder.shown}: no tokens here yet. Give a listing, "
                 "store.import_files([], tokens=...), or ask an endpoint: store.sync(rpc=...)."
             )
-        frame = tables.tokens(rows["listing"][-1].as_py())
+        frame = tables.tokens(listing)
         frame.attrs |= self._attrs()
         return frame
 
@@ -405,12 +405,8 @@ class Store(Holdings):
         """
         if type(size) is not int or size < 1:
             raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
-        index, attrs = self._read_index(), self._attrs()
-        at_once = size * max(1, READ_AT_ONCE // size)
-        for part in _parts(index.blocks, np.arange(0, len(index.blocks), at_once)):
-            raw = index.raw(self._folder, part)
-            for start in range(0, len(raw), size):
-                yield Blocks(raw[start : start + size], index.pools, attrs)
+        index = self._read_index()
+        yield from self._batches_of(index, index.blocks, size)
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -426,6 +422,14 @@ class Store(Holdings):
         set()
         """
         return set(self._read_index().pools)
+
+    def _batches_of(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
+        """Read blocks, given by rows of the index, in batches."""
+        attrs, at_once = self._attrs(), size * max(1, READ_AT_ONCE // size)
+        for part in _parts(rows, np.arange(0, len(rows), at_once)):
+            raw = index.raw(self._folder, part)
+            for start in range(0, len(raw), size):
+                yield Blocks(raw[start : start + size], index.pools, attrs)
 
     def _named_after(self, number: int) -> int:
         """Count the blocks after a number that events name."""
