@@ -94,13 +94,14 @@ class BlockImport:
     def _commit(self, parts: list[pa.Table]) -> None:
         """Sort rows by account, then as they were settled, and commit those that nobody else has."""
         if any(map(len, parts)):
-            rows = pa.concat_tables(parts)
+            rows = pa.concat_tables(parts).combine_chunks()
             order = np.lexsort((rows["trade_id"].to_numpy(), rows["account_id"].to_numpy()))
             retry_on_conflict(self._commit_once, rows.take(pa.array(order)))
 
     def _commit_once(self, rows: pa.Table) -> None:
         table = self._update_held()
-        fresh = rows.filter(pc.invert(pc.is_in(rows["block_id"], self._held)))
+        known = pc.is_in(rows["block_id"], self._held)
+        fresh = rows.filter(pc.invert(known)) if pc.any(known).as_py() else rows
         if len(fresh):
             self._folder.append(SETTLED, fresh, table, [SETTLED])
             self._held = pa.concat_arrays([self._held, pc.unique(fresh["block_id"])])
