@@ -397,12 +397,13 @@ def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _check_blocks(store: Store) -> int:
+    from loopring_lab.rollup.checks import SHOWN
+
     found = store.check()
-    print(found.summary.to_string())
-    if found.problems.empty:
-        return DONE
-    print(found.problems.astype(object).fillna("?").to_string(index=False))
-    return INCOMPLETE
+    print(found)
+    if len(found.problems) > SHOWN:
+        print(found.problems.astype(object).fillna("?").to_string(index=False))
+    return INCOMPLETE if found.summary["wrong"].any() else DONE
 
 
 def _rpc_address() -> SecretText | None:

@@ -69,7 +69,7 @@ class Client:
         self._saved = source if isinstance(source, Source) else None
         self._name = source.name if isinstance(source, Source) else source
         self._synthetic = self._saved.synthetic if self._saved else synthetic
-        self.accounts = accounts
+        self._accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 
     def __repr__(self) -> str:
@@ -92,6 +92,11 @@ class Client:
     def synthetic(self) -> bool:
         """Whether the data is synthetic: as given, or as the relayer's first answer states."""
         return self._synthetic or bool((stated := self._transport.source) and stated.synthetic)
+
+    @property
+    def accounts(self) -> list[int] | None:
+        """Accounts known to have trades, if the source lists any."""
+        return self._accounts
 
     def close(self) -> None:
         """Close the connections that are kept open.

@@ -1,4 +1,4 @@
-"""Connecting to a relayer: a live one, saved responses, or the embedded one."""
+"""Connecting to a source: a live relayer, saved responses, blocks, or the embedded relayer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from loopring_lab.transport import MAX_BYTES, Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+    from loopring_lab.rollup.store import Store
 
 
 DEFAULT_RATE = 5.0
@@ -27,6 +28,7 @@ def connect(
     *,
     api_key: str | None = None,
     recording: str | os.PathLike[str] | None = None,
+    blocks: str | os.PathLike[str] | Store | None = None,
     source: str | None = None,
     rate: float | None = DEFAULT_RATE,
     timeout: float = 15.0,
@@ -34,7 +36,7 @@ def connect(
     max_bytes: int | None = MAX_BYTES,
     allow_http: bool = False,
 ) -> Client:
-    """Connect to a relayer: a live one, a folder of saved responses, or the embedded synthetic one.
+    """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
     LOOPRING_RECORDING. If neither is set, the embedded relayer starts in this process, and prints a note.
@@ -47,6 +49,9 @@ def connect(
         Its API key; keep it in LOOPRING_API_KEY rather than in a notebook.
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``.
+    blocks : path or rollup.Store, optional
+        Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. Methods
+        that only a relayer can answer raise `LabError`.
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
@@ -73,7 +78,9 @@ def connect(
     Raises
     ------
     LabError
-        Both `base_url` and `recording` are given, or an argument cannot be used.
+        Several of `base_url`, `recording` and `blocks` are given, or an argument cannot be used.
+    NotAnArchive
+        The folder of `blocks` holds none.
 
     Examples
     --------
@@ -84,11 +91,15 @@ def connect(
     """
     key = hide(api_key)
     del api_key
+    given = {"base_url": base_url, "recording": recording, "blocks": blocks}
+    named = [name for name, value in given.items() if value]
+    if len(named) > 1:
+        raise LabError(f"{' and '.join(named)} are given, and each is a source of its own. Give one of them.")
+    if blocks:
+        return _read_blocks(blocks, source)
     if base_url is None and recording is None:
         base_url = os.environ.get("LOOPRING_BASE_URL") or None
         recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
-    if base_url and recording:
-        raise LabError("Both base_url and recording are given. Give one of them.")
     limited = functools.partial(Transport, timeout=timeout, max_seconds=max_seconds, max_bytes=max_bytes)
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
@@ -97,15 +108,24 @@ def connect(
     known = Source.of_saved(folder, source, folder) if folder else None
     if source is not None and known is None:
         raise LabError("connect: source= names a relayer or a recording, and neither is given. Leave it out.")
-    relayer = _start_embedded(folder, _fingerprint(folder) if folder else (), source)
+    relayer = _serve(folder, _fingerprint(folder), source) if folder else _embedded()
     if known is None:
         known = Source(relayer.source, synthetic=True)
         print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     elif folder and (warning := _missing_fill_types(folder)):
         print(f"{relayer.source}: {warning}")  # noqa: T201
     transport = limited(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False)
-    named = known if folder else known.name
-    return Client(transport, named, synthetic=known.synthetic, accounts=list(relayer.accounts))
+    name = known if folder else known.name
+    return Client(transport, name, synthetic=known.synthetic, accounts=list(relayer.accounts))
+
+
+def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> Client:
+    from loopring_lab.rollup.chain_client import BlocksClient
+    from loopring_lab.rollup.store import Store
+
+    if source is not None:
+        raise LabError("connect: blocks name their own source. Leave source= out.")
+    return BlocksClient(blocks if isinstance(blocks, Store) else Store(blocks))
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
@@ -130,11 +150,13 @@ def _missing_fill_types(folder: Path) -> str:
 
 
 @functools.cache
-def _start_embedded(
-    recording: Path | None, contents: tuple[tuple[str, int, int], ...], source: str | None
-) -> Relayer:
+def _serve(recording: Path, contents: tuple[tuple[str, int, int], ...], source: str | None) -> Relayer:
     from loopring_lab.relayer import Relayer
 
-    relayer = Relayer(recording=recording, source=source) if recording else Relayer()
-    relayer.start()
-    return relayer
+    return Relayer(recording=recording, source=source).start()
+
+
+def _embedded() -> Relayer:
+    from loopring_lab.relayer.server import embedded
+
+    return embedded()

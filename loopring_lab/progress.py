@@ -27,12 +27,12 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def track(label: str, progress: Watching, unit: str = " trades") -> Iterator[Progress]:
-    """Report trades, or other units, as they are read."""
+def track(label: str, progress: Watching) -> Iterator[Progress]:
+    """Report trades, or what else the label ends with, as they are read."""
     if callable(progress):
         yield progress
         return
-    with bar(label, progress, unit=unit) as shown:
+    with bar(label, progress, unit=f" {label.rsplit(maxsplit=1)[-1]}") as shown:
 
         def report(held: int, expected: int) -> None:
             if shown is not None:

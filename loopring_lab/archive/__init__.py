@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
+from loopring_lab.archive.folder import AnyFolder, ArchiveFolder, SettledFolder, is_of_blocks
 from loopring_lab.archive.imports import Import, Paths
-from loopring_lab.archive.layout import AnyFolder, ArchiveFolder, SettledFolder, is_of_blocks
 from loopring_lab.archive.records import listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
@@ -220,6 +220,7 @@ class Archive:
         Examples
         --------
         >>> import tempfile
+        >>> import tempfile
         >>> from pathlib import Path
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
@@ -268,12 +269,23 @@ class Archive:
 
         Examples
         --------
-        >>> store = lab.rollup.Store(tempfile.mkdtemp())
-        >>> report = store.sync(to_block=11_151_000)
-        Embedded chain: synthetic world, seed 1. Nothing here is real market data.
-        >>> settled = lab.Archive(tempfile.mkdtemp())
-        >>> settled.import_blocks(store)["complete"].all()
-        True
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> folder, roots = Path(tempfile.mkdtemp()), "aa" * 32 + "bb" * 32
+        >>> header = "0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4" + roots + "5f9bd5f000000000000000002711"
+        >>> accounts, tokens, amounts = "0000271100002712", "00000001", "780001780001"
+        >>> fill = "04" + 2 * "00000001" + accounts + tokens + amounts + "0000" + 39 * "00"
+        >>> size = (folder / "block.hex").write_text(header + fill)
+        >>> token = '{"symbol": "T%d", "tokenId": %d, "decimals": 18}'
+        >>> listing = f"[{token % (0, 0)}, {token % (1, 1)}]"
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> store = lab.rollup.Store(folder / "blocks")
+        >>> held = store.import_files(folder / "block.hex", tokens=folder / "tokens.json", first_block=20)
+        >>> settled = lab.Archive(folder / "archive")
+        >>> settled.import_blocks(store)[["account_id", "fill_type", "rows", "complete"]]
+           account_id fill_type  rows  complete
+        0       10001       dex     1      True
+        1       10002       dex     1      True
         """
         from loopring_lab.archive.from_blocks import BlockImport
         from loopring_lab.rollup import Store

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loopring_lab.archive.layout import ADDED, SCHEMAS, TRADES, TYPED, AnyFolder, ArchiveFolder
+from loopring_lab.archive.folder import ADDED, SCHEMAS, TRADES, TYPED, AnyFolder, ArchiveFolder
 from loopring_lab.archive.maintenance import read_verbatim, split_by_listing
 from loopring_lab.archive.merge import KEY, row_values, set_column
 from loopring_lab.archive.records import ListingSnapshot, listings

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import records
-from loopring_lab.archive.layout import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
+from loopring_lab.archive.folder import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
 from loopring_lab.archive.records import ListingSnapshot
 from loopring_lab.engines import portable
 from loopring_lab.errors import LabError

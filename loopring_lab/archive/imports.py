@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from loopring_lab.archive import records
-from loopring_lab.archive.layout import ArchiveFolder
+from loopring_lab.archive.folder import ArchiveFolder
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.bounded import (

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.archive.layout import TRADES, ArchiveFolder
+from loopring_lab.archive.folder import TRADES, ArchiveFolder
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, to_rows
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.storage.delta import retry_on_conflict

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from loopring_lab.archive.layout import (
+from loopring_lab.archive.folder import (
     IMPORTS,
     SCHEMAS,
     SETTLED,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.archive.layout import (
+from loopring_lab.archive.folder import (
     LISTINGS,
     SCHEMAS,
     SETTLED_SCHEMAS,

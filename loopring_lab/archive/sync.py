@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing
 
 from loopring_lab.archive import records
-from loopring_lab.archive.layout import ArchiveFolder
+from loopring_lab.archive.folder import ArchiveFolder
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
 from loopring_lab.client import Client

@@ -48,9 +48,9 @@ def as_signer(value: object) -> Signer | None:
 @shielded
 def sign_text(signer: Signer, text: str) -> SecretBytes:
     """Sign a text with personal_sign."""
-    from eth_account.messages import encode_defunct
+    from eth_account import messages
 
-    return SecretBytes(signer.sign_message(encode_defunct(text=text)).signature)
+    return SecretBytes(signer.sign_message(messages.encode_defunct(text=text)).signature)
 
 
 @shielded

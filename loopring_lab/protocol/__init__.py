@@ -220,10 +220,10 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     >>> account_update_digest(**update) == account_update_digest(**update | {"nonce": 2})
     False
     """
-    from eth_account.messages import encode_typed_data
+    from eth_account import messages
     from eth_utils.crypto import keccak
 
-    signable = encode_typed_data(full_message=account_update_typed_data(**update))
+    signable = messages.encode_typed_data(full_message=account_update_typed_data(**update))
     return keccak(b"\x19" + signable.version + signable.header + signable.body)
 
 

@@ -176,13 +176,12 @@ def _same(address: str | None, other: str) -> bool:
 def demo_owner(seed: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
     """Derive the throwaway owner of an account."""
     seed = hide(seed)
-    from eth_account import Account
-    from eth_account.messages import encode_defunct
+    from eth_account import Account, messages
 
     digest = sha256(b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode())
     signer = Account.from_key(digest.digest())
     key_seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
-    key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=key_seed)).signature))
+    key = protocol.l2_key(bytes(signer.sign_message(messages.encode_defunct(text=key_seed)).signature))
     if not has_wallet:
         return Owner(signer.address, signer, key, key_seed, None)
     factory, code = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))

@@ -335,7 +335,7 @@ def _order_fields(trade: SpotTrade) -> dict[str, int]:
 
 
 def _unless_same(transaction: Transaction, name: str, token: int, other: int) -> int:
-    """Return 0 for a token that is the one it would be without being named, which token 0 cannot be else."""
+    """Return 0, which stands for the default, where a token is the default; token 0 cannot be any other."""
     if token == 0 != other:
         what = type(transaction).__name__
         raise LabError(f"{what} {name}: token 0 means token {other} there. Give another token.")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -338,6 +338,12 @@ class Relayer:
         with self, suppress(KeyboardInterrupt):
             while self._running and self._running[1].is_alive():
                 self._running[1].join(1)
+
+
+@cache
+def embedded() -> Relayer:
+    """Return the running relayer of the default world, one for the process."""
+    return Relayer().start()
 
 
 class Worker:

@@ -1,7 +1,8 @@
 """The synthetic world on its chain: one rollup block each half hour, with its fills at their own positions.
 
 Around the fills stand what a chain also has: deposits before an account's first fill, keys and their changes,
-transfers, withdrawals, and the balances that pools publish. Everything derives from the world and its seed.
+transfers, withdrawals, and the balances that pools publish. Everything derives from the world and its seed;
+key updates sent to the relayer are not settled.
 """
 
 from __future__ import annotations
@@ -268,10 +269,10 @@ class Settlement:
 
     def _key(self, account: int, nonce: int) -> protocol.L2Key:
         """Return the key that an account's owner derives at a nonce."""
-        from eth_account.messages import encode_defunct
+        from eth_account import messages
 
         text = protocol.key_seed(self._settings.exchange, nonce)
-        signed = self._owner(account).signer.sign_message(encode_defunct(text=text))
+        signed = self._owner(account).signer.sign_message(messages.encode_defunct(text=text))
         return protocol.l2_key(bytes(signed.signature))
 
     def _key_update(self, account: int, nonce: int) -> AccountUpdate:
@@ -321,7 +322,7 @@ class Settlement:
 
     def _sign(self, update: AccountUpdate, max_fee: int, valid_until: int) -> bytes:
         """Sign a key update as the account's owner; every third account's wallet knows personal_sign only."""
-        from eth_account.messages import encode_defunct
+        from eth_account import messages
         from eth_typing import Hash32
 
         owner, key = self._owner(update.account), self._key(update.account, update.nonce)
@@ -339,7 +340,7 @@ class Settlement:
         )
         kind = protocol.KIND_EIP712 if update.account % 3 else protocol.KIND_PERSONAL
         if kind == protocol.KIND_PERSONAL:
-            signed = owner.signer.sign_message(encode_defunct(digest))
+            signed = owner.signer.sign_message(messages.encode_defunct(digest))
         else:
             signed = owner.signer.unsafe_sign_hash(Hash32(digest))
         return bytes.fromhex(protocol.x_api_sig(bytes(signed.signature), kind)[2:])

@@ -163,7 +163,7 @@ def _digest(
 @functools.lru_cache
 def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
     """Return the hashes of the exchange's EIP-712 domain and of the type of key updates."""
-    from eth_account.messages import encode_typed_data
+    from eth_account import messages
     from eth_utils.crypto import keccak
 
     address = "0x" + exchange.hex()
@@ -172,7 +172,7 @@ def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
         max_fee=0, valid_until=0, nonce=0,
     )  # fmt: skip
     members = ",".join(f"{member['type']} {member['name']}" for member in typed["types"]["AccountUpdate"])
-    return encode_typed_data(full_message=typed).header, keccak(f"AccountUpdate({members})".encode())
+    return messages.encode_typed_data(full_message=typed).header, keccak(f"AccountUpdate({members})".encode())
 
 
 def _number(content: memoryview, at: int, where: str, bits: int = 32) -> int:

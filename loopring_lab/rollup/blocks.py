@@ -55,6 +55,8 @@ class Blocks:
         Accounts that are known to be pools, apart from those that these blocks name.
     attrs : mapping, optional
         ``attrs`` of every frame, such as the source of the data.
+    count_from : int
+        What trade ids count blocks without a number from.
 
     Examples
     --------
@@ -70,8 +72,10 @@ class Blocks:
         raw: Sequence[RawBlock],
         known_pools: Collection[int] = (),
         attrs: Mapping[str, Any] | None = None,
+        count_from: int = 0,
     ) -> None:
         self.raw = tuple(raw)
+        self.count_from = count_from
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
         self._slots = slots.Slots(self.raw)
@@ -101,6 +105,13 @@ class Blocks:
                 **known,
             }
         )
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """The number of each block in trade ids: its own, or else one counted on."""
+        unknown = np.array([raw.block_id is None for raw in self.raw], bool)
+        counted = self.count_from - 1 + np.cumsum(unknown)
+        return np.where(unknown, counted, [raw.block_id or 0 for raw in self.raw]).astype(np.int64)
 
     def table(self, kind: str) -> pa.Table:
         """Return the transactions of a type as an Arrow table, with the names of the protocol.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 ENDINGS = (".hex", ".bin", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".parquet")
 HINT = "Save it again, or leave it out; batches committed before it stay."
 BATCH_BLOCKS, BATCH_BYTES = 500, 32 << 20
-ROWS, CSV_PIECE = 64, 8 << 20
+ROWS, CSV_PIECE = 64, 2 << 20
 MOST_IN_GROUP = 2 << 30  # bytes of the columns that are read, in a row group of a Parquet file
 SUBMITTED = bytes.fromhex("cc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c")
 REGISTERED = bytes.fromhex("678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a")
@@ -238,6 +237,8 @@ def _read(file: Path) -> Iterator[Call | Log]:
     if name.endswith(".csv"):
         return _calls_of(file, _csv(file))
     start = next(pieces(file, printable(file.name), HINT), b"")
+    if not start.strip():
+        raise _unexpected(printable(file.name), "calldata or the data of a block", "an empty file")
     if name.endswith((".json", ".jsonl", ".ndjson")) or start.lstrip()[:1] in (b"{", b"["):
         return _json(file)
     return _hex(file) if not start[:64].translate(None, TEXT) else _binary(file)
@@ -308,32 +309,30 @@ def _parquet(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(file: Path) -> Iterator[pa.RecordBatch]:
-    header = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
+    lines = read_lines(file, hint=HINT)
+    header = next(lines, b"").decode("utf-8-sig", "replace")
     columns = _columns([one.strip().strip('"') for one in header.split(",")], printable(file.name))
     convert = pacsv.ConvertOptions(
         include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=True
     )
-    stream = pa.PythonFile(io.BufferedReader(_Stream(pieces(file, printable(file.name), HINT))), "r")
-    options = pacsv.ReadOptions(use_threads=False, block_size=CSV_PIECE)
-    with pacsv.open_csv(stream, options, convert_options=convert) as table:
-        yield from table
+    for rows in _grouped(lines):
+        content = b"\n".join([header.encode(), *rows])
+        options = pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1)
+        table = pacsv.read_csv(pa.BufferReader(content), options, convert_options=convert)
+        yield from table.to_batches(ROWS)
 
 
-class _Stream(io.RawIOBase):
-    """The pieces of a file, as a file."""
-
-    def __init__(self, found: Iterator[bytes]) -> None:
-        self._pieces, self._rest = found, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._rest:
-            self._rest = memoryview(next(self._pieces, b""))
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
+def _grouped(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for line in lines:
+        group.append(line)
+        size += len(line)
+        if size > CSV_PIECE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _columns(names: list[str], where: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -37,7 +36,6 @@ from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
 
 if TYPE_CHECKING:
-    from loopring_lab.relayer import Relayer
     from loopring_lab.rollup.calldata import RawBlock
     from loopring_lab.rollup.store import Store
 
@@ -80,7 +78,9 @@ def sync(
             raise LabError(f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer.")
     address = rpc or hide(os.environ.get(VARIABLE) or None)
     if address is None:
-        relayer = _embedded()
+        from loopring_lab.relayer.server import embedded
+
+        relayer = embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
         address, limits = hide(relayer.rpc_url), limits | {"rate": None, "proxies": False}
@@ -130,7 +130,7 @@ class Sync:
 
     def _read_events(self, span: Span) -> None:
         scanned = [Span(*one) for one in self._store._scanned()]
-        for several in _chunks(self._gaps(scanned), GAPS_AT_ONCE):
+        for several in _chunks(self._gaps(scanned), lambda: GAPS_AT_ONCE):
             answers = self._rpc.ask_many([Call("eth_getLogs", [self._filter(gap)]) for gap in several])
             for gap, answer in zip(several, answers, strict=True):
                 if isinstance(answer, TooMuch):
@@ -139,7 +139,7 @@ class Sync:
                     raise answer
                 else:
                     self._note(answer, gap)
-                    self._record(gap)
+            self._record(None)
         for gap in _complement(scanned, span):
             self._scan(gap)
 
@@ -214,10 +214,12 @@ class Sync:
                 "endpoint of the same chain; after a reorganisation, sync into a new store."
             )
 
-    def _record(self, span: Span) -> None:
+    def _record(self, span: Span | None) -> None:
+        """Commit the events found, with the span that was read for the first time."""
         rows = [event._asdict() for event in self._fresh]
         table = pa.Table.from_pylist(rows, EVENTS)
-        self._store._record_scan(span.first, span.last, table, self._tokens)
+        first, last = span or (None, None)
+        self._store._record_scan(first, last, table, self._tokens)
         self._fresh, self._tokens, self._committed_at = [], {}, time.monotonic()
 
     def _learn_tokens(self) -> None:
@@ -235,7 +237,7 @@ class Sync:
             for address in contracts
             for data in (SYMBOL, DECIMALS)
         ]
-        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), 2), strict=True))
+        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), lambda: 2), strict=True))
         found = [token_record(one, address, answers.get(address)) for one, address in unknown.items()]
         if any(found):
             listing += filter(None, found)
@@ -249,7 +251,7 @@ class Sync:
         if wanted:
             pending = [event for event in pending if wanted.first <= event.l1_block <= wanted.last]
         grouped = [list(events) for _, events in groupby(pending, lambda event: event.transaction_hash)]
-        jobs = _chunks(grouped, max(1, self._rpc.batch))
+        jobs = _chunks(grouped, lambda: self._rpc.batch)
         held, total = len(self._held), len(self._held) + len(pending)
         try:
             for found in _Workers(self._fetch, self._budget).results(jobs):
@@ -361,13 +363,6 @@ class _Workers(Generic[Job, Result]):
                     self._done.put(error)
 
 
-@functools.cache
-def _embedded() -> Relayer:
-    from loopring_lab.relayer import Relayer
-
-    return Relayer().start()
-
-
 def _check_exchange(exchange: str | None, chain_id: int) -> str:
     found = exchange or EXCHANGES.get(chain_id)
     if found is None:
@@ -385,9 +380,10 @@ def _mismatch(event: Submission, found: Iterable[bytes]) -> BlockError:
     )
 
 
-def _chunks(items: Iterable[Job], size: int) -> Iterator[list[Job]]:
+def _chunks(items: Iterable[Job], size: Callable[[], int]) -> Iterator[list[Job]]:
+    """Yield items in lists; their size is asked for each time."""
     rest = iter(items)
-    while chunk := list(islice(rest, size)):
+    while chunk := list(islice(rest, size())):
         yield chunk
 
 

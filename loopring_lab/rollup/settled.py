@@ -1,20 +1,24 @@
 """Spot trades of blocks as the frame of `tables.trades`: two rows a fill, exact on both legs.
 
 A block names tokens, not markets. Where no listing has the pair, the quote is the token that comes first in
-`QUOTES`; of two others it is the one with the lower id, which was registered earlier.
+`QUOTES`; of two others it is the one with the lower id, which was registered earlier. The order gives every
+market and pool known of the exchange; its documentation once showed a USDC-ETH, of a test network, which a
+listing has to name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import (
     WHOLE,
@@ -27,16 +31,13 @@ from loopring_lab.amounts.scaling import (
 )
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.query import parse_account_id
+from loopring_lab.rollup.blocks import ROWS_OF_A_BLOCK, Blocks
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
 
-if TYPE_CHECKING:
-    from loopring_lab.rollup.blocks import Blocks
-
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
-"""Quote tokens, first choice first; the order gives every market and pool of the exchange's listings."""
-TRADES_OF_A_BLOCK = 100_000
+"""Quote tokens, first choice first."""
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
@@ -61,7 +62,7 @@ def trades(
     account = None if account_id is None else parse_account_id(account_id)
     if account is not None:
         fills = fills.filter(pc.or_(*(pc.equal(fills[f"account_{side}"], account) for side in _SIDES)))
-    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table, blocks.numbers)
     accounts = table["account_id"].to_numpy()
     is_pool = blocks.is_pool(accounts) if pools is None else np.isin(accounts, _account_ids(pools))
     fill_type = np.repeat(~is_pool.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
@@ -69,6 +70,19 @@ def trades(
     frame = assemble(table if account is None else table.filter(accounts == account), listing)
     frame.attrs |= blocks.attrs
     return frame
+
+
+def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFrame:
+    """Return the markets of pairs of token ids, as `tables.markets`, without those of unknown tokens."""
+    listing = MarketLookup(tokens, UNLISTED)
+    named = []
+    for pair in sorted(pairs):
+        quote, base = sorted(pair, key=partial(_rank, listing))
+        codes = listing.code(base), listing.code(quote)
+        if min(codes) >= 0 and base != quote:
+            name = "-".join(listing.tokens[code] for code in codes)
+            named.append({"market": name, "baseTokenId": base, "quoteTokenId": quote})
+    return tables.markets({"markets": named}, tokens)
 
 
 def _account_ids(pools: Collection[int]) -> list[int]:
@@ -95,7 +109,7 @@ class _Settled:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
         self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
 
-    def table(self, headers: pa.Table) -> pa.Table:
+    def table(self, headers: pa.Table, numbers: np.ndarray) -> pa.Table:
         """Convert all columns but the fill type."""
         pairs = self.pairs()
         a_buys = self.sell_a == pairs.quote_id
@@ -118,11 +132,10 @@ class _Settled:
             self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
         )
         number = headers["block_id"].combine_chunks().take(pa.array(block))
-        order = pc.coalesce(number, pa.array(block)).to_numpy()
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": order * TRADES_OF_A_BLOCK + index,
+                "trade_id": numbers[block] * ROWS_OF_A_BLOCK + index,
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,
@@ -167,19 +180,13 @@ class _Settled:
     def pair(self, low: int, high: int, listed: dict[frozenset[int], tuple[int, int]]) -> tuple[int, ...]:
         market, base_id = listed.get(frozenset((low, high)), (-1, -1))
         if market < 0:
-            base_id = max(low, high, key=self.rank)
+            base_id = max(low, high, key=partial(_rank, self.listing))
         quote_id = low if base_id == high else high
         base, quote = self.listing.code(base_id), self.listing.code(quote_id)
         if market < 0 and min(base, quote) >= 0 and base != quote:
             market = len(self.listing.markets)
             self.listing.markets.append(f"{self.listing.tokens[base]}-{self.listing.tokens[quote]}")
         return market, base, quote, quote_id
-
-    def rank(self, token_id: int) -> tuple[int, int]:
-        """Return what a token is ordered by: quote tokens, other listed ones by id, unknown ones."""
-        code = self.listing.code(token_id)
-        symbol = self.listing.tokens[code].partition("#")[0] if code >= 0 else ""
-        return (QUOTES.index(symbol) if symbol in QUOTES else len(QUOTES) + (code < 0)), token_id
 
     def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
         """Scale amounts to units; those of unknown tokens, or that do not fit, become null."""
@@ -269,6 +276,13 @@ class _Settled:
         for row, reasons in self.reasons.items():
             texts[row] = rows.note(reasons, self.verbatim.get(row, {}))
         return pa.array(texts, pa.string())
+
+
+def _rank(listing: MarketLookup, token_id: int) -> tuple[int, int]:
+    """Return what a token is ordered by: quote tokens, other listed ones by id, unknown ones."""
+    code = listing.code(token_id)
+    symbol = listing.tokens[code].partition("#")[0] if code >= 0 else ""
+    return (QUOTES.index(symbol) if symbol in QUOTES else len(QUOTES) + (code < 0)), token_id
 
 
 def _listed(listing: MarketLookup) -> dict[frozenset[int], tuple[int, int]]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +77,7 @@ class Slots:
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
         slots, kinds, stops = self._assembled(blocks)
         order = np.argsort(kinds, kind="stable")
-        self._rows = slots.take(order, axis=0, mode="clip")
+        self._rows = slots.take(order, axis=0, mode="clip", out=_new(slots.size, np.uint8).reshape(-1, SLOT))
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
         self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[order]
         self._within = (order - (stops - self.sizes)[self._block]).astype(np.int32)
@@ -93,18 +92,15 @@ class Slots:
     def _assembled(self, blocks: Sequence[RawBlock]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Join the two parts of each slot; return slots, their types, and where each block stops."""
         stops = self.sizes.cumsum()
-        slots = np.empty((int(self.sizes.sum()), SLOT), np.uint8)
-        begin = 0
-        for size, some in groupby(range(len(blocks)), key=self.sizes.tolist().__getitem__):
-            places = list(some)
-            count, end = len(places), begin + size * len(places)
-            joined = b"".join(blocks[place].data for place in places)
-            content = np.frombuffer(joined, np.uint8).reshape(count, HEADER + SLOT * size)
-            self.headers[places[0] : places[-1] + 1] = content[:, :HEADER]
-            middle, part = HEADER + WIDTH_FIRST * size, slots[begin:end].reshape(count, size, SLOT)
-            part[:, :, :WIDTH_FIRST] = content[:, HEADER:middle].reshape(count, size, WIDTH_FIRST)
-            part[:, :, WIDTH_FIRST:] = content[:, middle:].reshape(count, size, SLOT - WIDTH_FIRST)
-            begin = end
+        slots = _new(int(self.sizes.sum()) * SLOT, np.uint8).reshape(-1, SLOT)
+        for place, (raw, size, stop) in enumerate(
+            zip(blocks, self.sizes.tolist(), stops.tolist(), strict=True)
+        ):
+            content = np.frombuffer(raw.data, np.uint8)
+            self.headers[place] = content[:HEADER]
+            middle = HEADER + WIDTH_FIRST * size
+            slots[stop - size : stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
+            slots[stop - size : stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
         kinds = np.ascontiguousarray(slots[:, 0])
         if kinds.max(initial=0) >= len(KINDS):
             first = int(np.argmax(kinds >= len(KINDS)))
@@ -132,13 +128,19 @@ def read(fields: Sequence[Field], rows: np.ndarray) -> dict[str, pa.Array]:
     return {name: _column(rows, start, width, form) for name, start, width, form in fields}
 
 
+def _new(count: int, dtype: type) -> np.ndarray:
+    """Return an array to fill, of Arrow's memory: unlike numpy's, it is kept for the next one."""
+    return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype)
+
+
 def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     """Read unsigned integers of up to four bytes."""
-    if width == 1:
-        return rows[:, start].astype(np.int64)
     if width == 3:
-        return number(rows, start - 1, 4) & 0xFF_FF_FF
-    found: np.ndarray = rows[:, start : start + width].view(f">u{width}")[:, 0].astype(np.int64)
+        found = number(rows, start - 1, 4)
+        found &= 0xFF_FF_FF
+        return found
+    found = _new(len(rows), np.int64)
+    found[:] = rows[:, start : start + width].view(f">u{width}")[:, 0]
     return found
 
 
@@ -169,7 +171,7 @@ def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
 
 
 def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
-    words = np.empty((len(low), 2), np.uint64)
+    words = _new(2 * len(low), np.uint64).reshape(-1, 2)
     words[:, 0], words[:, 1] = low, high
     return pa.Array.from_buffers(AMOUNT, len(low), [None, pa.py_buffer(words)])
 
@@ -188,9 +190,11 @@ def _spot_trades(rows: np.ndarray) -> dict[str, pa.Array]:
     ids = (("account_a", 9), ("account_b", 13), ("storage_a", 1), ("storage_b", 5))
     found = {name: pa.array(number(rows, at, 4)) for name, at in ids}
     for side, other, place in (("a", "b", 0), ("b", "a", 1)):
-        stated, data = number(rows, 29 + 2 * place, 2), rows[:, 27 + place]
-        bought = np.where(stated == 0, sold[other], stated)
-        bips = number(rows, 33 + place, 1) << 6 | data & 63
+        bought, bips = number(rows, 29 + 2 * place, 2), number(rows, 33 + place, 1)
+        data = np.ascontiguousarray(rows[:, 27 + place])
+        np.copyto(bought, sold[other], where=bought == 0)
+        bips <<= 6
+        bips |= data & 63
         found |= {
             f"sell_{side}": pa.array(sold[side]),
             f"buy_{side}": pa.array(bought),

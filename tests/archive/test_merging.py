@@ -19,7 +19,7 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.archive import Archive
-from loopring_lab.archive.layout import SCHEMAS, TRADES
+from loopring_lab.archive.folder import SCHEMAS, TRADES
 from loopring_lab.archive.merge import KEY, VERSION, resolve_versions
 from loopring_lab.archive.records import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
 from loopring_lab.errors import UnexpectedAnswer

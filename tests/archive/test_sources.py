@@ -17,7 +17,7 @@ from support.named_sources import Named, addressed, held, race_once, racing, sil
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
-from loopring_lab.archive.layout import ADDED, SCHEMAS
+from loopring_lab.archive.folder import ADDED, SCHEMAS
 from loopring_lab.archive.merge import merge_pages
 from loopring_lab.errors import ArchiveError, LabError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer, Settings

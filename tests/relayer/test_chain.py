@@ -7,6 +7,8 @@ from hashlib import sha256
 import pytest
 import requests
 from eth_abi import decode
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import loopring_lab as lab
 from loopring_lab.relayer import Relayer, Settings, World
@@ -19,6 +21,7 @@ START = 11_149_814
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
 EXCHANGE = Settings().exchange
+ENDPOINT = Endpoint(WORLD, Settings())
 EVERYTHING = {"fromBlock": hex(START), "toBlock": hex(START + 2_700_000)}
 MANY = {"fromBlock": hex(START), "toBlock": hex(START + 45_000)}
 
@@ -36,7 +39,7 @@ def ask(endpoint, method, *params):
 
 @pytest.fixture(scope="module")
 def endpoint():
-    return Endpoint(WORLD, Settings())
+    return ENDPOINT
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +194,32 @@ def test_wrong_requests_get_the_standard_codes(endpoint, method, params, code):
 def test_what_is_no_request_is_refused(endpoint, sent, code, call_id):
     answer = json.loads(endpoint.answer(sent))
     assert (answer["error"]["code"], answer["id"]) == (code, call_id)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+METHODS = ("eth_chainId", "net_version", "eth_getLogs", "eth_getTransactionByHash", "eth_call")
+FILTERS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("fromBlock", "toBlock", "address", "topics", "to", "data", "input"), JSON)
+)
+CALLS = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "method": st.sampled_from(METHODS) | JSON, "id": JSON},
+    optional={"params": st.lists(FILTERS | JSON, max_size=2) | JSON},
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(asked=CALLS | JSON | st.lists(CALLS, max_size=3))
+def test_whatever_is_asked_the_answer_is_json_rpc(asked):
+    text = ENDPOINT.answer(json.dumps(asked).encode())
+    answers = json.loads(text) if text else []
+    for answer in answers if isinstance(answers, list) else [answers]:
+        assert answer["jsonrpc"] == "2.0"
+        assert len({"result", "error"} & answer.keys()) == 1
+        assert type(answer.get("error", {"code": 0})["code"]) is int
 
 
 def test_ids_are_repeated_as_they_were_sent(endpoint):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pandas.testing import assert_frame_equal
 from support.rollup_blocks import block_data, recorded_bytes, recorded_facts, slot
 from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import whole
@@ -115,7 +116,9 @@ def test_notionals_are_what_was_settled(
     for row, trade_id in zip(trades.itertuples(), served["trade_id"], strict=True):
         fact = facts[trade_id, row.side]
         assert whole(row.notional, decimals[row.quote]) == int(fact["quote_amount"])
-        assert row.fee_bps == pytest.approx(fact["fee_bips"], rel=1e-3)
+        received = fact["size"] if row.side == "BUY" else fact["quote_amount"]
+        assert row.fee_bps == pytest.approx(int(fact["fee"]) / int(received) * 10_000, rel=1e-15)
+        assert int(fact["fee"]) == int(received) * fact["fee_bips"] // 10_000
         assert row.role == fact["role"]
 
 
@@ -179,27 +182,38 @@ def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
 # Markets
 
 
-def listed_pairs() -> list[tuple[str, str]]:
-    symbol = {one["tokenId"]: one["symbol"] for one in recording("mainnet_registered_tokens_v36.json")}
-    markets = recording("mainnet_block_a/markets.json")["markets"]
-    pools = recording("mainnet_amm_pools_v36.json")
-    return [(symbol[one["baseTokenId"]], symbol[one["quoteTokenId"]]) for one in [*markets, *pools]]
+def listed_pairs() -> list[tuple[int, int]]:
+    listed = [
+        *recording("mainnet_block_a/markets.json")["markets"],
+        *recording("mainnet_amm_pools_v36.json"),
+    ]
+    return [(one["baseTokenId"], one["quoteTokenId"]) for one in listed]
 
 
-def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool(tokens: pd.DataFrame) -> None:
-    ids = dict(zip(tokens.index.str.partition("#").get_level_values(0), tokens["token_id"], strict=True))
-    pairs = [(base, quote) for base, quote in listed_pairs() if {base, quote} <= ids.keys()]
-    assert len(pairs) > 210
-    fills = [fill(sell_a=int(ids[base]), sell_b=int(ids[quote])) for base, quote in pairs]
-    frame = lab.rollup.decode_data(block_data(fills)).trades(tokens).iloc[::2]
-    names = list(zip(frame["base"], frame["quote"], strict=True))
-    assert [(base.partition("#")[0], quote.partition("#")[0]) for base, quote in names] == pairs
-    assert [*frame["market"]] == [f"{base}-{quote}" for base, quote in names]
+def all_tokens() -> pd.DataFrame:
+    """Every registered token, 18 decimals where they are not known."""
+    records = recording("mainnet_registered_tokens_v36.json")
+    known = [
+        {n: one[n] for n in ("tokenId", "symbol")} | {"decimals": one["decimals"] or 18} for one in records
+    ]
+    return lab.tables.tokens(known)
+
+
+def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool() -> None:
+    pairs = listed_pairs()
+    fills = [fill(sell_a=base, sell_b=quote) for base, quote in pairs]
+    frame = lab.rollup.decode_data(block_data(fills)).trades(all_tokens()).iloc[::2]
+    symbols = dict(zip(all_tokens()["token_id"], all_tokens().index, strict=True))
+    expected = [(symbols[base], symbols[quote]) for base, quote in pairs]
+    assert len(pairs) == 224
+    assert [*zip(frame["base"], frame["quote"], strict=True)] == expected
+    assert [*frame["market"]] == [f"{base}-{quote}" for base, quote in expected]
     assert [*frame["side"]] == ["SELL"] * len(pairs)
 
 
 def test_no_other_order_gives_them() -> None:
-    above = {(quote, base) for base, quote in listed_pairs() if base in settled.QUOTES}
+    symbols = dict(zip(all_tokens()["token_id"], all_tokens().index, strict=True))
+    above = {(symbols[quote], symbols[base]) for base, quote in listed_pairs()}
     above |= {("USDT", "DAI")}  # DAI-USDT, which was listed in 2021
     assert {*zip(settled.QUOTES, settled.QUOTES[1:], strict=False)} <= above
 
@@ -360,7 +374,8 @@ def test_orders_are_told_apart_without_a_hash_as_with_it(trades: pd.DataFrame, s
     expected = lab.fills.orders(served)
     found = lab.fills.orders(trades)
     assert len(found) == len(expected) == served["order_hash"].nunique() == 353
-    assert found["order_hash"].isna().all() and found["storage_id"].notna().all()
+    assert found["order_hash"].isna().all()
+    assert found["storage_id"].notna().all()
     assert expected["storage_id"].isna().all()
     names = ["account_id", "market", "side", "fee_token", "fills", "amm_fills", "volume", "fee"]
     rows = [sorted(frame[names].astype(str).agg("|".join, axis=1)) for frame in (found, expected)]
@@ -437,33 +452,60 @@ def test_pool_returns_cover_each_pool_s_fills(trades: pd.DataFrame) -> None:
         assert found["fills"].sum() == count
 
 
-def test_every_other_analysis_and_figure_runs(trades: pd.DataFrame, tokens: pd.DataFrame) -> None:
+@pytest.fixture(scope="module")
+def two_blocks(tokens: pd.DataFrame) -> pd.DataFrame:
+    """The block, and again ten minutes later with other storage ids."""
+    data = recorded_bytes("data.hex")
+    moment = int.from_bytes(data[84:88], "big") + 600
+    later = data[:84] + moment.to_bytes(4, "big") + data[88:]
+    frame = lab.rollup.decode_data([data, later], first_block=20_000).trades(tokens)
+    frame["storage_id"] += (frame["block_id"] - 20_000) * 10**6
+    return frame[frame["extra"].isna()].reset_index(drop=True)
+
+
+def test_every_other_analysis_runs(two_blocks: pd.DataFrame, tokens: pd.DataFrame) -> None:
     schedule = [{"fill_type": "amm", "bps": 20}, {"bps": 25}]
-    lab.fills.describe(lab.fills.compare_venues(trades))
-    assert lab.fees.over_time(trades, every="1d")["fills"].sum() == 364
-    assert len(lab.fees.with_tiers(trades, tokens)) == 364
-    assert lab.fees.schedule_lines(trades, schedule)["fills"].sum() == 364
-    assert len(lab.fees.schedule_check(trades, 0)) == sum(trades["fee"].astype(object) > 0)
-    assert lab.fills.vwap(trades)["fills"].sum() == 364
-    assert lab.fills.size_profile(trades)["fills"].sum() == 364
-    assert len(lab.fills.all_in_cost(trades, "last")) == 364
-    assert len(lab.fills.shortfall(trades)) == 353
-    once = lab.fills.one_side(trades)
-    for name in (
-        "fees_by_token",
-        "fee_rates",
-        "fee_tiers",
-        "fill_shares",
-        "price_gaps",
-        "size_profile",
-        "volume",
-    ):
-        assert isinstance(getattr(lab.figures, name)(once), lab.figures.Figure), name
-    for name in ("cost_curve", "venue_differences", "markouts"):
-        assert isinstance(getattr(lab.figures, name)(once), lab.figures.Figure), name
+    assert lab.fees.over_time(two_blocks, every="5min")["fills"].sum() == 728
+    assert len(lab.fees.with_tiers(two_blocks, tokens)) == 728
+    assert lab.fees.schedule_lines(two_blocks, schedule)["fills"].sum() == 728
+    assert len(lab.fees.schedule_check(two_blocks, 0)) == sum(two_blocks["fee"].astype(object) > 0)
+    assert lab.fills.vwap(two_blocks)["fills"].sum() == 728
+    assert lab.fills.size_profile(two_blocks)["fills"].sum() == 728
+    assert len(lab.fills.shortfall(two_blocks)) == 2 * 353
+    compared = lab.fills.compare_venues(two_blocks, horizon="30min")
+    assert compared["fills"].sum() == 55
+    assert "pool" in lab.fills.describe(compared)
 
 
-def test_both_explorers_take_the_frame(trades: pd.DataFrame) -> None:
-    for explorer in (lab.widgets.FeeExplorer, lab.widgets.FillExplorer):
-        shown = explorer(trades)
-        assert shown.error == ""
+def test_references_are_of_other_blocks_where_they_have_to_be(two_blocks: pd.DataFrame) -> None:
+    """The next price is of the next block, the last one of an order of the block before."""
+    rows = two_blocks
+    first, second = (rows[rows["block_id"] == number] for number in (20_000, 20_001))
+    following = lab.fills.all_in_cost(rows, "next")["reference_price"]
+    opening = second.drop_duplicates("market").set_index("market")["price"]
+    assert following[first.index].tolist() == opening.reindex(first["market"]).tolist()
+    assert following[second.index].isna().all()
+    arrival = lab.fills.shortfall(rows)
+    closing = first.drop_duplicates("market", keep="last").set_index("market")["price"]
+    later = arrival[arrival["first"] == second["created_at"].iloc[0]]
+    assert later["arrival_price"].tolist() == closing.reindex(later["market"]).tolist()
+    assert arrival["arrival_price"].notna().sum() == len(later)
+
+
+def test_every_figure_is_drawn(two_blocks: pd.DataFrame, tokens: pd.DataFrame) -> None:
+    once = lab.fills.one_side(two_blocks)
+    how = {"venue_differences": {"horizon": "30min"}, "fee_tiers": {"tokens": tokens}}
+    for name in lab.figures.__all__:
+        if name != "Figure":
+            drawn = getattr(lab.figures, name)(once, **how.get(name, {}))
+            assert isinstance(drawn, lab.figures.Figure), name
+
+
+def test_both_explorers_take_the_frame(two_blocks: pd.DataFrame) -> None:
+    mine = two_blocks[two_blocks["market"] == "LRC-ETH"]
+    fees = lab.widgets.FeeExplorer(two_blocks, market="LRC-ETH", by="side")
+    assert_frame_equal(fees.table, lab.fees.summary(mine, by=["side"]))
+    assert fees.png()
+    fills = lab.widgets.FillExplorer(two_blocks, market="LRC-ETH", figure="price_gaps", tolerance="1d")
+    assert_frame_equal(fills.table, lab.fills.price_gap(mine, tolerance="1d", by=[]))
+    assert fills.png()

@@ -70,11 +70,10 @@ def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store: S
 def test_the_recorded_block_is_one_block_in_all_its_forms(store: Store) -> None:
     data, plain = recorded_bytes("data.hex"), recorded_bytes("calldata_plain.hex")
     packed = recorded_bytes("calldata_packed.hex")
-    [one] = lab.rollup.decode(plain).raw
-    assert lab.rollup.decode(packed).raw == (one,)
-    assert [store._add([raw]) for raw in (RawBlock(data), one, *lab.rollup.decode(packed).raw)] == [1, 0, 0]
-    assert store.blocks().raw == (one,)
-    assert one.data == data
+    [one], [other] = lab.rollup.decode(plain).raw, lab.rollup.decode(packed).raw
+    assert one.data == other.data == data
+    assert [store._add([raw]) for raw in (RawBlock(data), one, other)] == [1, 0, 0]
+    assert store.blocks().raw == (one,)  # of what two calls say of one block, the first is kept
 
 
 def test_numbers_come_from_events_and_spread_along_the_state_roots(store: Store) -> None:
@@ -92,7 +91,7 @@ def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
     store._add([made_block(2), *(RawBlock(data) for data in (idle, made_data(3), made_data(4)))])
     assert numbers_of(store) == [2, None, None, None]
     store._record_scan(1, 2, events_of(event(4)))
-    assert numbers_of(store) == [2, 3, 4, None] or numbers_of(store) == [2, 4, None, None]
+    assert numbers_of(store) == [2, 3, 4, None]
 
 
 def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store: Store) -> None:
@@ -119,9 +118,9 @@ def test_one_number_for_two_blocks_or_two_for_one_are_refused(store: Store, othe
         "number": made_block(5, block_id=9),
         "event": made_block(8, block_id=6),
     }[other]
-    with pytest.raises(lab.BlockError, match="cannot both be"):
+    with pytest.raises(lab.errors.BlockError, match="cannot both be"):
         store._add([made_block(10), wrong])
-    with pytest.raises(lab.BlockError, match="block 3 of sha256 .* and block 3 of sha256"):
+    with pytest.raises(lab.errors.BlockError, match="block 3 with sha256 .* and block 3 with sha256"):
         store._add([made_block(3), made_block(4, block_id=3)])
     assert numbers_of(store) == [5]
 
@@ -130,7 +129,7 @@ def test_blocks_of_another_exchange_are_refused_by_name(store: Store) -> None:
     store._add([made_block(1)])
     foreign = made_block(2)
     foreign = foreign._replace(data=b"\x11" * 20 + foreign.data[20:])
-    with pytest.raises(lab.BlockError, match=f"holds blocks of .*{ADDRESS}.*0x1111"):
+    with pytest.raises(lab.errors.BlockError, match=f"holds blocks of .*{ADDRESS}.*0x1111"):
         store._add([foreign])
     with pytest.raises(lab.errors.ArchiveError, match="kept apart"):
         Store(store._folder.path)._bind(Source("other", False, "0x" + "11" * 20, 1))
@@ -151,7 +150,7 @@ def test_one_exchange_is_one_source_whatever_it_is_called(store: Store) -> None:
 def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(store: Store) -> None:
     bad = bytearray(made_data(2))
     bad[98] = 77
-    with pytest.raises(lab.BlockError, match="unknown transaction type 77"):
+    with pytest.raises(lab.errors.BlockError, match="unknown transaction type 77"):
         store._add([made_block(1), RawBlock(bytes(bad)), made_block(3)])
     assert len(store._held()) == 0
 
@@ -177,9 +176,7 @@ def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(store: St
     store._record_scan(200, 300, events_of(event(2), event(3)), {7: "0x" + "ab" * 20})
     store._record_scan(500, 600, events_of())
     assert store._scanned() == [(100, 300), (500, 600)]
-    assert store._submissions().to_pylist() == [event(1), event(2), event(3)] or [
-        row["block_id"] for row in store._submissions().to_pylist()
-    ] == [1, 2, 3]
+    assert store._submissions().to_pylist() == [event(1), event(2), event(3)]
     assert store._token_addresses() == {7: "0x" + "ab" * 20}
     assert len(store._folder.read("logs")) == 7
 
@@ -327,7 +324,7 @@ def check_whole(path: Path, reported: int) -> int:
 
 def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
     path, dice, held = tmp_path / "killed", random.Random(5), 0
-    for _ in range(4):
+    for _ in range(3):
         with writer(path, held + 1) as process:
             assert wait(process.stdout, 60)
             while dice.random() < 0.7:
@@ -342,7 +339,7 @@ def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
     path, dice = tmp_path / "on disk" / "cut", random.Random(7)
     path.parent.mkdir()
     disk, held = Disk(path, tmp_path / "notes"), 0
-    for syncs in (9, 23, 31, 14, 40):
+    for syncs in (23, 61, 35):
         disk.start()
         with writer(path, held + 1, syncs=syncs, notes=disk.notes) as process:
             reported = reported_of(process)

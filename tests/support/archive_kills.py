@@ -86,9 +86,9 @@ def power_host(path: str, notes: str, url: str, key: str, accounts: int) -> None
 
 
 @contextmanager
-def hosted(code: str) -> Iterator[subprocess.Popen[bytes]]:
+def hosted(code: str, module: str = "archive_kills") -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", f"from support import archive_kills; archive_kills.{code}"],
+        [sys.executable, "-W", "ignore", "-c", f"from support import {module}; {module}.{code}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,  # so that what select says about the pipe is all there is

@@ -1,0 +1,198 @@
+"""The commands on stores of blocks: arguments, exit codes, output, Ctrl-C, and where the address comes from."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
+from support.scripted_server import Answer
+
+from loopring_lab.cli import main
+from loopring_lab.rollup import Store
+
+PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab", "blocks"]
+KEY = "k3yThatMustNever-be_seen0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+
+
+def run(chain: ScriptedChain, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    with chain.served() as url:
+        monkeypatch.setenv("LOOPRING_RPC_URL", f"{url}/v3/{KEY}")
+        return main(["blocks", *words])
+
+
+def test_sync_report_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "blocks")
+    assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("12 blocks, none missing between\n")
+    assert KEY not in said.out + said.err
+    assert main(["blocks", "report", folder]) == 0
+    assert capsys.readouterr().out == said.out
+    assert said.out.splitlines()[1].split()[:3] == ["1", "12", "12"]
+
+
+def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, bounds = (
+        str(tmp_path / "blocks"),
+        ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)],
+    )
+    chain = ScriptedChain(12, chain_id=5)
+    assert run(chain, monkeypatch, "sync", folder) == 2
+    assert run(chain, monkeypatch, "sync", folder, *bounds, "--exchange", CONTRACT) == 0
+    assert [raw.block_id for raw in Store(folder).blocks().raw] == [3, 4]
+
+
+def test_missing_blocks_are_exit_code_1_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, chain = str(tmp_path / "blocks"), ScriptedChain(12)
+    lost = [log["transactionHash"] for log in chain.logs if int(log["topics"][1], 16) in (3, 7)]
+    for one in lost:
+        del chain.transactions[one]
+    assert run(chain, monkeypatch, "sync", folder) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(
+        "loopring-lab: 2 blocks could not be read; all others are stored. The first: block 3"
+    )
+    assert said.out.endswith("10 blocks, 2 missing. Run blocks sync to download them.\n")
+    assert main(["blocks", "report", folder]) == 1
+    assert main(["blocks", "check", folder]) == 1
+    assert "indices, block 3: " in capsys.readouterr().out
+    assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
+
+
+def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "blocks")
+    for number in (5, 6, 8):
+        (tmp_path / f"{number}.hex").write_text(data_of(number, 16).hex())
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    files = [str(tmp_path / name) for name in ("5.hex", "6.hex")]
+    assert (
+        main(
+            [
+                "blocks",
+                "import",
+                folder,
+                *files,
+                "--first-block",
+                "5",
+                "--tokens",
+                str(tokens),
+                "--source",
+                "mine",
+            ]
+        )
+        == 0
+    )
+    assert capsys.readouterr().out.endswith("2 blocks, none missing between\n")
+    assert Store(folder).source == "mine"
+    assert Store(folder).tokens()["decimals"].to_dict() == {"ETH": 18}
+    assert main(["blocks", "import", folder, str(tmp_path / "8.hex"), "--first-block", "8"]) == 1
+    assert capsys.readouterr().out.endswith("3 blocks, 1 missing. Run blocks sync to download them.\n")
+
+
+@pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
+def test_what_cannot_be_done_is_exit_code_2(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["blocks", words[0], str(tmp_path / "blocks"), *words[1:]]) == 2
+    assert capsys.readouterr().err.startswith("loopring-lab: ")
+
+
+def test_an_address_that_is_refused_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = ScriptedChain(3)
+    chain.trouble = lambda number, asked: Answer(401, KEY.encode())
+    assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
+    said = capsys.readouterr().err
+    assert "eth_chainId at http://127.0.0.1" in said
+    assert said.endswith("The endpoint does not accept the key in its address: check LOOPRING_RPC_URL.\n")
+    assert KEY not in said
+
+
+def test_ctrl_c_leaves_a_valid_store_and_says_how_to_go_on(tmp_path: Path) -> None:
+    chain, reached, release = ScriptedChain(400), threading.Event(), threading.Event()
+
+    def stall(number: int, asked: Any) -> None:
+        if chain.asked["eth_getTransactionByHash"] > 250:
+            reached.set()
+            chain._lock.release()
+            release.wait(20)
+            chain._lock.acquire()
+
+    chain.trouble = stall
+    folder = tmp_path / "my blocks"
+    with chain.served() as url:
+        env = os.environ | {"LOOPRING_RPC_URL": f"{url}/{KEY}"}
+        child = subprocess.Popen(
+            [*PROGRAM, "sync", str(folder), "--rate", "1000"], env=env, stderr=subprocess.PIPE, text=True
+        )
+        assert reached.wait(60)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
+        release.set()
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    assert KEY not in err
+    assert err == (
+        "\nStopped; blocks read so far are safe. Resume with: "
+        f"loopring-lab blocks sync '{folder}' --rate 1000\n"
+    )
+    held = Store(folder).blocks().raw
+    assert 0 < len(held) < 400
+    assert all(raw.data == chain.data[raw.block_id] for raw in held)
+
+
+def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int, bytes]:
+    """Run a sync on a terminal, and type an answer to its question."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*PROGRAM, "sync", str(folder), "--rate", "1000", "--to-block", str(FIRST_L1 + 1_000)],
+        env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    while b"embedded chain): " not in seen:
+        seen += os.read(ours, 1024)
+    os.write(ours, typed + b"\n")
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:
+        pass  # the terminal is closed when the program ends
+    code = child.wait(60)
+    os.close(ours)
+    return code, seen
+
+
+def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"}
+    with ScriptedChain(9).served() as url:
+        code, seen = on_a_terminal(env, tmp_path / "blocks", f"{url}/{KEY}".encode())
+    assert code == 0
+    assert b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): " in seen
+    assert KEY.encode() not in seen
+    assert b"9 blocks, none missing between" in seen
+
+
+def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"}
+    code, seen = on_a_terminal(env, tmp_path / "blocks", b"")
+    assert code == 0
+    assert b"Embedded chain: synthetic world, seed 1. Nothing here is real market data." in seen
+    assert b"none missing between" in seen

@@ -1,0 +1,352 @@
+"""Files with blocks: calldata, answers of an Ethereum endpoint, tables of public datasets; and broken ones."""
+
+import csv
+import gzip
+import hashlib
+import json
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.rollup_blocks import EXCHANGE, recorded, recorded_bytes, submit, wrapped
+from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_of, root
+
+import loopring_lab as lab
+from loopring_lab.rollup import Store, exports
+from loopring_lab.source import Source
+
+LabError, BlockError = lab.LabError, lab.errors.BlockError
+SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
+REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
+DEPOSIT = "0x" + "ab" * 100  # a call of the exchange that submits no block
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def transaction(*numbers: int, **known: Any) -> dict[str, Any]:
+    """Return a transaction as eth_getTransactionByHash does."""
+    return {
+        "blockNumber": hex(11_000_000 + numbers[0]), "hash": f"0x{numbers[0]:064x}", "chainId": "0x1",
+        "from": "0x" + "22" * 20, "to": "0x" + "33" * 20, "input": "0x" + made_call(*numbers).hex(), "value": "0x0",
+    } | known  # fmt: skip
+
+
+def log_of(number: int, **known: Any) -> dict[str, Any]:
+    """Return the event of a block as eth_getLogs does."""
+    one = event(number)
+    return {
+        "address": "0x" + EXCHANGE.hex().upper(), "topics": [SUBMITTED, f"0x{number:064x}"], "removed": False,
+        "data": "0x" + (one["merkle_root"] + one["public_data_hash"]).hex(), "logIndex": hex(one["log_index"]),
+        "blockNumber": hex(one["l1_block"]), "transactionHash": one["transaction_hash"],
+    } | known  # fmt: skip
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as the ending of the path says."""
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+        return path
+    with gzip.open(path, "wt") if path.name.endswith(".gz") else path.open("w") as file:
+        if name.endswith(".csv"):
+            out = csv.DictWriter(file, list(rows[0]))
+            out.writeheader()
+            out.writerows(rows)
+        elif name.endswith(".jsonl"):
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        else:
+            file.write(json.dumps(rows, indent=1))
+    return path
+
+
+def submitted(store: Store) -> list[tuple[Any, ...]]:
+    return [(raw.l1_block, raw.transaction_hash, raw.place, raw.data) for raw in store.blocks().raw]
+
+
+def expected(*calls: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    return [
+        (11_000_000 + call[0], f"0x{call[0]:064x}", place, made_data(number))
+        for call in calls
+        for place, number in enumerate(call)
+    ]
+
+
+def test_the_recorded_block_is_imported_once_and_only_once(store: Store) -> None:
+    names = ("data.hex", "calldata_packed.hex", "calldata_plain.hex")
+    added = [store.import_files(recorded() / name).attrs["added"] for name in names * 2]
+    assert added == [1, 0, 0, 0, 0, 0]
+    [raw] = store.blocks().raw
+    assert raw.data == recorded_bytes("data.hex")
+    assert raw.form == "53228430"
+    assert store.source == f"exchange {ADDRESS} on chain 1"
+    assert store._folder.source() == Source(store.source, False, ADDRESS, 1)
+
+
+def test_the_recorded_listing_of_tokens_is_read_without_those_of_unknown_decimals(
+    store: Store, recordings: Path
+) -> None:
+    listing = recordings / "mainnet_registered_tokens_v36.json"
+    known = [one for one in json.loads(listing.read_text()) if one["decimals"] is not None]
+    store.import_files(recorded() / "data.hex", tokens=listing)
+    assert store.tokens()["decimals"].tolist() == [one["decimals"] for one in known]
+    assert store.tokens()["token_id"].tolist() == [one["tokenId"] for one in known]
+
+
+@pytest.mark.parametrize(
+    "name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"]
+)
+def test_tables_and_answers_give_blocks_with_their_transactions(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    rows = [transaction(1), transaction(4, input=DEPOSIT), transaction(2, 3), transaction(5, input="0x")]
+    report = store.import_files(write_table(tmp_path / name, rows))
+    assert submitted(store) == expected((1,), (2, 3))
+    assert (report.attrs["added"], report.attrs["skipped"]) == (3, 2)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_columns_may_be_called_as_in_other_exports(store: Store, tmp_path: Path, suffix: str) -> None:
+    names = {"blockNumber": "block_number", "hash": "transaction_hash", "input": "data"}
+    rows = [{names.get(k, k): v for k, v in transaction(n).items()} | {"note": "a, b"} for n in (1, 2)]
+    for row in rows:
+        row["block_number"] = int(row["block_number"], 16)
+    store.import_files(write_table(tmp_path / f"export{suffix}", rows))
+    assert submitted(store) == expected((1,), (2,))
+
+
+def test_parquet_may_hold_bytes(store: Store, tmp_path: Path) -> None:
+    rows = [
+        {"input": made_call(n), "hash": bytes.fromhex(f"{n:064x}"), "block_number": 11_000_000 + n}
+        for n in (1, 2)
+    ]
+    store.import_files(write_table(tmp_path / "export.parquet", rows))
+    assert submitted(store) == expected((1,), (2,))
+
+
+def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
+    answers = [{"jsonrpc": "2.0", "id": n, "result": transaction(n)} for n in (1, 2)]
+    (tmp_path / "one.json").write_text(json.dumps(answers[0]))
+    (tmp_path / "batch.json").write_text(json.dumps(answers))
+    (tmp_path / "logs.json").write_text(json.dumps({"id": 1, "result": [log_of(1), log_of(2)]}))
+    store.import_files([tmp_path / name for name in ("one.json", "batch.json", "logs.json")])
+    assert submitted(store) == expected((1,), (2,))
+    assert numbers_of(store) == [1, 2]
+    for wrong in ({"id": 1, "result": None}, {"id": 1, "error": {"code": -32000}}, [[1]], 7, {"status": "1"}):
+        (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+        with pytest.raises(
+            lab.errors.UnexpectedAnswer, match=r"wrong\.json.*: expected a transaction or an event"
+        ):
+            store.import_files(tmp_path / "wrong.json")
+
+
+@pytest.mark.parametrize("form", ["hex", "0x", "bytes", "gzip"])
+def test_calldata_and_block_data_are_told_apart(store: Store, tmp_path: Path, form: str) -> None:
+    contents = {
+        "data": made_data(1), "wrapper": made_call(2), "plain": made_call(3, compress=False),
+        "direct": submit([made_data(4)]), "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
+    }  # fmt: skip
+    for name, content in contents.items():
+        file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
+        text = ("0x" if form == "0x" else "") + content.hex() + "\n"
+        file.write_bytes(
+            content if form == "bytes" else gzip.compress(content) if form == "gzip" else text.encode()
+        )
+        store.import_files(file)
+    assert {raw.data for raw in store.blocks().raw} == {made_data(number) for number in range(1, 6)}
+
+
+def test_hex_text_has_one_call_a_line_and_first_block_numbers_them(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "calls.txt").write_text("\n".join([made_call(8, 9).hex(), "", made_data(10).hex()]))
+    (tmp_path / "more.hex").write_text(made_call(11).hex())
+    store.import_files([tmp_path / "calls.txt", tmp_path / "more.hex"], first_block=8)
+    assert numbers_of(store) == [8, 9, 10, 11]
+    with pytest.raises(BlockError, match="cannot both be"):
+        store.import_files(tmp_path / "more.hex", first_block=12)
+    with pytest.raises(LabError, match="not the number of a block"):
+        store.import_files(tmp_path / "more.hex", first_block=-1)
+
+
+def test_a_folder_is_read_in_the_order_of_names(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    for name, number in {"c.hex": 3, "a.bin": 1}.items():
+        (folder / name).write_bytes(made_call(number))
+    write_table(folder / "b.csv.gz", [transaction(2)])
+    (folder / "notes.md").write_text("not read")
+    (folder / "source.json").write_text('{"name": "my export", "synthetic": true}')
+    (folder / "tokens.json").write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    store.import_files(folder, first_block=1, tokens=folder / "tokens.json")
+    assert [raw.data for raw in store.blocks().raw] == [made_data(number) for number in (1, 2, 3)]
+    assert (store.source, store.report().attrs["synthetic"]) == ("my export", True)
+    assert store.tokens()["decimals"].tolist() == [18]
+
+
+def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store: Store, tmp_path: Path) -> None:
+    token = log_of(1, topics=[REGISTERED], data="0x" + "00" * 12 + "cd" * 20 + f"{7:064x}")
+    other = log_of(1, topics=["0x" + "11" * 32])
+    foreign = log_of(9, address="0x" + "44" * 20)
+    undone = log_of(8, removed=True)
+    write_table(tmp_path / "logs.json", [log_of(1), log_of(2), token, other, foreign, undone])
+    write_table(tmp_path / "calls.jsonl", [transaction(1), transaction(2), transaction(3)])
+    report = store.import_files([tmp_path / "logs.json", tmp_path / "calls.jsonl"])
+    assert report.attrs["skipped"] == 3
+    assert store._submissions().to_pylist() == [event(1), event(2)]
+    assert store._token_addresses() == {7: "0x" + "cd" * 20}
+    assert numbers_of(store) == [1, 2, 3]
+    assert store._scanned() == []
+
+
+def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(made_call(1))
+    assert exports._source_of(tmp_path / "a.bin", "0x" + "55" * 20, None).name == "exchange 0x" + "55" * 20
+    named = Store(tmp_path / "named")
+    named.import_files(tmp_path / "a.bin", source="mine")
+    named.import_files(tmp_path / "a.bin")
+    assert named._folder.source() == Source("mine", False, ADDRESS, 1)
+    (tmp_path / "source.json").write_text(json.dumps({"name": "a", "exchange": "0x" + "66" * 20}))
+    with pytest.raises(LabError, match=r"but source\.json says"):
+        Store(tmp_path / "other").import_files(tmp_path / "a.bin")
+
+
+BROKEN: dict[str, tuple[str, bytes, str]] = {
+    "cut calldata": ("a.bin", made_call(2)[:-200], "a.bin"),
+    "cut block data": ("a.bin", made_data(2)[:-30], "a.bin"),
+    "nonsense": ("a.bin", bytes(range(256)), "a.bin"),
+    "an odd digit": ("a.hex", made_call(2).hex().encode() + b"f", "a.hex: expected hex text"),
+    "a broken line": ("a.txt", made_call(2).hex().encode() + b"\nzz", "a.txt, line 2: expected hex text"),
+    "a bad slot": (
+        "a.bin",
+        wrapped(submit([made_data(2)[:98] + b"\x63" + made_data(2)[99:]])),
+        "a.bin: block 0, slot 0",
+    ),
+    "a cut submission": (
+        "a.jsonl",
+        json.dumps(transaction(2, input=transaction(2)["input"][:-400])).encode(),
+        "a.json",
+    ),
+    "no hash": (
+        "a.json",
+        json.dumps(transaction(2, hash="0x12")).encode(),
+        "a.json, hash: expected 32 bytes",
+    ),
+    "a number": ("a.json", json.dumps(transaction(2, blockNumber="0x")).encode(), "a.json, block number"),
+    "a topic less": (
+        "a.json",
+        json.dumps(log_of(2, topics=[SUBMITTED])).encode(),
+        "a.json, topics: expected 2",
+    ),
+    "a word less": (
+        "a.json",
+        json.dumps(log_of(2, data="0x" + "00" * 32)).encode(),
+        "a.json, data: expected two",
+    ),
+    "no JSON": ("a.json", b'{"input": ', "a.json: expected JSON"),
+    "no column": ("a.csv", b"hash,number\n1,2\n", "a.csv: expected a column input"),
+    "a short row": ("a.csv", b"hash,input\n0x" + b"1" * 64 + b",0x\nx\n", "a.csv, after row"),
+    "no input": ("a.csv", b"hash,input\n,\n", "a.csv, row 1, input: expected the input"),
+    "no Parquet": ("a.parquet", b"PAR1" + bytes(400) + b"PAR1", "a.parquet, after row 0: expected a table"),
+    "a gzip bomb": ("a.json.gz", gzip.compress(b"[" + b" " * (64 << 20)), "a.json.gz: expected"),
+    "half a gzip": ("a.csv.gz", gzip.compress(b"hash,input\n" * 9)[:-9], "a.csv.gz"),
+    "nothing": ("a.bin", b"", "a.bin"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_named_and_files_before_it_are_imported(
+    store: Store, tmp_path: Path, case: str
+) -> None:
+    name, content, where = BROKEN[case]
+    (tmp_path / "whole.bin").write_bytes(made_call(1))
+    (tmp_path / name).write_bytes(content)
+    in_one_batch = case == "a bad slot"  # found when the batch is committed, which refuses all of it
+    with pytest.raises(LabError) as caught:
+        store.import_files([tmp_path / "whole.bin", tmp_path / name])
+    assert where in str(caught.value)
+    if not in_one_batch:
+        before = [made_data(1)] + [made_data(2)] * (case == "a broken line")
+        assert [raw.data for raw in store.blocks().raw] == before
+
+
+def test_paths_that_are_not_there_are_named(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, problem in {"nothing": "no such file", "empty": "no file ends in .hex"}.items():
+        with pytest.raises(LabError, match=problem):
+            store.import_files(tmp_path / path)
+    with pytest.raises(LabError, match="no such file. Give a listing"):
+        store.import_files([], tokens=tmp_path / "tokens.json")
+    (tmp_path / "tokens.json").write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    with pytest.raises(LabError, match="no blocks here yet"):
+        store.import_files([], tokens=tmp_path / "tokens.json")
+
+
+def test_every_cut_and_flip_of_a_table_is_an_error_or_true_blocks(tmp_path: Path) -> None:
+    whole = write_table(tmp_path / "whole.parquet", [transaction(n) for n in (1, 2, 3)]).read_bytes()
+    truth = {hashlib.sha256(made_data(n)).digest() for n in (1, 2, 3)}
+    dice, refused = random.Random(3), 0
+    for _ in range(150):
+        content = bytearray(whole[: dice.randint(0, len(whole))] if dice.random() < 0.3 else whole)
+        for _ in range(dice.randint(0, 3)):
+            if content:
+                content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        (tmp_path / "a.parquet").write_bytes(content)
+        try:
+            calls = [item for item in exports._read(tmp_path / "a.parquet") if isinstance(item, exports.Call)]
+            found = {hashlib.sha256(raw.data).digest() for call in calls for raw in exports._blocks(call)}
+        except LabError:
+            refused += 1
+        else:
+            assert len(found - truth) <= 3
+    assert refused > 50
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just(SUBMITTED),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["input", "hash", "topics", "data", "address", "result", "removed"]), inner
+            )
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_json_is_a_lab_error_or_read(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    try:
+        for item in exports._read(tmp_path / "a.json"):
+            if isinstance(item, exports.Call):
+                exports._blocks(item)
+    except LabError as error:
+        said = str(error)
+    else:
+        said = "a.json"
+    assert "a.json" in said
+
+
+def test_memory_stays_bounded_for_a_long_export(tmp_path: Path) -> None:
+    row = transaction(1)
+    with (tmp_path / "long.csv").open("w") as file:
+        file.write("hash,input,ignored\n")
+        file.writelines(f"{row['hash']},{row['input']},{'x' * 5000}\n" for _ in range(6000))
+    size = (tmp_path / "long.csv").stat().st_size
+    tracemalloc.start()
+    count = sum(1 for _ in exports._read(tmp_path / "long.csv"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 6000
+    assert peak < 15 << 20 < size // 2
+
+
+def test_roots_of_made_blocks_follow_each_other() -> None:
+    assert made_data(2)[20:52] == root(1) == made_data(1)[52:84]
