@@ -239,6 +239,7 @@ class Holdings:
             self._index = index.after(LOGS, fresh)
 
     def _last_listing(self, table: DeltaTable | None = None) -> str | None:
+        """Return the listing of tokens that was stored last, as JSON text, if there is one."""
         rows = self._folder.read(TOKENS, table=table).sort_by("number")
         return str(rows["listing"][-1]) if len(rows) else None
 

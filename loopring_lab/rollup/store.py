@@ -398,14 +398,8 @@ class Store(Holdings):
         """
         if type(size) is not int or size < 1:
             raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
-        index, attrs = self._read_index(), self._attrs()
-        at_once, count_from = size * max(1, READ_AT_ONCE // size), _next_number(index)
-        for at in range(0, len(index.blocks), at_once):
-            raw = index.raw(self._folder, index.blocks.slice(at, at_once))
-            for start in range(0, len(raw), size):
-                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
-                count_from += sum(one.block_id is None for one in batch.raw)
-                yield batch
+        index = self._read_index()
+        yield from self._batches_of(index, index.blocks, size)
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -421,6 +415,16 @@ class Store(Holdings):
         set()
         """
         return set(self._read_index().pools)
+
+    def _batches_of(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
+        """Read blocks, given by rows of the index, in batches."""
+        attrs, at_once, count_from = self._attrs(), size * max(1, READ_AT_ONCE // size), _next_number(index)
+        for at in range(0, len(rows), at_once):
+            raw = index.raw(self._folder, rows.slice(at, at_once))
+            for start in range(0, len(raw), size):
+                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
+                count_from += sum(one.block_id is None for one in batch.raw)
+                yield batch
 
     def _named_after(self, number: int) -> int:
         """Count the blocks after a number that events name."""

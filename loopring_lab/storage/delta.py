@@ -99,6 +99,8 @@ class Kind(NamedTuple):
     same_source: str
     large: frozenset[str] = frozenset()
     """Columns of long bytes: written without statistics, and few rows in a group."""
+    groups: Mapping[str, int] = {}
+    """Rows of a row group, by table, where not as many as fit."""
     added: frozenset[str] = frozenset()
     """Columns that folders of schema 1 do not have; read as null until the next write adds them."""
 
@@ -390,7 +392,7 @@ class DeltaFolder:
         written = self._delta.WriterProperties(
             compression="ZSTD",
             compression_level=3,
-            max_row_group_size=ROWS_OF_LARGE if large else None,
+            max_row_group_size=self.kind.groups.get(name, ROWS_OF_LARGE if large else None),
             column_properties=dict.fromkeys(large, plain) or None,
         )
         return {"writer_properties": written}
