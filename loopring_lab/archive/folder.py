@@ -62,8 +62,8 @@ TYPED = SCHEMAS[TRADES].names[:21]
 SETTLED_SCHEMAS = {
     SETTLED: pa.schema([SCHEMAS[TRADES].field(name) for name in TYPED]),
     LISTINGS: SCHEMAS[LISTINGS],
-    IMPORTS: pa.schema([*_fields("first last rows version", pa.int64()), *_fields("imported_at", MOMENT),
-                        *_fields("number", pa.int64())]),
+    IMPORTS: pa.schema([*fields("first last rows version", pa.int64()), *fields("imported_at", MOMENT),
+                        *fields("number", pa.int64())]),
 }  # fmt: skip
 """The tables of an archive of blocks; a row of imports is a range of blocks that were held whole at a
 version of settled, and the number of rows in it then."""

@@ -17,7 +17,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.paging import now_ms
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import Store
-from loopring_lab.rollup.blocks import RESERVED_FOR_POOLS
+from loopring_lab.rollup.settled import RESERVED_FOR_POOLS
 from loopring_lab.storage.compaction import compact_small_files
 from loopring_lab.storage.delta import retry_on_conflict
 

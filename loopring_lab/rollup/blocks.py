@@ -17,13 +17,9 @@ from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import slots
 from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.settled import is_pool, trade_ids
 from loopring_lab.rollup.units import with_units
 from loopring_lab.tables.listings import TEXT, to_utc
-
-ROWS_OF_A_BLOCK = 100_000
-"""Trade ids are a block's number times this, plus the place in the block."""
-RESERVED_FOR_POOLS = 10_000
-"""The exchange reserves account ids up to this for pools."""
 
 _NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
                                          "to_token", "minter", "token_account")}  # fmt: skip
@@ -497,22 +493,6 @@ class Blocks:
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs |= self.attrs
         return frame
-
-
-def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
-    """Return which accounts are pools: amm updates name them, or their ids are reserved for pools."""
-    named = list(blocks.known_pools.union(blocks.table("amm_update")["account"].to_pylist()))
-    found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
-    return found
-
-
-def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarray:
-    """Return the ids of trades, given by the positions of their blocks and their places there."""
-    unknown = np.array([raw.block_id is None for raw in blocks.raw], bool)
-    counted = blocks.count_from - 1 + np.cumsum(unknown)
-    numbers = np.where(unknown, counted, [raw.block_id or 0 for raw in blocks.raw]).astype(np.int64)
-    found: np.ndarray = numbers[block] * ROWS_OF_A_BLOCK + within
-    return found
 
 
 def _renamed(table: pa.Table) -> pd.DataFrame:

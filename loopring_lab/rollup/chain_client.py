@@ -20,7 +20,8 @@ from loopring_lab.models import Exchange
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.rollup import settled
-from loopring_lab.rollup.blocks import Blocks, is_pool
+from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
 
 AT_ONCE = 1_000

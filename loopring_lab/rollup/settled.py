@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,13 +30,19 @@ from loopring_lab.amounts.scaling import (
 )
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
-from loopring_lab.rollup.blocks import Blocks, is_pool, trade_ids
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
 
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
+
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 """Quote tokens, first choice first."""
+ROWS_OF_A_BLOCK = 100_000
+"""Trade ids are a block's number times this, plus the place in the block."""
+RESERVED_FOR_POOLS = 10_000
+"""The exchange reserves account ids up to this for pools."""
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
@@ -69,6 +75,22 @@ def trades(
     frame = assemble(table if account is None else table.filter(accounts == account), listing)
     frame.attrs |= blocks.attrs
     return frame
+
+
+def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
+    """Return which accounts are pools: amm updates name them, or their ids are reserved for pools."""
+    named = list(blocks.known_pools.union(blocks.table("amm_update")["account"].to_pylist()))
+    found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
+    return found
+
+
+def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarray:
+    """Return the ids of trades, given by the positions of their blocks and their places there."""
+    unknown = np.array([raw.block_id is None for raw in blocks.raw], bool)
+    counted = blocks.count_from - 1 + np.cumsum(unknown)
+    numbers = np.where(unknown, counted, [raw.block_id or 0 for raw in blocks.raw]).astype(np.int64)
+    found: np.ndarray = numbers[block] * ROWS_OF_A_BLOCK + within
+    return found
 
 
 def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFrame:
