@@ -48,7 +48,7 @@ class Client:
     synthetic : bool
         Whether the data is synthetic, if the relayer does not state that it is.
     accounts : list of int, optional
-        Accounts known to have trades; the embedded relayer lists them, a live one does not.
+        Accounts known to have trades.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Client:
 
     @property
     def accounts(self) -> list[int] | None:
-        """Accounts known to have trades, if the source lists any."""
+        """Accounts known to have trades; None from a live relayer, which lists none."""
         return self._accounts
 
     def close(self) -> None:
@@ -574,14 +574,12 @@ class Client:
     @cached_property
     def _tokens(self) -> pd.DataFrame:
         tokens = tables.tokens(self._transport.get("/exchange/tokens"))
-        completion.register_names("token", tokens.index)
-        return tokens
+        return completion.register_names("token", tokens)
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
         markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
-        completion.register_names("market", markets.index)
-        return markets
+        return completion.register_names("market", markets)
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from typing import Any
+
+import pandas as pd
 
 TOKEN_ARGUMENTS = ("token", "base", "quote", "fee_token")
 NAMED_ARGUMENT = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
@@ -14,12 +15,13 @@ POSITIONAL_TOKEN = re.compile(r"""\bin_token\([^()"']*,\s*["']([^"'\n]*)$""")
 _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 
 
-def register_names(kind: str, names: Iterable[str]) -> None:
-    """Remember the names of markets or tokens, and hook into IPython's completer if it is running."""
-    _names[kind].update(dict.fromkeys(names))
+def register_names(kind: str, listing: pd.DataFrame) -> pd.DataFrame:
+    """Remember the markets or tokens of a listing for IPython's completer, and return the listing."""
+    _names[kind].update(dict.fromkeys(listing.index))
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None and _matcher not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_matcher)
+    return listing
 
 
 def complete_name(code: str) -> tuple[str, list[str]]:

@@ -120,7 +120,7 @@ def connect(
 
 
 def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> Client:
-    from loopring_lab.rollup.chain_client import BlocksClient
+    from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 
     if source is not None:

@@ -126,8 +126,7 @@ class PriceHistory:
     def last_at(self, codes: np.ndarray, moments: np.ndarray, rows: pa.Table) -> np.ndarray:
         """Return the last position of a key at or before each moment.
 
-        Fills of a block share its time. At the moment of a row without an order hash, which comes from a
-        block, prices with a later place in the blocks are not known yet.
+        Fills of a block share its time: to a row without an order hash, later places of it are the future.
         """
         last = self.first_later(codes, moments, at_moment=False) - 1
         if "moment" not in rows.column_names:

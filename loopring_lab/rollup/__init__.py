@@ -19,12 +19,13 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, read
 
 if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.checks import Check
     from loopring_lab.rollup.store import Store
 
-__all__ = ["Blocks", "Check", "Store", "decode", "decode_data"]
+__all__ = ["Blocks", "BlocksClient", "Check", "Store", "decode", "decode_data"]
 
-_ELSEWHERE = {"Check": "checks", "Store": "store"}
+_ELSEWHERE = {"BlocksClient": "blocks_client", "Check": "checks", "Store": "store"}
 _LAST_BLOCK = (1 << 63) // 100_000 - 1  # trade ids are 64-bit integers
 _HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 

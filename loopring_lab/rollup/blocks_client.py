@@ -99,9 +99,9 @@ class BlocksClient(Client):
 
         Examples
         --------
-        >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-        >>> len(trades)
-        100
+        >>> trades = lab.connect(blocks=store).trades()
+        >>> len(trades), trades.attrs["synthetic"]
+        (0, False)
         """
         if order_hash is not None:
             raise LabError(
@@ -126,16 +126,58 @@ class BlocksClient(Client):
         return self._labelled(query.filter_trades(frame, start, end, limit))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
-        """Return how many trades of an account the blocks hold; as `Client.count`."""
+        """Return how many trades of an account the blocks hold.
+
+        Parameters
+        ----------
+        account_id, fill_type
+            As for `Client.count`.
+
+        Returns
+        -------
+        int
+            Sides of fills that are the account's.
+
+        Examples
+        --------
+        >>> lab.connect(blocks=store).count(10083)
+        0
+        """
         if fill_type is None:
             return self._census.rows(parse_account_id(account_id))
         return len(self.trades(account_id, fill_type=fill_type))
 
     def outside_prices(self, trades: Any, every: str = "1min") -> None:
-        """Return None: blocks hold no prices from outside; `tables.prices` reads some from a file."""
+        """Return None: blocks hold no prices from outside; `tables.prices` reads some from a file.
+
+        Parameters
+        ----------
+        trades, every
+            As for `Client.outside_prices`.
+
+        Examples
+        --------
+        >>> lab.connect(blocks=store).outside_prices(None)
+        """
 
     def exchange(self) -> Exchange:
-        """Return which exchange the blocks are of; as `Client.exchange`."""
+        """Return which exchange the blocks are of.
+
+        Returns
+        -------
+        Exchange
+            Address and chain id, as `Client.exchange`.
+
+        Raises
+        ------
+        LabError
+            The blocks do not say which chain they are on.
+
+        Examples
+        --------
+        >>> lab.connect(blocks=store).exchange().chain_id
+        1
+        """
         bound = self._store._folder.source()
         if bound is None or bound.exchange is None or bound.chain_id is None:
             raise LabError(
@@ -166,15 +208,11 @@ class BlocksClient(Client):
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
-        tokens = self._store.tokens()
-        completion.register_names("token", tokens.index)
-        return tokens
+        return completion.register_names("token", self._store.tokens())
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
-        markets = settled.markets(self._census.pairs, self._tokens)
-        completion.register_names("market", markets.index)
-        return markets
+        return completion.register_names("market", settled.markets(self._census.pairs, self._tokens))
 
 
 class Census:
