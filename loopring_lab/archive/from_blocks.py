@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.archive import records
 from loopring_lab.archive.folder import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
+from loopring_lab.archive.queries import IN_TURN
 from loopring_lab.archive.records import ListingSnapshot
 from loopring_lab.engines import portable
 from loopring_lab.errors import LabError
@@ -112,7 +113,7 @@ class BlockImport:
         table = self._folder.table(SETTLED)
         if table.version() != self._version:
             with self._folder.translate_errors("reading settled/"):
-                scanner = self._folder.dataset(SETTLED, table=table).scanner(["block_id"])
+                scanner = self._folder.dataset(SETTLED, table=table).scanner(["block_id"], **IN_TURN)
                 parts = [pc.unique(batch["block_id"]) for batch in scanner.to_batches()]
             self._held = pc.unique(pa.concat_arrays([self._held[:0], *parts]))
             self._version = table.version()

@@ -26,6 +26,8 @@ from loopring_lab.archive.records import last_sync_records, read_in_order
 from loopring_lab.errors import LabError
 
 KEYS = ["account_id", "fill_type"]
+IN_TURN: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+"""How a table is read in bounded memory: one file after the other."""
 ACCOUNT = r"account_id=(-?[0-9]+)/[^/]*$"
 """The account in the path of a file: of the last folder, whatever the folders above are called."""
 COUNTED = {
@@ -110,7 +112,7 @@ def _count_rows(folder: ArchiveFolder, accounts: Sequence[int] | None) -> list[d
 def _count(folder: AnyFolder, data: Any, columns: dict[str, Any], where: Any = None) -> pa.Table:
     """Count rows by account and fill type, in parts."""
     with folder.translate_errors(f"reading {folder.kind.main}/"):
-        scanner = data.scanner(columns=columns, filter=where)
+        scanner = data.scanner(columns=columns, filter=where, **IN_TURN)
         parts = [_add_up(pa.Table.from_batches([batch])) for batch in scanner.to_batches() if batch.num_rows]
         return _add_up(pa.concat_tables(parts) if parts else scanner.head(0))
 
