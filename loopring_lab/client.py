@@ -556,9 +556,8 @@ class Client:
         None
         """
         query: Params = {"accountId": parse_account_id(account_id)}
-        return models.read_listed_update(
-            self._transport.get("/user/updateInfo", query, keyed=True), update_hash
-        )
+        body = self._transport.get("/user/updateInfo", query, keyed=True)
+        return models.read_listed_update(body, update_hash)
 
     def _update_fees(self, account_id: int) -> list[UpdateFee]:
         """Read what a key update costs, in smallest units of each listed token."""
@@ -573,8 +572,7 @@ class Client:
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
-        tokens = tables.tokens(self._transport.get("/exchange/tokens"))
-        return completion.register_names("token", tokens)
+        return completion.register_names("token", tables.tokens(self._transport.get("/exchange/tokens")))
 
     @cached_property
     def _markets(self) -> pd.DataFrame:

@@ -43,7 +43,7 @@ class BlocksClient(Client):
     Examples
     --------
     >>> lab.connect(blocks=store)
-    BlocksClient(exchange 0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4, 1 block)
+    BlocksClient(exchange 0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4 on chain 1, 1 block)
     """
 
     def __init__(self, store: Store) -> None:
@@ -84,8 +84,14 @@ class BlocksClient(Client):
             Such as ``LRC-ETH``.
         order_hash : None
             Blocks carry no order hashes.
-        fill_type, since, until, limit, progress
-            As for `Client.trades`. A trade's time is its block's.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
+        since, until : str, datetime or Timestamp, optional
+            As for `Client.trades`; a trade's time is its block's.
+        limit : int, optional
+            Return at most this many of the newest trades.
+        progress : bool or callable, optional
+            As for `Client.trades`.
 
         Returns
         -------
@@ -99,6 +105,9 @@ class BlocksClient(Client):
 
         Examples
         --------
+        >>> listing = '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> report = store.import_files([], tokens=folder / "tokens.json")
         >>> trades = lab.connect(blocks=store).trades()
         >>> len(trades), trades.attrs["synthetic"]
         (0, False)
@@ -130,8 +139,10 @@ class BlocksClient(Client):
 
         Parameters
         ----------
-        account_id, fill_type
-            As for `Client.count`.
+        account_id : int
+            Whose trades.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
 
         Returns
         -------
@@ -152,8 +163,10 @@ class BlocksClient(Client):
 
         Parameters
         ----------
-        trades, every
-            As for `Client.outside_prices`.
+        trades : frame in memory
+            Not looked at.
+        every : str
+            Not looked at.
 
         Examples
         --------
