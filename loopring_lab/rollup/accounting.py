@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import WHOLE, as_series
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.balances import CHANGES
-from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.frames import with_units
+
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
 
 STATED = "amm_update"
 Place = tuple[int, int, str, int]

@@ -7,12 +7,13 @@ that two to the thirty additions fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.rollup.blocks import Blocks
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
 
 LIMBS, BITS = 4, 32
 CHANGES = {

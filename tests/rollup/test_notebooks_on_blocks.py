@@ -240,7 +240,7 @@ def test_new_takes_a_folder_of_blocks(
     assert cli.main(["new", "real-trades", str(tmp_path / "c.ipynb"), "--blocks", "new-folder"]) == 0
     assert cli.main(["new", "key-update", str(tmp_path / "d.ipynb"), "--blocks", "blocks"]) == 2
     assert "has no parameter 'blocks'" in capsys.readouterr().err
-    assert templates.parameters_of_blocks("fee-analysis", None) == {}
+    assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
 def test_no_notebook_holds_the_address_of_an_endpoint(
