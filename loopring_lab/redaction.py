@@ -85,7 +85,10 @@ class Redactor:
     SHORTEST = 8  # letters: a shorter text may be in the data by chance
 
     def __init__(self, *secrets: SecretText | None) -> None:
-        self._secrets = [secret for secret in secrets if secret and len(secret) >= self.SHORTEST]
+        known = [secret for secret in secrets if secret and len(secret) >= self.SHORTEST]
+        self._secrets = sorted(
+            known, key=len, reverse=True
+        )  # one within another leaves the rest in the clear
 
     def __call__(self, text: bytes) -> bytes:
         """Return the text, unchanged if it holds no secret; nothing of it if one cannot be cut out."""

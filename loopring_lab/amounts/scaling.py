@@ -49,6 +49,17 @@ def fit(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> np.ndarray:
     return np.array(list(map(fits, to_integers(numbers), decimals.tolist())), bool)
 
 
+def scale_what_fits(
+    numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: TokenName
+) -> tuple[pa.Array, np.ndarray]:
+    """Scale smallest units; those that do not fit become null, and their positions are returned too."""
+    try:
+        return scale(numbers, decimals, to, token), np.empty(0, np.int64)
+    except AmountError:
+        fits = fit(numbers, decimals, to)
+    return scale(pc.if_else(pa.array(fits), numbers, None), decimals, to, token), np.flatnonzero(~fits)
+
+
 def convert_by_decimals(
     array: pa.Array,
     decimals: np.ndarray,

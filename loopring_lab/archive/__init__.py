@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
-from loopring_lab.archive.folder import TRADES, ArchiveFolder
+from loopring_lab.archive.folder import AnyFolder, ArchiveFolder, SettledFolder, is_of_blocks
 from loopring_lab.archive.imports import Import, Paths
-from loopring_lab.archive.records import TYPED, listings, to_frame
+from loopring_lab.archive.records import listings, to_frame
 from loopring_lab.archive.sync import Sync
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
@@ -27,6 +27,9 @@ from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseco
 from loopring_lab.storage import compaction
 from loopring_lab.storage.compaction import Compacted
 from loopring_lab.tables.rows import FILL_TYPES
+
+if TYPE_CHECKING:
+    from loopring_lab.rollup import Store
 
 __all__ = ["Archive"]
 
@@ -64,7 +67,7 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = ArchiveFolder(path)
+        self._opened: AnyFolder = SettledFolder(path) if is_of_blocks(path) else ArchiveFolder(path)
 
     def __repr__(self) -> str:
         try:
@@ -85,6 +88,8 @@ class Archive:
             return f"<p>{where}: {escape(str(error))}</p>"
         missing = int(report["missing"].fillna(0).sum())
         state = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
+        if isinstance(self._folder, SettledFolder) and not report["complete"].all():
+            state = "blocks are missing between them"
         return (
             f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
             f"{state}.<br><small><code>archive.report()</code> shows details.</small></p>"
@@ -161,7 +166,7 @@ class Archive:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
         with client._transport.new_budget(of_bytes=False).activate():
-            Sync(self._folder, client, histories, to_milliseconds(start), full).run(progress)
+            Sync(self._of_a_relayer(), client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 
     def import_pages(
@@ -215,6 +220,7 @@ class Archive:
         Examples
         --------
         >>> import tempfile
+        >>> import tempfile
         >>> from pathlib import Path
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
@@ -228,7 +234,66 @@ class Archive:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
         with track("trades", progress) as report:
-            Import(self._folder, account, fill_type, source, report).run(paths)
+            Import(self._of_a_relayer(), account, fill_type, source, report).run(paths)
+        return self.report()
+
+    def import_blocks(self, store: Store, progress: Watching = None) -> pd.DataFrame:
+        """Add the fills of all accounts, both sides of each, from a store of rollup blocks.
+
+        Only blocks that the archive does not hold are read. They are committed in batches, all blocks of a
+        batch or none; rerun after an interruption to resume. Concurrent imports create no duplicates. The
+        rows are those of `rollup.Blocks.trades` without a listing of markets, in few large files sorted by
+        account. A block is converted once, with the tokens that the store lists then. An account that the
+        store names as a pool only later is corrected by the next import.
+
+        An archive of blocks holds nothing else: `sync`, `import_pages` and `reread` refuse it.
+
+        Parameters
+        ----------
+        store : rollup.Store
+            All of its blocks need numbers.
+        progress : bool or callable, optional
+            A callable gets the blocks held and expected.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report` on the whole archive.
+
+        Raises
+        ------
+        ArchiveError
+            The archive holds trades of another source, or as a relayer sent them, or the store is empty.
+        LabError
+            The store has no tokens, or blocks without a number.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> folder, roots = Path(tempfile.mkdtemp()), "aa" * 32 + "bb" * 32
+        >>> header = "0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4" + roots + "5f9bd5f000000000000000002711"
+        >>> accounts, tokens, amounts = "0000271100002712", "00000001", "780001780001"
+        >>> fill = "04" + 2 * "00000001" + accounts + tokens + amounts + "0000" + 39 * "00"
+        >>> size = (folder / "block.hex").write_text(header + fill)
+        >>> token = '{"symbol": "T%d", "tokenId": %d, "decimals": 18}'
+        >>> listing = f"[{token % (0, 0)}, {token % (1, 1)}]"
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> store = lab.rollup.Store(folder / "blocks")
+        >>> held = store.import_files(folder / "block.hex", tokens=folder / "tokens.json", first_block=20)
+        >>> settled = lab.Archive(folder / "archive")
+        >>> settled.import_blocks(store)[["account_id", "fill_type", "rows", "complete"]]
+           account_id fill_type  rows  complete
+        0       10001       dex     1      True
+        1       10002       dex     1      True
+        """
+        from loopring_lab.archive.from_blocks import BlockImport
+        from loopring_lab.rollup import Store
+
+        if not isinstance(store, Store):
+            raise LabError(f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}.")
+        with track("blocks", progress) as watch:
+            BlockImport(self._of_blocks(), store).run(watch)
         return self.report()
 
     def trades(
@@ -259,15 +324,15 @@ class Archive:
         """
         moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
         start, end = parse_utc("since", since), parse_utc("until", until)
-        where = pc.field("current")
+        where = pc.scalar(True)
         if start is not None:
             where = where & (unknown | (moment >= _scalar(start)))
         if end is not None:
             where = where & (unknown | (moment < _scalar(end)))
         accounts = None if account_id is None else [parse_account_id(account_id)]
-        rows = self._folder.read(TRADES, [*TYPED, "listing"], where, accounts)
+        rows = self._folder.read_trades(where, accounts)
         known = listings(self._folder)
-        used = set(pc.unique(rows["listing"]).to_pylist())
+        used = set(pc.unique(rows["listing"]).to_pylist()) if "listing" in rows.column_names else known
         snapshots = [known[digest] for digest in known if digest in used] or list(known.values())
         if not snapshots:
             raise self._folder.nothing_yet()
@@ -321,6 +386,10 @@ class Archive:
             ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (rows
             irregular as sent, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a
             sync has finished. Trades that the relayer no longer lists stay and count as held.
+
+            Of blocks ``total``, ``missing`` and ``checked_at`` are null, as blocks do not count an account's
+            trades, and ``synced_at`` is the last import. ``complete`` is one fact for all lines: from the
+            first to the last block imported no number is missing, and no row was lost.
 
         Examples
         --------
@@ -406,13 +475,16 @@ class Archive:
         >>> archive.repair(client).empty
         True
         """
-        repaired, set_aside = damage.repair(self._folder)
+        folder = self._folder
+        repaired, set_aside = damage.repair(folder)
+        if isinstance(folder, SettledFolder):
+            return repaired
         accounts = sorted({account for account, _ in set_aside})
         try:
             if client is not None and accounts:
                 self.sync(client, accounts=accounts, progress=progress)
         finally:
-            damage.salvage(self._folder, set_aside)
+            damage.salvage(folder, set_aside)
         return repaired
 
     def reread(self) -> pd.DataFrame:
@@ -438,7 +510,36 @@ class Archive:
         >>> archive.reread().empty
         True
         """
-        return maintenance.reread(self._folder)
+        return maintenance.reread(self._of_a_relayer())
+
+    @property
+    def _folder(self) -> AnyFolder:
+        """The folder as the kind that it has become, if others filled it since."""
+        if isinstance(self._opened, ArchiveFolder) and is_of_blocks(self._opened.shown):
+            self._opened = SettledFolder(self._opened.shown)
+        return self._opened
+
+    def _of_a_relayer(self) -> ArchiveFolder:
+        """Return the folder for trades as a relayer sends them."""
+        folder = self._folder
+        if isinstance(folder, SettledFolder):
+            raise ArchiveError(
+                f"{folder.shown}: holds trades read from blocks, which archive.import_blocks(store) adds. "
+                "Trades as a relayer sends them are kept apart, and nothing was added: use another folder."
+            )
+        return folder
+
+    def _of_blocks(self) -> SettledFolder:
+        """Return the folder for trades read from blocks."""
+        folder = self._folder
+        if isinstance(folder, SettledFolder):
+            return folder
+        if folder.manifest():
+            raise ArchiveError(
+                f"{folder.shown}: holds trades as a relayer sent them. Trades read from blocks are kept "
+                "apart, and nothing was added: use another folder."
+            )
+        return SettledFolder(folder.shown)
 
 
 def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:

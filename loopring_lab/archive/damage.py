@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loopring_lab.archive.folder import ADDED, SCHEMAS, TRADES, ArchiveFolder
+from loopring_lab.archive.folder import ADDED, SCHEMAS, TRADES, TYPED, AnyFolder, ArchiveFolder
 from loopring_lab.archive.maintenance import read_verbatim, split_by_listing
 from loopring_lab.archive.merge import KEY, row_values, set_column
-from loopring_lab.archive.records import TYPED, ListingSnapshot, listings
+from loopring_lab.archive.records import ListingSnapshot, listings
 from loopring_lab.errors import DamagedArchive, LabError
 from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.storage.digests import COPIES, DIGESTS, HINT, LOG, UNREADABLE
@@ -26,6 +26,7 @@ from loopring_lab.storage.digests import COPIES, DIGESTS, HINT, LOG, UNREADABLE
 COLUMNS = {"file": "str", "problem": "str", "account_id": "Int64", "rows": "Int64"}
 RESTORE, REWRITE = "repair restores it from its copy", "repair writes it anew from the other files"
 FETCH = "repair sets it aside and downloads its rows again"
+IMPORT = "repair sets it aside; import_blocks then adds its rows again"
 REPLACED = "its rows were rewritten into other files since; repair sets it aside"
 RECORD = "intact as far as can be told; the next sync or repair records it"
 BACKUP = "restore it from a backup: there is no copy of it"
@@ -44,12 +45,12 @@ class Problem(NamedTuple):
     advice: str
 
 
-def verify(folder: ArchiveFolder) -> pd.DataFrame:
+def verify(folder: AnyFolder) -> pd.DataFrame:
     """Compare every file of an archive with its digest."""
     return _frame(_find_problems(folder), "advice")
 
 
-def repair(folder: ArchiveFolder) -> tuple[pd.DataFrame, list[SetAside]]:
+def repair(folder: AnyFolder) -> tuple[pd.DataFrame, list[SetAside]]:
     """Restore what has a copy, set aside what has none, and let go of it in the tables."""
     with folder.translate_errors("repairing the archive"), folder.digests.locked():
         problems = _find_problems(folder)
@@ -63,14 +64,14 @@ def repair(folder: ArchiveFolder) -> tuple[pd.DataFrame, list[SetAside]]:
         _restore_logs(folder, problems)
         done, moved = _restore_data(folder, problems)
         if moved or any(problem.problem == "missing" for problem in problems):
-            for name in SCHEMAS:
+            for name in folder.kind.tables:
                 retry_on_conflict(_let_go, folder, name)
             folder.digests.rewrite(forget=[name for name in done if not (folder.path / name).exists()])
-        for name in SCHEMAS:
+        for name in folder.kind.tables:
             folder.digests.record(name, also=folder.data_files(name))
         folder.settle()
     lines = [problem._replace(advice=done.get(problem.file, "done")) for problem in problems]
-    return _frame(lines, "done"), moved
+    return _frame(lines, "done"), [(account, file) for account, file in moved if account is not None]
 
 
 def salvage(folder: ArchiveFolder, files: Sequence[SetAside]) -> None:
@@ -92,7 +93,7 @@ def _frame(problems: Sequence[Problem], last: str) -> pd.DataFrame:
     return frame.astype(COLUMNS | {last: "str"})
 
 
-def _find_problems(folder: ArchiveFolder) -> list[Problem]:
+def _find_problems(folder: AnyFolder) -> list[Problem]:
     digests = folder.digests
     found, manifest = [], dict[str, Any]()
     try:
@@ -121,7 +122,7 @@ def _find_problems(folder: ArchiveFolder) -> list[Problem]:
 
 
 def _advice(
-    folder: ArchiveFolder, name: str, state: str, current: set[str] | None, copied: Collection[str]
+    folder: AnyFolder, name: str, state: str, current: set[str] | None, copied: Collection[str]
 ) -> str | None:
     """Say what to do about a file; nothing if it is rightly gone."""
     if LOG in name:
@@ -134,21 +135,21 @@ def _advice(
         return RESTORE
     if LOG in name:
         return REWRITE if name.endswith(".parquet") else BACKUP
-    return FETCH
+    return FETCH if TRADES in folder.kind.tables else IMPORT
 
 
-def _current_files(folder: ArchiveFolder) -> set[str] | None:
+def _current_files(folder: AnyFolder) -> set[str] | None:
     """Name the files of the current state; None if a log has to be repaired first."""
     try:
-        return {file for name in SCHEMAS for file in folder.data_files(name)}
+        return {file for name in folder.kind.tables for file in folder.data_files(name)}
     except DamagedArchive:
         return None
 
 
-def _unrecorded(folder: ArchiveFolder, current: set[str]) -> Iterator[tuple[str, bool]]:
+def _unrecorded(folder: AnyFolder, current: set[str]) -> Iterator[tuple[str, bool]]:
     """Name the files of the tables without a digest, and tell whether each can be read."""
     digests = folder.digests
-    for table in SCHEMAS:
+    for table in folder.kind.tables:
         entries, checkpoints = digests.unrecorded(table)
         for name in (*entries.values(), *checkpoints.values()):
             yield name, digests.is_whole(name)
@@ -156,9 +157,9 @@ def _unrecorded(folder: ArchiveFolder, current: set[str]) -> Iterator[tuple[str,
         yield name, digests.is_readable(name)
 
 
-def _wrong_hints(folder: ArchiveFolder) -> Iterator[str]:
+def _wrong_hints(folder: AnyFolder) -> Iterator[str]:
     """Name the hints, left by earlier versions, that lead deltalake to a checkpoint that is not there."""
-    for table in SCHEMAS:
+    for table in folder.kind.tables:
         name = f"{table}/{LOG}/{HINT}"
         try:
             version = json.loads((folder.path / name).read_bytes())["version"]
@@ -170,10 +171,10 @@ def _wrong_hints(folder: ArchiveFolder) -> Iterator[str]:
             yield name
 
 
-def _row_counts(folder: ArchiveFolder) -> dict[str, int]:
+def _row_counts(folder: AnyFolder) -> dict[str, int]:
     """Read from the logs how many rows each file was written with."""
     found: dict[str, int] = {}
-    for table in SCHEMAS:
+    for table in folder.kind.tables:
         for name, added in folder.digests.files_in_log(table, "add").items():
             with suppress(*UNREADABLE):
                 found[name] = json.loads(added["stats"])["numRecords"]
@@ -185,15 +186,15 @@ def _account_of(name: str) -> int | None:
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
-def _restore_manifest(folder: ArchiveFolder, problems: Sequence[Problem]) -> None:
+def _restore_manifest(folder: AnyFolder, problems: Sequence[Problem]) -> None:
     manifest = folder.kind.manifest
     if any(problem.file == manifest for problem in problems):
         copy = folder.digests.copy(manifest)
         folder.write_manifest(json.loads(copy) if copy else {"format": folder.kind.format, "schema": 1})
 
 
-def _restore_logs(folder: ArchiveFolder, problems: Sequence[Problem]) -> None:
-    for name in SCHEMAS:
+def _restore_logs(folder: AnyFolder, problems: Sequence[Problem]) -> None:
+    for name in folder.kind.tables:
         folder.digests.undo_torn(name)
         (folder.path / name / LOG / HINT).unlink(missing_ok=True)
     for problem in problems:
@@ -209,8 +210,8 @@ def _restore_logs(folder: ArchiveFolder, problems: Sequence[Problem]) -> None:
 
 
 def _restore_data(
-    folder: ArchiveFolder, problems: Sequence[Problem]
-) -> tuple[dict[str, str], list[SetAside]]:
+    folder: AnyFolder, problems: Sequence[Problem]
+) -> tuple[dict[str, str], list[tuple[int | None, Path]]]:
     """Restore small files from copies, and set aside the others."""
     done, moved = dict[str, str](), []
     current, copied = _current_files(folder) or set(), folder.digests.copies()
@@ -223,14 +224,14 @@ def _restore_data(
         elif (folder.path / name).exists():
             place = folder.digests.set_aside(name)
             done[name] = f"moved to {place.relative_to(folder.path)}"
-            if account is not None and name in current:
+            if name in current:
                 moved.append((account, place))
         else:
             done[name] = "let go of"
     return done, moved
 
 
-def _let_go(folder: ArchiveFolder, name: str) -> None:
+def _let_go(folder: AnyFolder, name: str) -> None:
     """Take files that are missing out of a table."""
     table = folder.table(name)
     with folder.translate_errors(f"repairing {name}/"):

@@ -1,60 +1,73 @@
-"""What the folder of an archive holds: trades, the listings that scale them, and a record of each sync."""
+"""What the folder of an archive holds: trades, the listings that scale them, and a record of each sync.
+
+There are two kinds: trades as a relayer sent them, and those read from rollup blocks, which never change.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.source import Source
-from loopring_lab.storage.delta import DeltaFolder, Kind
+from loopring_lab.storage.delta import DeltaFolder, Kind, fields
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 TRADES, LISTINGS, SYNCS = "trades", "listings", "syncs"
+SETTLED, IMPORTS = "settled", "imports"
 MOMENT = pa.timestamp("us", "UTC")
-
-
-def _fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
-    return [pa.field(name, field_type) for name in names.split()]
-
 
 SCHEMAS = {
     TRADES: pa.schema([
-        *_fields("created_at", MOMENT),
-        *_fields("trade_id account_id", pa.int64()),
-        *_fields("market base quote side fill_type role", pa.string()),
-        *_fields("size price notional fee", pa.decimal128(38, 18)),
-        *_fields("fee_token", pa.string()),
-        *_fields("fee_bps", pa.float64()),
-        *_fields("order_hash", pa.string()),
-        *_fields("block_id index_in_block token_id storage_id", pa.int64()),
-        *_fields("extra asked verbatim", pa.string()),
-        *_fields("retrieved_at", MOMENT),
-        *_fields("listing", pa.string()),
-        *_fields("version", pa.int32()),
-        *_fields("current imported", pa.bool_()),
+        *fields("created_at", MOMENT),
+        *fields("trade_id account_id", pa.int64()),
+        *fields("market base quote side fill_type role", pa.string()),
+        *fields("size price notional fee", pa.decimal128(38, 18)),
+        *fields("fee_token", pa.string()),
+        *fields("fee_bps", pa.float64()),
+        *fields("order_hash", pa.string()),
+        *fields("block_id index_in_block token_id storage_id", pa.int64()),
+        *fields("extra asked verbatim", pa.string()),
+        *fields("retrieved_at", MOMENT),
+        *fields("listing", pa.string()),
+        *fields("version", pa.int32()),
+        *fields("current imported", pa.bool_()),
     ]),
     LISTINGS: pa.schema([
-        *_fields("listing tokens markets source", pa.string()),
-        *_fields("synthetic", pa.bool_()),
-        *_fields("retrieved_at", MOMENT),
-        *_fields("number", pa.int64()),
+        *fields("listing tokens markets source", pa.string()),
+        *fields("synthetic", pa.bool_()),
+        *fields("retrieved_at", MOMENT),
+        *fields("number", pa.int64()),
     ]),
     SYNCS: pa.schema([
-        *_fields("account_id", pa.int64()),
-        *_fields("fill_type", pa.string()),
-        *_fields("synced_at", MOMENT),
-        *_fields("total gone requests", pa.int64()),
-        *_fields("since checked_at", MOMENT),
-        *_fields("number", pa.int64()),
+        *fields("account_id", pa.int64()),
+        *fields("fill_type", pa.string()),
+        *fields("synced_at", MOMENT),
+        *fields("total gone requests", pa.int64()),
+        *fields("since checked_at", MOMENT),
+        *fields("number", pa.int64()),
     ]),
 }  # fmt: skip
 """The tables of an archive, in the order in which they are made."""
 ADDED = ("imported", "checked_at", "number")
 """Columns that archives of schema 1 do not have; read as null until the next write adds them."""
+TYPED = SCHEMAS[TRADES].names[:21]
+SETTLED_SCHEMAS = {
+    SETTLED: pa.schema([SCHEMAS[TRADES].field(name) for name in TYPED]),
+    LISTINGS: SCHEMAS[LISTINGS],
+    IMPORTS: pa.schema([*fields("first last rows version", pa.int64()), *fields("imported_at", MOMENT),
+                        *fields("number", pa.int64())]),
+}  # fmt: skip
+"""The tables of an archive of blocks; a row of imports is a range of blocks that were held whole at a
+version of settled, and the number of rows in it then."""
+ROWS_OF_A_GROUP = 1 << 16
 
 
 class ArchiveFolder(DeltaFolder):
@@ -89,6 +102,10 @@ class ArchiveFolder(DeltaFolder):
         label, synthetic, _ = rows.to_pylist()[-1].values()
         return Source(Source.at(label).name if "://" in label else label, synthetic)
 
+    def read_trades(self, where: Any, accounts: Sequence[int] | None) -> pa.Table:
+        """Read the current version of trades, with the listing of each."""
+        return self.read(TRADES, [*TYPED, "listing"], where & pc.field("current"), accounts)
+
     def merge(self, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Commit new rows of trades together with those held that they change, all or none."""
         ids = sorted(set(rows["account_id"].to_pylist()))
@@ -116,3 +133,53 @@ class ArchiveFolder(DeltaFolder):
             data = rows.cast(SCHEMAS[TRADES])
             self._delta.write_deltalake(table, data, mode="overwrite", predicate=where, **options)
             self.committed(TRADES, table)
+
+
+class SettledFolder(DeltaFolder):
+    """The folder of an archive of trades from blocks: few large files, each sorted by account."""
+
+    kind = Kind(
+        noun="archive",
+        contents="trades",
+        manifest="settled.json",
+        schema=2,
+        tables=SETTLED_SCHEMAS,
+        partitions={},
+        statistics={SETTLED: "account_id,created_at,trade_id,block_id,extra"},
+        bulk=frozenset([SETTLED]),
+        fill="archive.import_blocks(store)",
+        mend="archive.verify() lists all damage, archive.repair() sets damaged files aside, and then "
+        "archive.import_blocks(store) adds their rows again; or run: loopring-lab verify {path} --repair",
+        reading="report, trades and scan",
+        same_source="",
+        groups={SETTLED: ROWS_OF_A_GROUP},
+    )
+
+    def read_trades(self, where: Any, accounts: Sequence[int] | None) -> pa.Table:
+        """Read trades in the order of the blocks, the taker's side first."""
+        if accounts is not None:
+            where &= pc.field("account_id").isin(accounts)
+        return self.read(SETTLED, TYPED, where).sort_by([("trade_id", "ascending"), ("role", "descending")])
+
+    def mark_as_pools(self, trade_ids: pa.Array, table: DeltaTable) -> None:
+        """Commit that these fills are of pools, as became known later, all or none."""
+        with self.translate_errors("writing settled/"):
+            table.merge(
+                pa.table({"trade_id": trade_ids}),
+                "t.trade_id = s.trade_id",
+                source_alias="s",
+                target_alias="t",
+                **self.commit_options(table, [SETTLED]),
+                **self.writing(SETTLED),
+            ).when_matched_update({"fill_type": "'amm'"}).execute()
+            self.committed(SETTLED, table)
+
+
+AnyFolder = ArchiveFolder | SettledFolder
+
+
+def is_of_blocks(path: str | os.PathLike[str]) -> bool:
+    """Tell whether an archive of blocks is in a folder; of a path that no folder can have, it is not."""
+    with suppress(OSError):
+        return Path(path, SettledFolder.kind.manifest).is_file()
+    return False

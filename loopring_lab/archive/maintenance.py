@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive.folder import TRADES, ArchiveFolder
+from loopring_lab.archive.folder import TRADES, TYPED, ArchiveFolder
 from loopring_lab.archive.merge import set_column
-from loopring_lab.archive.records import TYPED, ListingSnapshot, RawPage, listings, to_rows
+from loopring_lab.archive.records import ListingSnapshot, RawPage, listings, to_rows
 from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import wire
 

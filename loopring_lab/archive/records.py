@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.archive.folder import LISTINGS, SCHEMAS, SYNCS, TRADES, ArchiveFolder
+from loopring_lab.archive.folder import (
+    LISTINGS,
+    SCHEMAS,
+    SETTLED_SCHEMAS,
+    SYNCS,
+    TRADES,
+    TYPED,
+    AnyFolder,
+    ArchiveFolder,
+)
 from loopring_lab.bounded import to_json
 from loopring_lab.engines import portable
 from loopring_lab.errors import UnexpectedAnswer
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 TOKENS = ("base", "quote", "fee_token")
-TYPED = SCHEMAS[TRADES].names[:21]
 
 HistoryKey = tuple[int, str]
 """Account id and fill type."""
@@ -129,7 +137,12 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     for name in ("size", "price", "notional", "fee"):
         columns[name] = table[name].cast(AMOUNT.pyarrow_dtype)
     columns["created_at"] = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    return tables.join_typed([pa.table(columns).combine_chunks()], lookup)
+    typed = pa.table(columns).combine_chunks()
+    return (
+        tables.join_typed([typed], lookup)
+        if "listing" in table.column_names
+        else tables.assemble(typed, lookup)
+    )
 
 
 def row_texts(body: bytes) -> list[str]:
@@ -152,21 +165,21 @@ def _no_trades(rows: pa.Table) -> pa.Array:
     return pa.array([json.loads(note).get("row") if note else None for note in notes], pa.string())
 
 
-def store_listing(folder: ArchiveFolder, listing: ListingSnapshot) -> None:
+def store_listing(folder: AnyFolder, listing: ListingSnapshot) -> None:
     """Store a listing unless it is stored already."""
 
     def attempt() -> None:
         table = folder.table(LISTINGS)
         if listing.digest not in folder.read(LISTINGS, ["listing"], table=table)["listing"].to_pylist():
             row = {name: getattr(listing, name) for name in LISTED}
-            _append_numbered(folder, LISTINGS, [{"listing": listing.digest, **row}], table)
+            append_numbered(folder, LISTINGS, [{"listing": listing.digest, **row}], table)
 
     retry_on_conflict(attempt)
 
 
-def listings(folder: ArchiveFolder) -> dict[str, ListingSnapshot]:
+def listings(folder: AnyFolder) -> dict[str, ListingSnapshot]:
     """Read all listings, oldest first, by digest."""
-    rows = _read_in_order(folder, LISTINGS, "retrieved_at")
+    rows = read_in_order(folder, LISTINGS, "retrieved_at")
     return {row["listing"]: ListingSnapshot(*(row[name] for name in LISTED)) for row in rows}
 
 
@@ -175,7 +188,7 @@ def store_sync_records(folder: ArchiveFolder, records: Sequence[SyncRecord]) -> 
 
     def attempt() -> None:
         rows = [record._asdict() for record in records]
-        _append_numbered(folder, SYNCS, rows, folder.table(SYNCS))
+        append_numbered(folder, SYNCS, rows, folder.table(SYNCS))
 
     if records:
         retry_on_conflict(attempt)
@@ -187,7 +200,7 @@ def last_sync_records(folder: ArchiveFolder) -> dict[HistoryKey, SyncRecord]:
     What saved pages count says more than a sync only if it is more.
     """
     found: dict[HistoryKey, SyncRecord] = {}
-    for row in _read_in_order(folder, SYNCS, "synced_at"):
+    for row in read_in_order(folder, SYNCS, "synced_at"):
         record = SyncRecord(*(row[name] for name in SyncRecord._fields))
         key = record.account_id, record.fill_type
         found[key] = _follow(found[key], record) if key in found else record
@@ -204,20 +217,18 @@ def _follow(last: SyncRecord, record: SyncRecord) -> SyncRecord:
 
 def _with_times(name: str, times: pa.DataType) -> pa.Schema:
     """Return the schema of a table with another type for its times."""
-    fields = SCHEMAS[name]
+    fields = (SCHEMAS | SETTLED_SCHEMAS)[name]
     return pa.schema([f.with_type(times) if pa.types.is_timestamp(f.type) else f for f in fields])
 
 
-def _append_numbered(
-    folder: ArchiveFolder, name: str, rows: Sequence[dict[str, Any]], table: DeltaTable
-) -> None:
+def append_numbered(folder: AnyFolder, name: str, rows: Sequence[dict[str, Any]], table: DeltaTable) -> None:
     """Commit rows with the number of their commit, which no other commit of the table has."""
     number = table.version() + 1
     fresh = pa.Table.from_pylist([{**row, "number": number} for row in rows], _with_times(name, _MS))
     folder.append(name, fresh, table, [name])
 
 
-def _read_in_order(folder: ArchiveFolder, name: str, time: str) -> list[dict[str, Any]]:
+def read_in_order(folder: AnyFolder, name: str, time: str) -> list[dict[str, Any]]:
     """Read rows in the order of their commits; those of schema 1 come first, by a time."""
     table = folder.read(name).cast(_with_times(name, _MS)).cast(_with_times(name, pa.int64()))
     return sorted(table.to_pylist(), key=lambda row: (row["number"] or 0, row[time]))

@@ -39,7 +39,6 @@ REFUSED, LIMIT, REVERTED = -32000, -32005, 3
 
 QUANTITY = re.compile("0x(0|[1-9a-fA-F][0-9a-fA-F]{0,15})")
 HASH, ADDRESS = re.compile("0x[0-9a-fA-F]{64}"), re.compile("0x[0-9a-fA-F]{40}")
-ZERO_ADDRESS = "0x" + 40 * "0"
 
 
 class RpcProblem(Exception):
@@ -94,13 +93,13 @@ class Endpoint:
         return f"[{','.join(answers)}]" if answers else ""
 
     def _batch_problem(self, count: int) -> str:
-        most = self._most
-        if count == 0:
-            return _error(None, INVALID_REQUEST, "invalid request: the batch is empty")
-        if count > most:
-            problem = f"batches may have at most {most} requests" if most else "batches are not supported"
-            return _error(None, INVALID_REQUEST, f"invalid request: {problem}")
-        return ""
+        if 0 < count <= self._most:
+            return ""
+        problem = (
+            f"batches may have at most {self._most} requests" if self._most else "batches are not supported"
+        )
+        problem = problem if count else "the batch is empty"
+        return _error(None, INVALID_REQUEST, f"invalid request: {problem}")
 
     def _answer_one(self, asked: Any) -> str:
         """Return the answer to one request, which is empty for a notification."""
@@ -114,21 +113,17 @@ class Endpoint:
         return _answer(call_id, "result", result) if "id" in asked else ""
 
     def _result(self, asked: Any) -> Any:
-        if (
-            not isinstance(asked, dict)
-            or asked.get("jsonrpc") != "2.0"
-            or type(asked.get("method")) is not str
-        ):
+        asked = asked if isinstance(asked, dict) else {}
+        name, params = asked.get("method"), asked.get("params", [])
+        if asked.get("jsonrpc") != "2.0" or type(name) is not str:
             raise RpcProblem(INVALID_REQUEST, 'invalid request: expected "jsonrpc": "2.0" and a method')
-        name, params = asked["method"], asked.get("params", [])
         if isinstance(asked.get("id"), bool | float | list | dict):
             raise RpcProblem(INVALID_REQUEST, "invalid request: id must be text, a number or null")
         if self._methods is None:
             raise RpcProblem(REFUSED, f"{printable(self._label)} has no chain: serve a world instead")
         if name not in self._methods:
-            raise RpcProblem(
-                NO_METHOD, f"the method {printable(name, 40)} does not exist or is not available"
-            )
+            problem = f"the method {printable(name, 40)} does not exist or is not available"
+            raise RpcProblem(NO_METHOD, problem)
         if not isinstance(params, list):
             raise _invalid("expected a list")
         counts, method = self._methods[name]
@@ -144,6 +139,7 @@ class Chain:
         self._settings, self._blocks = settings, Settlement(world, settings)
         self._name = f"{world.name} {settings.exchange.lower()}"
         self._tokens = world.tokens()
+        self._contracts = {each["address"].lower(): each for each in self._tokens if int(each["address"], 16)}
         self._hashes: dict[int, str] = {}
 
     @property
@@ -168,8 +164,7 @@ class Chain:
         calls, block = [], self._blocks.first
         while block <= self._blocks.last:
             for count in GROUPS[self._digest(f"group {block}")[0] % len(GROUPS)]:
-                blocks = range(block, min(block + count, self._blocks.last + 1))
-                if blocks:
+                if blocks := range(block, min(block + count, self._blocks.last + 1)):
                     at = FIRST_L1_BLOCK + L1_BLOCKS * (blocks[-1] - self._blocks.first + 1)
                     calls.append(Call(self._hash(f"transaction {block}"), at, blocks))
                 block += count
@@ -181,12 +176,11 @@ class Chain:
 
     @cached_property
     def _registrations(self) -> list[Log]:
-        logs = []
-        for place, token in enumerate(self._tokens):
-            data = "0x" + token["address"][2:].lower().rjust(64, "0") + _word(token["tokenId"])
-            at, transaction = FIRST_L1_BLOCK + place, self._hash(f"registration {place}")
-            logs.append(Log((REGISTRATION,), at, transaction, 0, data=data))
-        return logs
+        words = ("0x" + _word(int(each["address"], 16)) + _word(each["tokenId"]) for each in self._tokens)
+        return [
+            Log((REGISTRATION,), FIRST_L1_BLOCK + place, self._hash(f"registration {place}"), 0, data=data)
+            for place, data in enumerate(words)
+        ]
 
     def _digest(self, what: str) -> bytes:
         return sha256(f"{self._name} {what}".encode()).digest()
@@ -209,7 +203,10 @@ class Chain:
         )
         if first > last:
             raise _invalid("fromBlock must not be after toBlock")
-        addresses, topics = _address_filter(query.get("address")), _topic_filters(query.get("topics"))
+        addresses = _options(query.get("address"), ADDRESS, "address must be an address, or a list of them")
+        listed, problem = query.get("topics"), "topics must be a list of topics, lists of them, or null"
+        listed = listed if isinstance(listed, list) else [listed] if listed is not None else []
+        topics = [_options(one, HASH, problem) or None for one in listed]
         most = self._settings.rpc_log_blocks
         if most is not None and last - first + 1 > most:
             raise RpcProblem(LIMIT, f"eth_getLogs is limited to a range of {most} blocks")
@@ -298,7 +295,8 @@ class Chain:
         to, data = asked.get("to"), asked.get("input", asked.get("data"))
         if type(to) is not str or not ADDRESS.fullmatch(to) or type(data) is not str:
             raise _invalid("eth_call needs an object with to, an address, and data")
-        if to == ZERO_ADDRESS or (token := self._token(to)) is None:
+        token = self._contracts.get(to.lower())
+        if token is None:
             return "0x"
         if data.lower() == DECIMALS:
             return "0x" + _word(int(token["decimals"]))
@@ -308,9 +306,6 @@ class Chain:
         if token == self._tokens[-1]:
             return "0x" + text.hex().ljust(64, "0")
         return "0x" + _word(32) + _word(len(text)) + text.hex().ljust(-(-len(text) // 32) * 64, "0")
-
-    def _token(self, address: str) -> dict[str, Any] | None:
-        return next((each for each in self._tokens if each["address"].lower() == address.lower()), None)
 
 
 def _invalid(problem: str) -> RpcProblem:
@@ -330,30 +325,14 @@ def _word(number: int) -> str:
     return f"{number:064x}"
 
 
-def _address_filter(value: Any) -> set[str] | None:
-    addresses = [value] if isinstance(value, str) else value
-    if addresses is None:
+def _options(value: Any, pattern: re.Pattern[str], problem: str) -> set[str] | None:
+    """Return what a filter accepts, which gives one hex text or a list of them; None accepts any."""
+    if value is None:
         return None
-    if not isinstance(addresses, list) or not all(_is_hex(each, ADDRESS) for each in addresses):
-        raise _invalid("address must be an address, or a list of them")
-    return {each.lower() for each in addresses}
-
-
-def _topic_filters(value: Any) -> list[set[str] | None]:
-    """Return the topics accepted at each position; None accepts any."""
-    filters: list[set[str] | None] = []
-    for topic in value if isinstance(value, list) else [value] if value is not None else []:
-        options = [topic] if isinstance(topic, str) else topic
-        if options is not None and not (
-            isinstance(options, list) and all(_is_hex(each, HASH) for each in options)
-        ):
-            raise _invalid("topics must be a list of topics, lists of them, or null")
-        filters.append({each.lower() for each in options} if options else None)
-    return filters
-
-
-def _is_hex(value: Any, pattern: re.Pattern[str]) -> bool:
-    return type(value) is str and pattern.fullmatch(value) is not None
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(type(one) is str and pattern.fullmatch(one) for one in listed):
+        raise _invalid(problem)
+    return {one.lower() for one in listed}
 
 
 def _matches(log: Log, topics: list[set[str] | None]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
@@ -29,146 +30,39 @@ CALLBACKS = "((uint16,(uint16,uint16,uint16,bytes)[])[],address[])"
 LONGEST_RUN = 0xFFFF
 
 
-class SpotTrade(NamedTuple):
-    """A fill; A is the taker, B the maker."""
-
-    account_a: int
-    account_b: int
-    storage_a: int
-    storage_b: int
-    sell_a: int
-    buy_a: int
-    sell_b: int
-    buy_b: int
-    fill_a: int
-    fill_b: int
-    fill_b_limit_a: int
-    fill_b_limit_b: int
-    fee_bips_a: int
-    fee_bips_b: int
-
-
-class Deposit(NamedTuple):
-    owner: int
-    account: int
-    token: int
-    amount: int
-
-
-class Withdrawal(NamedTuple):
-    kind: int
-    owner: int
-    account: int
-    token: int
-    amount: int
-    fee_token: int
-    fee: int
-    storage: int
-    onchain_data_hash: int
-
-
-class Transfer(NamedTuple):
-    kind: int
-    sender: int
-    receiver: int
-    token: int
-    amount: int
-    fee_token: int
-    fee: int
-    storage: int
-    to: int
-    from_: int
-    to_token: int
-
-
-class AccountUpdate(NamedTuple):
-    kind: int
-    owner: int
-    account: int
-    fee_token: int
-    fee: int
-    public_key: int
-    nonce: int
-
-
-class AmmUpdate(NamedTuple):
-    owner: int
-    account: int
-    token: int
-    fee_bips: int
-    weight: int
-    nonce: int
-    balance: int
-
-
-class SignatureVerification(NamedTuple):
-    owner: int
-    account: int
-    data: int
-
-
-class NftMint(NamedTuple):
-    """A mint signed on L2 (kind 0); the other kinds are `ApprovedNftMint`."""
-
-    minter: int
-    to_token: int
-    fee_token: int
-    fee: int
-    amount: int
-    storage: int
-    nft_type: int
-    token_account: int
-    nft_id: int
-    creator_bips: int
-
-
-class ApprovedNftMint(NamedTuple):
-    """A mint authorised on L1 (kind 1 or 2), which two slots of `NftData` follow."""
-
-    kind: int
-    minter: int
-    to_token: int
-    fee_token: int
-    fee: int
-    amount: int
-    storage: int
-    receiver: int
-    to: int
-
-
-class NftData(NamedTuple):
-    scheme: int
-    account: int
-    token: int
-    nft_id: int
-    creator_bips: int
-    nft_type: int
-    address: int
-
-
-class Noop(NamedTuple):
-    pass
-
-
-Transaction = (
-    SpotTrade
-    | Deposit
-    | Withdrawal
-    | Transfer
-    | AccountUpdate
-    | AmmUpdate
-    | SignatureVerification
-    | NftMint
-    | ApprovedNftMint
-    | NftData
-    | Noop
+SpotTrade = namedtuple(
+    "SpotTrade",
+    "account_a account_b storage_a storage_b sell_a buy_a sell_b buy_b fill_a fill_b "
+    "fill_b_limit_a fill_b_limit_b fee_bips_a fee_bips_b",
 )
+Deposit = namedtuple("Deposit", "owner account token amount")
+Withdrawal = namedtuple(
+    "Withdrawal", "kind owner account token amount fee_token fee storage onchain_data_hash"
+)
+Transfer = namedtuple("Transfer", "kind sender receiver token amount fee_token fee storage to from_ to_token")
+AccountUpdate = namedtuple("AccountUpdate", "kind owner account fee_token fee public_key nonce")
+AmmUpdate = namedtuple("AmmUpdate", "owner account token fee_bips weight nonce balance")
+SignatureVerification = namedtuple("SignatureVerification", "owner account data")
+NftMint = namedtuple(
+    "NftMint", "minter to_token fee_token fee amount storage nft_type token_account nft_id creator_bips"
+)
+ApprovedNftMint = namedtuple(
+    "ApprovedNftMint", "kind minter to_token fee_token fee amount storage receiver to"
+)
+NftData = namedtuple("NftData", "scheme account token nft_id creator_bips nft_type address")
+Noop = namedtuple("Noop", "")
+Transaction = (
+    SpotTrade | Deposit | Withdrawal | Transfer | AccountUpdate | AmmUpdate | SignatureVerification
+    | NftMint | ApprovedNftMint | NftData | Noop
+)  # fmt: skip
+"""A transaction in whole numbers. A of a fill is the taker; a mint is signed on L2, or approved on L1."""
 
 _LAYOUTS = {
-    name: (int(code), [tuple(field.split("/")) for field in fields])
+    name: (bytes((int(code),)), [tuple(field.split("/")) for field in fields])
     for name, code, *fields in map(
         str.split,
         (
+            "Noop 0",
             "Deposit 1 owner/20 account/4 token/2 amount/12",
             "Withdrawal 2 kind/1 owner/20 account/4 token/2 amount/12 fee_token/2 fee/float16 storage/4 "
             "onchain_data_hash/20",
@@ -185,10 +79,12 @@ _LAYOUTS = {
             "ApprovedNftMint 8 kind/1 minter/4 to_token/2 fee_token/2 fee/float16 amount/12 storage/4 "
             "receiver/4 to/20",
             "NftData 9 scheme/1 account/4 token/2 nft_id/32 creator_bips/1 nft_type/1 address/20",
+            "Header 0 exchange/20 merkle_root_before/32 merkle_root_after/32 timestamp/4 "
+            "protocol_taker_bips10/1 protocol_maker_bips10/1 conditional/4 operator/4",
         ),
     )
 }
-"""By name: the type's number, then its fields in order, each with its width in bytes or its float."""
+"""By name: the type's byte, then its fields in order, each with its width in bytes or its float."""
 
 
 class Header(NamedTuple):
@@ -204,10 +100,10 @@ class Header(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """A block as it is submitted; auxiliary data is by the index of its transaction."""
+    """A block as it is submitted: auxiliary data is the index of a transaction, its approval and bytes."""
 
     data: bytes
-    auxiliary: Sequence[tuple[int, bytes]] = ()
+    auxiliary: Sequence[tuple[int, bool, bytes]] = ()
     block_type: int = 0
     block_version: int = 17
 
@@ -220,19 +116,10 @@ def encode_block(header: Header, transactions: Sequence[Transaction], size: int 
     if size < count:
         raise LabError(f"Block: {count} transactions do not fit into {size} slots. Give a larger size.")
     slots = [encode_slot(each) for each in transactions]
-    first, second = (
-        b"".join(slot[part] for slot in slots) for part in (slice(FIRST_PART), slice(FIRST_PART, SLOT))
-    )
-    noops = size - count
-    return b"".join(
-        (
-            _encode_header(header, sum(map(is_conditional, transactions))),
-            first,
-            bytes(FIRST_PART * noops),
-            second,
-            bytes((SLOT - FIRST_PART) * noops),
-        )
-    )
+    first = b"".join(slot[:FIRST_PART] for slot in slots).ljust(FIRST_PART * size, b"\0")
+    second = b"".join(slot[FIRST_PART:] for slot in slots).ljust((SLOT - FIRST_PART) * size, b"\0")
+    values = header._asdict() | {"conditional": sum(map(is_conditional, transactions))}
+    return b"".join([*_encode(header, values), first, second])
 
 
 def is_conditional(transaction: Transaction) -> bool:
@@ -244,12 +131,8 @@ def is_conditional(transaction: Transaction) -> bool:
 
 def encode_slot(transaction: Transaction) -> bytes:
     """Return the 68 bytes of a transaction."""
-    if isinstance(transaction, Noop):
-        return bytes(SLOT)
-    code, layout = _LAYOUTS[type(transaction).__name__]
-    values = _values(transaction)
-    parts = [_encode_value(transaction, name, values[name], width) for name, width in layout]
-    return b"".join((bytes((code,)), *parts)).ljust(SLOT, b"\0")
+    code = _LAYOUTS[type(transaction).__name__][0]
+    return b"".join([code, *_encode(transaction, _values(transaction))]).ljust(SLOT, b"\0")
 
 
 def encode_float(value: int, kind: str) -> int:
@@ -297,12 +180,9 @@ def compress(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _encode_header(header: Header, conditional: int) -> bytes:
-    widths = (20, 32, 32, 4, 1, 1, 4, 4)
-    names = (*Header._fields[:6], "conditional", "operator")
-    values = (*header[:6], conditional, header.operator)
-    fields = zip(names, values, widths, strict=True)
-    return b"".join(_encode_value(header, name, value, str(width)) for name, value, width in fields)
+def _encode(what: Transaction | Header, values: dict[str, int]) -> list[bytes]:
+    name = type(what).__name__
+    return [_encode_value(name, field, values[field], width) for field, width in _LAYOUTS[name][1]]
 
 
 def _values(transaction: Transaction) -> dict[str, int]:
@@ -320,18 +200,18 @@ def _values(transaction: Transaction) -> dict[str, int]:
 
 def _order_fields(trade: SpotTrade) -> dict[str, int]:
     """Return the fields of a fill that are stored in another form."""
-    low, high = 0x3F, 6
-    limits = {"fill_b_limit_a": trade.fill_b_limit_a, "fill_b_limit_b": trade.fill_b_limit_b}
-    if not set(limits.values()) <= {0, 1}:
-        raise LabError(f"SpotTrade: {limits} are flags. Give 0 or 1.")
-    return {
-        "order_data_a": trade.fill_b_limit_a << 7 | trade.fee_bips_a & low,
-        "order_data_b": trade.fill_b_limit_b << 7 | trade.fee_bips_b & low,
-        "high_fee_a": trade.fee_bips_a >> high,
-        "high_fee_b": trade.fee_bips_b >> high,
+    fields = {
         "buy_a": _unless_same(trade, "buy_a", trade.buy_a, trade.sell_b),
         "buy_b": _unless_same(trade, "buy_b", trade.buy_b, trade.sell_a),
     }
+    for side, flag, bips in (
+        ("a", trade.fill_b_limit_a, trade.fee_bips_a),
+        ("b", trade.fill_b_limit_b, trade.fee_bips_b),
+    ):
+        if flag not in (0, 1):
+            raise LabError(f"SpotTrade fill_b_limit_{side}: {flag} is none of the flags. Give 0 or 1.")
+        fields |= {f"order_data_{side}": flag << 7 | bips & 0x3F, f"high_fee_{side}": bips >> 6}
+    return fields
 
 
 def _unless_same(transaction: Transaction, name: str, token: int, other: int) -> int:
@@ -342,7 +222,7 @@ def _unless_same(transaction: Transaction, name: str, token: int, other: int) ->
     return 0 if token == other else token
 
 
-def _encode_value(where: object, name: str, value: int, width: str) -> bytes:
+def _encode_value(where: str, name: str, value: int, width: str) -> bytes:
     try:
         if width in FLOATS:
             return encode_float(value, width).to_bytes(FLOATS[width][0])
@@ -351,7 +231,7 @@ def _encode_value(where: object, name: str, value: int, width: str) -> bytes:
         problem = f"{value} does not fit into {width} bytes. Give a smaller number, from 0."
     except LabError as error:
         problem = str(error)
-    raise LabError(f"{type(where).__name__} {name}: {problem}")
+    raise LabError(f"{where} {name}: {problem}")
 
 
 def _block_argument(block: Submission, form: str) -> tuple[object, ...]:
@@ -359,10 +239,11 @@ def _block_argument(block: Submission, form: str) -> tuple[object, ...]:
 
     size = (len(block.data) - 98) // SLOT
     proof = [int.from_bytes(sha256(bytes((n,)) + block.data[:98]).digest()) >> 3 for n in range(8)]
-    plain = form == "8dadd3af"
-    auxiliary: object = [(at, data) if plain else (at, True, data) for at, data in block.auxiliary]
-    if form == "53228430":
-        auxiliary = encode([PACKED_AUXILIARY], [auxiliary])
+    auxiliary: object = block.auxiliary
+    if form == "8dadd3af":
+        auxiliary = [(at, data) for at, _, data in block.auxiliary]
+    elif form == "53228430":
+        auxiliary = encode([PACKED_AUXILIARY], [block.auxiliary])
     return block.block_type, size, block.block_version, block.data, proof, True, auxiliary, b""
 
 

@@ -96,25 +96,22 @@ class Settlement:
             raise LabError(
                 f"Block {block}: the chain has blocks {self.first} to {self.last}. Give one of them."
             )
-        header = Header(
-            exchange=int(self._settings.exchange, 16),
-            merkle_root_before=self.root(block - 1),
-            merkle_root_after=self.root(block),
-            timestamp=self.timestamp(block),
-            protocol_taker_bips10=0,
-            protocol_maker_bips10=0,
-            operator=OPERATOR,
-        )
-        return encode_block(header, self.transactions(block))
+        return self._encode(block, self.transactions(block))
+
+    def _encode(self, block: int, transactions: list[Transaction]) -> bytes:
+        exchange, roots = int(self._settings.exchange, 16), (self.root(block - 1), self.root(block))
+        header = Header(exchange, *roots, self.timestamp(block), 0, 0, OPERATOR)
+        return encode_block(header, transactions)
 
     def submission(self, block: int) -> Submission:
         """Return a block as it is submitted, with the signatures that its data does not hold."""
+        transactions = self.transactions(block)
         auxiliary = [
-            (index, self._auxiliary(block, transaction))
-            for index, transaction in enumerate(self.transactions(block))
-            if is_conditional(transaction)
+            (index, isinstance(each, Transfer | Withdrawal | AmmUpdate), self._auxiliary(block, each))
+            for index, each in enumerate(transactions)
+            if is_conditional(each)
         ]
-        return Submission(self.data(block), auxiliary)
+        return Submission(self._encode(block, transactions), auxiliary)
 
     def transactions(self, block: int) -> list[Transaction]:
         """Return the transactions of a block: fills where they are, everything else in the gaps."""
@@ -122,15 +119,11 @@ class Settlement:
             fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())
         }
         gaps = (index for index in range(1 << 16) if index not in placed)
-        others = dict(zip(gaps, self._others(block), strict=False))
-        for index, other in others.items():
-            if isinstance(other, AmmUpdate):
-                others[index] = self._published(other, block, index)
-        placed |= others
+        others = [*self._plan.get(block, ()), *self._pool_updates(block)]
+        for index, other in zip(gaps, others, strict=False):
+            is_update = isinstance(other, AmmUpdate)
+            placed[index] = self._published(other, block, index) if is_update else other
         return [placed.get(index, Noop()) for index in range(max(placed, default=-1) + 1)]
-
-    def _others(self, block: int) -> list[Transaction]:
-        return [*self._plan.get(block, ()), *self._pool_updates(block)]
 
     def _digest(self, what: str, number: int) -> bytes:
         return sha256(f"{self._world.name} {self._settings.exchange} {what} {number}".encode()).digest()
@@ -327,17 +320,10 @@ class Settlement:
 
         owner, key = self._owner(update.account), self._key(update.account, update.nonce)
         digest = protocol.account_update_digest(
-            exchange=self._settings.exchange,
-            chain_id=self._settings.chain_id,
-            owner=owner.address,
-            account_id=update.account,
-            x=key.x,
-            y=key.y,
-            fee_token_id=update.fee_token,
-            max_fee=max_fee,
-            valid_until=valid_until,
-            nonce=update.nonce,
-        )
+            exchange=self._settings.exchange, chain_id=self._settings.chain_id, owner=owner.address,
+            account_id=update.account, x=key.x, y=key.y, fee_token_id=update.fee_token,
+            max_fee=max_fee, valid_until=valid_until, nonce=update.nonce,
+        )  # fmt: skip
         kind = protocol.KIND_EIP712 if update.account % 3 else protocol.KIND_PERSONAL
         if kind == protocol.KIND_PERSONAL:
             signed = owner.signer.sign_message(messages.encode_defunct(digest))
@@ -352,21 +338,9 @@ def _spot_trade(fill: Fill) -> SpotTrade:
     base, quote = (market.base.id, fill.size), (market.quote.id, fill.quote)
     (sold, paid), (bought, received) = (quote, base) if buys else (base, quote)
     return SpotTrade(
-        account_a=fill.taker,
-        account_b=fill.maker,
-        storage_a=fill.taker_storage,
-        storage_b=fill.maker_storage,
-        sell_a=sold,
-        buy_a=bought,
-        sell_b=bought,
-        buy_b=sold,
-        fill_a=paid,
-        fill_b=received,
-        fill_b_limit_a=int(buys),
-        fill_b_limit_b=int(not buys),
-        fee_bips_a=fill.fee_bps,
-        fee_bips_b=0,
-    )
+        fill.taker, fill.maker, fill.taker_storage, fill.maker_storage, sold, bought, bought, sold,
+        paid, received, int(buys), int(not buys), fill.fee_bps, 0,
+    )  # fmt: skip
 
 
 def _rounded_up(amount: int) -> int:

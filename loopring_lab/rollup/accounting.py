@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import WHOLE, as_series
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.balances import CHANGES
-from loopring_lab.rollup.frames import with_units
+from loopring_lab.rollup.units import with_units
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from loopring_lab.errors import BlockError, ProtocolError
 from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, account_update_typed_data, recover_signer
-from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock
+from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
 
 SIGNATURE = 66  # bytes: r, s, v and the type
 _FORMS = {"8dadd3af": (0, False), "66ac492e": (0, True), "53228430": (2 * WORD, True)}
 """Of each form where its array starts (in `bytes`, after a length and an offset), and if it has approvals."""
 _SIGNED_BY = "signed by"
-_HINT = "Get the transaction's calldata again."
 
 
 class Auxiliary(NamedTuple):
@@ -61,13 +60,13 @@ def read(raw: RawBlock, where: str) -> Auxiliary:
     """Read the auxiliary data of a block, or raise a `BlockError` that names the place."""
     where = f"{where}, auxiliary data"
     if raw.form not in _FORMS:
-        raise BlockError(f"{where}: unknown form {raw.form!r}. {_HINT}")
+        refuse(where, f"unknown form {raw.form!r}")
     array, has_approvals = _FORMS[raw.form]
     content, size = memoryview(raw.auxiliary), (len(raw.data) - HEADER) // SLOT
     words, first = np.frombuffer(content, np.uint8), array + WORD
-    count = _number(content, array, where)
+    count = Words(content, where).offset(array, "entries (their number)")
     if count > size:
-        _refuse(where, f"{count:,} entries at byte {array} for a block of {size:,} slots")
+        refuse(where, f"{count:,} entries at byte {array} for a block of {size:,} slots")
     heads = first + _numbers(words, first + WORD * np.arange(count), where)
     entries = _numbers(words, heads[:, None] + WORD * np.arange(2 + has_approvals), where)
     approved = entries[:, 1] != 0 if has_approvals else np.zeros(count, bool)
@@ -76,21 +75,18 @@ def read(raw: RawBlock, where: str) -> Auxiliary:
     beyond = np.flatnonzero(lengths_at + WORD + lengths > len(words))
     if len(beyond):
         at = int(lengths_at[beyond[0]])
-        _refuse(where, f"the length at byte {at} goes beyond the end, {len(words):,} bytes")
+        refuse(where, f"the length at byte {at} goes beyond the end, {len(words):,} bytes")
     return Auxiliary(entries[:, 0], approved, lengths_at + WORD, lengths, content, where)
 
 
 def read_consent(content: memoryview, where: str) -> Consent:
     """Read the auxiliary bytes of a key update: (bytes signature, uint96 maxFee, uint32 validUntil)."""
-    head = _number(content, 0, where)
-    at = head + _number(content, head, where)
-    max_fee = _number(content, head + WORD, where, 96)
-    valid_until = _number(content, head + 2 * WORD, where)
-    length = _number(content, at, where)
-    if at + WORD + length > len(content):
-        _refuse(where, f"the signature at byte {at} goes beyond the end, {len(content):,} bytes")
-    signature = bytes(content[at + WORD : at + WORD + min(length, SIGNATURE + 1)])
-    return Consent(signature, max_fee, valid_until)
+    words = Words(content, where)
+    head = words.offset(0, "consent")
+    max_fee = words.word(head + WORD, "highest fee", bits=96)
+    valid_until = words.word(head + 2 * WORD, "deadline", bits=32)
+    start, stop = words.extent(head + words.offset(head, "signature"), "signature")
+    return Consent(bytes(content[start : min(stop, start + SIGNATURE + 1)]), max_fee, valid_until)
 
 
 def judge(
@@ -175,25 +171,13 @@ def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
     return messages.encode_typed_data(full_message=typed).header, keccak(f"AccountUpdate({members})".encode())
 
 
-def _number(content: memoryview, at: int, where: str, bits: int = 32) -> int:
-    """Read the word at a byte: a length or an offset, where it may have 32 bits."""
-    number = int.from_bytes(content[at : at + WORD])
-    if at + WORD > len(content) or number >> bits:
-        _refuse(where, f"no number of up to {bits} bits at byte {at} of {len(content):,}")
-    return number
-
-
 def _numbers(words: np.ndarray, at: np.ndarray, where: str) -> np.ndarray:
     """Read the words at some bytes: indices, flags, offsets and lengths, of up to 32 bits."""
     if at.max(initial=0) > len(words) - WORD:
-        _refuse(where, f"no word at byte {at.max()} of {len(words):,}")
+        refuse(where, f"no word at byte {at.max()} of {len(words):,}")
     read = words[at[..., None] + np.arange(WORD)]
     if read[..., : WORD - 4].any():
         wide = read[..., : WORD - 4].any(axis=-1)
-        _refuse(where, f"no number of up to 32 bits at byte {at[wide].min()} of {len(words):,}")
+        refuse(where, f"no number of up to 32 bits at byte {at[wide].min()} of {len(words):,}")
     numbers: np.ndarray = np.ascontiguousarray(read[..., WORD - 4 :]).view(">u4")[..., 0].astype(np.int64)
     return numbers
-
-
-def _refuse(where: str, problem: str) -> NoReturn:
-    raise BlockError(f"{where}: {problem}. {_HINT}")

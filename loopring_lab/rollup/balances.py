@@ -61,11 +61,10 @@ class PoolBalances:
         updates = blocks.table("amm_update")
         stated = _key(updates, "account", "token")
         known = np.union1d(self._keys, stated)
-        changes = [_none(), *_changes(blocks, known)]
         first = np.full(len(self._keys), -1, np.int64)
         parts = [(self._keys, first, np.zeros(len(first), np.int64), self._balances)]
         parts += [(stated, _place(updates), runs[_integers(updates, "block")], _limbs(updates["balance"]))]
-        parts += [(key, place, runs[place >> BITS], limbs) for key, place, limbs in changes]
+        parts += [(key, place, runs[place >> BITS], limbs) for key, place, limbs in _changes(blocks, known)]
         key, place, run, limbs = (np.concatenate(column) for column in zip(*parts, strict=True))
         states = np.arange(len(key)) < len(self._keys) + len(stated)
         order = np.lexsort((place, key))  # runs follow each other: their order is that of places
@@ -96,24 +95,14 @@ class PoolBalances:
         last = last[run[last] == last_run]
         ends = np.searchsorted(group, group[last], "right") - 1
         self._keys, self._balances = key[last], _carried(limbs[last] + sums[ends] - sums[last])
-        return int(right.sum()), list(_statements(named, at, follows, key, place, limbs, expected))
-
-
-def _statements(
-    named: np.ndarray,
-    at: np.ndarray,
-    follows: np.ndarray,
-    key: np.ndarray,
-    place: np.ndarray,
-    limbs: np.ndarray,
-    expected: np.ndarray,
-) -> Iterator[Statement]:
-    for one in named.tolist():
-        row = at[one]
-        block, index = divmod(int(place[row]), 1 << BITS)
-        account, token = divmod(int(key[row]), 1 << 16)
-        before = _integer(expected[one]) if follows[one] else None
-        yield Statement(block, index, account, token, _integer(limbs[row]), before)
+        statements = []
+        for one in named.tolist():
+            block, index = divmod(int(place[at[one]]), 1 << BITS)
+            account, token = divmod(int(key[at[one]]), 1 << 16)
+            expects = _integer(expected[one]) if follows[one] else None
+            found = _integer(limbs[at[one]])
+            statements.append(Statement(block, index, account, token, found, expects))
+        return int(right.sum()), statements
 
 
 def _changes(blocks: Blocks, known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -127,10 +116,6 @@ def _changes(blocks: Blocks, known: np.ndarray) -> Iterator[tuple[np.ndarray, np
             if len(rows):
                 part = table.select(["block", "index_in_block", amount]).take(pa.array(rows))
                 yield key[rows], _place(part), sign * _limbs(part[amount])
-
-
-def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, LIMBS), np.int64)
 
 
 def _integers(table: pa.Table, name: str) -> np.ndarray:

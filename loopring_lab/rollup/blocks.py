@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import as_series
-from loopring_lab.errors import LabError, did_you_mean
+from loopring_lab.errors import LabError, ProtocolError, did_you_mean
+from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import slots
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.frames import as_binary, as_bytes, series, unpacked, with_nft_data, with_units
+from loopring_lab.rollup.settled import is_pool, trade_ids
+from loopring_lab.rollup.units import with_units
 from loopring_lab.tables.listings import TEXT, to_utc
-
-ROWS_OF_A_BLOCK = 100_000
-"""Trade ids are a block's number times this, plus the place in the block."""
-RESERVED_FOR_POOLS = 10_000
-"""The exchange reserves account ids up to this for pools."""
 
 _NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
                                          "to_token", "minter", "token_account")}  # fmt: skip
@@ -34,6 +32,7 @@ _OWNERS: dict[str, list[tuple[str, str | None]]] = {  # account and owner, by ty
     "nft_mint": [("minter", None), ("receiver", "to")], "nft_data": [("account", None)],
 }  # fmt: skip
 _FORCED_AND_INVALID = 3
+_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
 
 class Blocks:
@@ -106,13 +105,6 @@ class Blocks:
             }
         )
 
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        """The number of each block in trade ids: its own, or else one counted on."""
-        unknown = np.array([raw.block_id is None for raw in self.raw], bool)
-        counted = self.count_from - 1 + np.cumsum(unknown)
-        return np.where(unknown, counted, [raw.block_id or 0 for raw in self.raw]).astype(np.int64)
-
     def table(self, kind: str) -> pa.Table:
         """Return the transactions of a type as an Arrow table, with the names of the protocol.
 
@@ -158,13 +150,11 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 2 * 68)).headers()["size"].tolist()
         [2]
         """
-        table = self.headers_table.drop_columns(["timestamp"])
-        table = table.add_column(0, "block", pa.array(np.arange(len(self), dtype=np.int32)))
-        found = {name: series(column) for name, column in zip(table.column_names, table.columns, strict=True)}
-        created = {"created_at": self._created(np.arange(len(self)))}
-        return self._labelled(
-            pd.DataFrame({name: found.pop(name) for name in ("block", "block_id")} | created | found)
-        )
+        frame = _renamed(self.headers_table.drop_columns(["timestamp"]))
+        places = np.arange(len(self), dtype=np.int32)
+        frame.insert(0, "block", as_series(pa.array(places)))
+        frame.insert(2, "created_at", self._created(places))
+        return self._labelled(frame)
 
     def trades(
         self,
@@ -229,7 +219,9 @@ class Blocks:
         (0, 25)
         """
         frame = self._frame("spot_trade", tokens, rename={})
-        frame.insert(4, "trade_id", as_series(self._trade_ids()))
+        table = self.table("spot_trade")
+        found = trade_ids(self, *(table[name].to_numpy() for name in ("block", "index_in_block")))
+        frame.insert(4, "trade_id", as_series(pa.array(found)))
         return frame
 
     def account_updates(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -253,7 +245,7 @@ class Blocks:
         ['nonce', 'x', 'y']
         """
         frame = self._frame("account_update", tokens)
-        keys = [unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
+        keys = [_unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
         for place, name in enumerate("xy"):
             frame[name] = pd.Series([key[place] if key else None for key in keys], dtype=TEXT)
         return frame
@@ -436,8 +428,8 @@ class Blocks:
         True
         """
         frame = self._frame("nft_mint", tokens)
-        data = self._renamed(self.table("nft_data"))
-        return self._labelled(with_nft_data(frame, data))
+        data = _renamed(self.table("nft_data"))
+        return self._labelled(_with_nft_data(frame, data))
 
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that these blocks name, by account id.
@@ -461,34 +453,12 @@ class Blocks:
         accounts, first = np.unique(ids, return_index=True)
         is_named = np.flatnonzero(owner.any(axis=1))
         named, where = np.unique(ids[is_named], return_index=True)
-        owners = pd.Series(series(as_binary(owner[is_named[where]])).to_numpy(), named)
+        owners = pd.Series(_series(slots.binary(owner[is_named[where]])).to_numpy(), named)
         frame = self._begin(block[first], within[first])
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
         frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).reset_index(drop=True))
-        frame["is_pool"] = self.is_pool(accounts)
+        frame["is_pool"] = is_pool(self, accounts)
         return self._labelled(frame)
-
-    def is_pool(self, accounts: np.ndarray) -> np.ndarray:
-        """Return which accounts are pools, as far as is known.
-
-        Parameters
-        ----------
-        accounts : numpy.ndarray
-            Account ids.
-
-        Returns
-        -------
-        numpy.ndarray
-            True for accounts that amm updates name, and for ids from 1 to 10,000.
-
-        Examples
-        --------
-        >>> lab.rollup.decode_data(bytes(98 + 68)).is_pool(np.array([7, 10083])).tolist()
-        [True, False]
-        """
-        named = list(self.known_pools.union(self.table("amm_update")["account"].to_pylist()))
-        found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
-        return found
 
     def _frame(
         self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES
@@ -497,12 +467,8 @@ class Blocks:
         table = self.table(kind)
         frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))
         for name in table.column_names[2:]:
-            frame[rename.get(name, name)] = series(table[name])
+            frame[rename.get(name, name)] = _series(table[name])
         return self._labelled(frame if tokens is None else with_units(frame, tokens))
-
-    def _renamed(self, table: pa.Table) -> pd.DataFrame:
-        names = zip(table.column_names, table.columns, strict=True)
-        return pd.DataFrame({_NAMES.get(name, name): series(column) for name, column in names})
 
     def _begin(self, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
         """Return the columns that all frames of transactions begin with."""
@@ -515,18 +481,11 @@ class Blocks:
     def _created(self, block: np.ndarray) -> pd.Series:
         return to_utc(as_series(pa.array(self.headers_table["timestamp"].to_numpy()[block] * 1_000)))
 
-    def _trade_ids(self) -> pa.Array:
-        table = self.table("spot_trade")
-        block, within = (table[name].to_numpy() for name in ("block", "index_in_block"))
-        numbers = self.headers_table["block_id"].to_pylist()
-        known = np.array([at if number is None else number for at, number in enumerate(numbers)], np.int64)
-        return pa.array(known[block] * ROWS_OF_A_BLOCK + within)
-
     def _named(self, kind: str, account: str, owner: str | None) -> tuple[np.ndarray, ...]:
         """Return the accounts that transactions name, where, and their owners, zeros where not named."""
         table = self.table(kind)
         ids, block, within = (table[name].to_numpy() for name in (account, "block", "index_in_block"))
-        owners = np.zeros((len(ids), 20), np.uint8) if owner is None else as_bytes(table[owner])
+        owners = np.zeros((len(ids), 20), np.uint8) if owner is None else _as_bytes(table[owner])
         if kind == "withdrawal":
             owners = np.where((table["kind"].to_numpy() == _FORCED_AND_INVALID)[:, None], np.uint8(0), owners)
         return ids, block, within, owners
@@ -534,3 +493,58 @@ class Blocks:
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs |= self.attrs
         return frame
+
+
+def _renamed(table: pa.Table) -> pd.DataFrame:
+    names = zip(table.column_names, table.columns, strict=True)
+    return pd.DataFrame({_NAMES.get(name, name): _series(column) for name, column in names})
+
+
+def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
+    """Fill in what the two slots after a mint say, if they are of the same receiver and token."""
+    keys = ["block", "index_in_block", "receiver_id", "to_token_id"]
+    data = data.rename(columns={"account_id": "receiver_id", "token_id": "to_token_id"})
+    for scheme, address in enumerate(("minter", "token_address")):
+        part = data[data["scheme"] == scheme].drop(columns="scheme")
+        part = part.assign(index_in_block=part["index_in_block"] - 1 - scheme)
+        joined = mints[keys].merge(part, on=keys, how="left", validate="m:1")
+        is_other = (mints["kind"] != 0).to_numpy(bool)
+        mints[address] = joined["address"].where(is_other)
+        for name in ("nft_type", "nft_id", "creator_bips"):
+            mints[name] = mints[name].where(~is_other | mints[name].notna(), joined[name])
+    return mints
+
+
+def _series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
+    """Make a series of a column; binary becomes text in hex."""
+    if pa.types.is_fixed_size_binary(column.type):
+        column = _as_hex(column)
+    if pa.types.is_string(column.type):
+        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
+    return as_series(column)
+
+
+def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    content = _as_bytes(column)
+    digits = np.empty((len(content), 2 + 2 * content.shape[1]), np.uint8)
+    digits[:, :2] = np.frombuffer(b"0x", np.uint8)
+    digits[:, 2:] = _HEX[content].reshape(len(content), 2 * content.shape[1])
+    offsets = np.arange(len(content) + 1, dtype=np.int32) * np.int32(digits.shape[1])
+    text = pa.StringArray.from_buffers(len(content), pa.py_buffer(offsets), pa.py_buffer(digits))
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def _as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    width = array.type.byte_width
+    content = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    return content[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
+
+
+@lru_cache(100_000)
+def _unpacked(packed: bytes) -> tuple[str, str] | None:
+    try:
+        x, y = unpack_public_key(packed)
+    except ProtocolError:
+        return None
+    return f"0x{x:064x}", f"0x{y:064x}"

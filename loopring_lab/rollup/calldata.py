@@ -17,7 +17,7 @@ SUBMIT_BLOCKS = ("8dadd3af", "66ac492e", "53228430")
 WORD, SELECTOR = 32, 4
 HEADER, SLOT = 98, 68
 _BLOCK_WORDS = 15  # three numbers, data, eight of proof, a flag, auxiliary data, off-chain data
-_NUMBERS = {"block type": 255, "block size": 65_535, "block version": 255}
+_BITS = {"block type": 8, "block size": 16, "block version": 8}
 _PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
 _SEGMENT = Struct(">HH")  # numbers of literals and of zeros
 _ZEROS = memoryview(bytes(1 << 16))
@@ -43,38 +43,40 @@ class RawBlock(NamedTuple):
 def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
     """Read the blocks of a call to the exchange or to a contract that wraps it."""
     if len(calldata) > MAX_CALL:
-        _refuse(where, f"{len(calldata):,} bytes, more than {MAX_CALL >> 20} MiB")
+        refuse(where, f"{len(calldata):,} bytes, more than {MAX_CALL >> 20} MiB")
     if calldata[:SELECTOR].hex() in SUBMIT_BLOCKS:
         return _Call(calldata, where).blocks()
-    wrapper = _Words(calldata, where)
-    is_compressed = wrapper.word(SELECTOR, "isDataCompressed")
-    if is_compressed > 1:
-        _refuse(where, f"isDataCompressed at byte {SELECTOR} is neither 0 nor 1")
+    wrapper = Words(calldata, where)
+    is_compressed = wrapper.word(SELECTOR, "isDataCompressed", bits=1)
     start, stop = wrapper.extent(SELECTOR + wrapper.offset(SELECTOR + WORD, "data"), "data")
     call, where = calldata[start:stop], f"{where}, data at byte {start}"
     if is_compressed:
         call, where = expand(call, where), f"{where}, expanded"
     if call[:SELECTOR].hex() not in SUBMIT_BLOCKS:
-        _refuse(where, f"selector {call[:SELECTOR].hex() or 'missing'}, not one of submitBlocks")
+        refuse(where, f"selector {call[:SELECTOR].hex() or 'missing'}, not one of submitBlocks")
     return _Call(call, where).blocks()
 
 
 def expand(packed: bytes, where: str) -> bytes:
     """Undo the compression of zeros, of at most `MAX_CALL` bytes: runs of zeros are shared until then."""
     parts: list[bytes | memoryview] = []
-    at, length, few = 0, len(packed), len(_RUNS)
+    at, length, few, beyond = 0, len(packed), len(_RUNS), 0
     try:
-        while at < length:
+        while at < length and beyond <= MAX_CALL:
             literals, zeros = _SEGMENT.unpack_from(packed, at)
             begin, at = at + 4, at + 4 + literals
             parts.append(packed[begin:at])
-            parts.append(_RUNS[zeros] if zeros < few else _ZEROS[:zeros])
+            if zeros < few:
+                parts.append(_RUNS[zeros])
+            else:  # a view takes more memory than a number
+                parts.append(_ZEROS[:zeros])
+                beyond += zeros
     except error:
         at = length + 1
     if at > length:
-        _refuse(where, f"compressed data ends within a segment at byte {length:,}")
-    if (size := sum(map(len, parts))) > MAX_CALL:
-        _refuse(where, f"compressed data expands to {size:,} bytes, more than {MAX_CALL >> 20} MiB")
+        refuse(where, f"compressed data ends within a segment at byte {length:,}")
+    if sum(map(len, parts)) > MAX_CALL:
+        refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB")
     return b"".join(parts)
 
 
@@ -82,28 +84,31 @@ def check_length(raw: RawBlock, where: str) -> int:
     """Return how many slots a block has, or refuse data whose length disagrees with that."""
     size, rest = divmod(len(raw.data) - HEADER, SLOT)
     if size < 0 or rest:
-        _refuse(where, f"block data of {len(raw.data):,} bytes, expected {HEADER} + {SLOT} for each slot")
+        refuse(where, f"block data of {len(raw.data):,} bytes, expected {HEADER} + {SLOT} for each slot")
     if raw.block_size is not None and raw.block_size != size:
-        _refuse(where, f"block data for {size} slots, but the submission says {raw.block_size}")
+        refuse(where, f"block data for {size} slots, but the submission says {raw.block_size}")
     return size
 
 
-class _Words:
+class Words:
     """The words of ABI-encoded bytes."""
 
-    def __init__(self, call: bytes, where: str) -> None:
+    def __init__(self, call: bytes | memoryview, where: str) -> None:
         self.call, self.where = call, where
 
-    def word(self, at: int, name: str) -> int:
+    def word(self, at: int, name: str, bits: int = 256) -> int:
         if at + WORD > len(self.call):
-            _refuse(self.where, f"{name} at byte {at} lies beyond the end, {len(self.call):,} bytes")
-        return int.from_bytes(self.call[at : at + WORD])
+            refuse(self.where, f"{name} at byte {at} lies beyond the end, {len(self.call):,} bytes")
+        number = int.from_bytes(self.call[at : at + WORD])
+        if number >> bits:
+            refuse(self.where, f"{name} at byte {at} exceeds {(1 << bits) - 1:,}")
+        return number
 
     def offset(self, at: int, name: str) -> int:
         """Read an offset or a length, which cannot be larger than the whole."""
         number = self.word(at, name)
         if number > len(self.call):
-            _refuse(self.where, f"offset or length of {name} at byte {at} exceeds {len(self.call):,} bytes")
+            refuse(self.where, f"offset or length of {name} at byte {at} exceeds {len(self.call):,} bytes")
         return number
 
     def extent(self, at: int, name: str) -> tuple[int, int]:
@@ -111,18 +116,20 @@ class _Words:
         start = at + WORD
         stop = start + self.offset(at, f"{name} (its length)")
         if stop > len(self.call):
-            _refuse(self.where, f"{name} at byte {at} ends at {stop}, beyond {len(self.call):,} bytes")
+            refuse(self.where, f"{name} at byte {at} ends at {stop}, beyond {len(self.call):,} bytes")
         return start, stop
 
 
-class _Call(_Words):
+class _Call(Words):
     """A call of ``submitBlocks``."""
+
+    call: bytes
 
     def blocks(self) -> list[RawBlock]:
         array = SELECTOR + self.offset(SELECTOR, "blocks")
         count, first = self.offset(array, "blocks (their number)"), array + WORD
         if count * (_BLOCK_WORDS + 1) * WORD > len(self.call) - first:
-            _refuse(self.where, f"{count} blocks at byte {array} do not fit into {len(self.call):,} bytes")
+            refuse(self.where, f"{count} blocks at byte {array} do not fit into {len(self.call):,} bytes")
         names = [f"block {place}" for place in range(count)]
         heads = [first + self.offset(first + WORD * place, name) for place, name in enumerate(names)]
         parts = [self._parts(head, name) for head, name in zip(heads, names, strict=True)]
@@ -133,7 +140,7 @@ class _Call(_Words):
             blocks.append(self._block(place, head, data, self.call[auxiliary:beyond]))
             total += _BLOCK_WORDS * WORD + len(blocks[-1].data) + len(blocks[-1].auxiliary)
             if total > len(self.call):
-                _refuse(self.where, f"{names[place]} at byte {head} overlaps other parts")
+                refuse(self.where, f"{names[place]} at byte {head} overlaps other parts")
         return blocks
 
     def _parts(self, head: int, name: str) -> list[int]:
@@ -145,17 +152,17 @@ class _Call(_Words):
 
     def _block(self, place: int, head: int, data: int, auxiliary: bytes) -> RawBlock:
         name = f"block {place}"
-        numbers = [self.word(head + WORD * at, f"{name}, {member}") for at, member in enumerate(_NUMBERS)]
-        for at, (number, (member, most)) in enumerate(zip(numbers, _NUMBERS.items(), strict=True)):
-            if number > most:
-                _refuse(self.where, f"{name}, {member} at byte {head + WORD * at} exceeds {most:,}")
+        kind, size, version = (
+            self.word(head + WORD * at, f"{name}, {member}", bits)
+            for at, (member, bits) in enumerate(_BITS.items())
+        )
         start, stop = self.extent(data, f"{name}, data")
-        kind, size, version = numbers
         form = self.call[:SELECTOR].hex()
         raw = RawBlock(self.call[start:stop], kind, size, version, auxiliary, form, place=place)
         check_length(raw, f"{self.where}, {name} at byte {head}")
         return raw
 
 
-def _refuse(where: str, problem: str) -> NoReturn:
+def refuse(where: str, problem: str) -> NoReturn:
+    """Raise the error that names a place in calldata."""
     raise BlockError(f"{where}: {problem}. {_HINT}")

@@ -21,6 +21,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.rollup import settled
 from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
 
 AT_ONCE = 1_000
@@ -186,7 +187,7 @@ class Census:
         for blocks in batches:
             self._add(blocks.table("spot_trade"))
             known = np.array([*self._fills], np.int64)
-            pools.update(known[blocks.is_pool(known)].tolist())
+            pools.update(known[is_pool(blocks, known)].tolist())
         self.accounts = sorted(self._fills, key=lambda one: (one in pools, -self._fills[one], one))
 
     def rows(self, account_id: int | None) -> int:

@@ -31,6 +31,7 @@ CHECKS = {
     "after the time of the block.",
     "balances": "The balance that an AMM update states is the one stated before plus all changes since.",
 }
+GAP = "does not start from the root that the one before it ended with: others are missing between them"
 ALWAYS = ("deposit", "withdrawal", "amm_update")
 IF_KIND = ("transfer", "account_update", "nft_mint")
 """The types of conditional transactions: always, and unless the kind is 0, which is signed on layer 2."""
@@ -141,6 +142,7 @@ class _Tally:
         if self._listed[check] <= MOST_PROBLEMS:
             number = block["block_id"]
             where = f"{block['name']}: " if number is None else ""
+            problem = problem.removeprefix(f"{block.get('name')}, ")
             self._problems.append((check, number, index, where + problem))
 
     def cannot(self, check: str, reason: str, count: int = 1) -> None:
@@ -175,7 +177,7 @@ class _Work:
         for header in headers:
             header["name"] = _name(header, self.done)
             joined.append(self._follows(header))
-            self._check_number(header)
+            self._check_number(header, joined[-1])
             self._check_header(header, joined[-1])
             self._last, self.done = header, self.done + 1
         conditional = _conditional(blocks)
@@ -218,10 +220,12 @@ class _Work:
             return True
         return bool(last["merkle_root_after"] == header["merkle_root_before"])
 
-    def _check_number(self, header: _Block) -> None:
+    def _check_number(self, header: _Block, follows: bool) -> None:
         number = header["block_id"]
         if number is None:
             self.tally.cannot("indices", "without a number")
+            if not follows and self._last and self._last["block_id"] is None:
+                self.tally.note("indices", header, GAP)
             return
         before = self._held[-1][1] if self._held else number - 1
         if number <= before:

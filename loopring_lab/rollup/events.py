@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.bounded import printable, shown
 from loopring_lab.errors import RpcError
 from loopring_lab.rollup.rpc import number, octets
@@ -14,7 +15,7 @@ SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
 SYMBOL, DECIMALS = "0x95d89b41", "0x313ce567"
 
-MOST_DECIMALS, LONGEST_SYMBOL = 76, 40
+LONGEST_SYMBOL = 40
 _ETHER = {"tokenId": 0, "symbol": "ETH", "name": "Ethereum", "address": "0x" + 40 * "0", "decimals": 18}
 
 
@@ -80,8 +81,8 @@ def token_record(token_id: int, address: str, answers: list[Any] | None) -> dict
     if answers is None:
         return _ETHER | {"tokenId": token_id}
     symbol, decimals = (_call_result(answer) for answer in answers)
-    places = int.from_bytes(decimals, "big") if len(decimals) == 32 else MOST_DECIMALS + 1
-    if places > MOST_DECIMALS:
+    places = int.from_bytes(decimals, "big") if len(decimals) == 32 else MAX_DECIMALS + 1
+    if places > MAX_DECIMALS:
         return None
     name = _text(symbol) or f"token#{token_id}"
     return {"tokenId": token_id, "symbol": name, "address": address, "decimals": places}

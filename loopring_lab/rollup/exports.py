@@ -32,6 +32,7 @@ from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata, holdings
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock
+from loopring_lab.rollup.events import REGISTERED, SUBMITTED
 from loopring_lab.source import FILE, Source
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ HINT = "Save it again, or leave it out; batches committed before it stay."
 BATCH_BLOCKS, BATCH_BYTES = 500, 32 << 20
 ROWS, CSV_PIECE = 64, 2 << 20
 MOST_IN_GROUP = 2 << 30  # bytes of the columns that are read, in a row group of a Parquet file
-SUBMITTED = bytes.fromhex("cc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c")
-REGISTERED = bytes.fromhex("678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a")
 WRAPPERS = ("dcb2aa31", "ebc8c7ee", "78e9a4f3", "fbb404ab", "e0b687f8", "cafc5892", "503baf55")
 SELECTORS = frozenset(map(bytes.fromhex, (*WRAPPERS, *calldata.SUBMIT_BLOCKS)))
 CHAINS = {"0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4": 1}
@@ -359,8 +358,8 @@ def _log(log: Mapping[str, Any], where: str) -> Log:
     """Read an event of a JSON answer."""
     topics = log["topics"] if isinstance(log["topics"], list) else []
     address = "0x" + _bytes(log.get("address"), f"{where}, address").hex()
-    topic = _word(topics[0], f"{where}, topics") if topics else b""
-    readers: dict[bytes, tuple[int, Callable[[], Log]]] = {
+    topic = f"0x{_word(topics[0], f'{where}, topics').hex()}" if topics else ""
+    readers: dict[str, tuple[int, Callable[[], Log]]] = {
         SUBMITTED: (2, lambda: Log(address, submission=_submission(log, where))),
         REGISTERED: (1, lambda: Log(address, token=_token(log, where))),
     }

@@ -24,7 +24,7 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.source import Source
 from loopring_lab.storage.compaction import compact_small_files
-from loopring_lab.storage.delta import DeltaFolder, Kind, retry_on_conflict
+from loopring_lab.storage.delta import DeltaFolder, Kind, fields, retry_on_conflict
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -32,25 +32,20 @@ if TYPE_CHECKING:
 BLOCKS, LOGS, TOKENS = "blocks", "logs", "tokens"
 ROWS_AT_ONCE = 256
 
-
-def _fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
-    return [pa.field(name, field_type) for name in names.split()]
-
-
 SCHEMAS = {
     BLOCKS: pa.schema([
-        *_fields("timestamp block_id l1_block place block_type block_size block_version", pa.int64()),
-        *_fields("transaction_hash form", pa.string()),
-        *_fields("data_sha256 exchange merkle_root_before merkle_root_after", pa.binary()),
-        *_fields("pools", pa.list_(pa.int64())),
-        *_fields("auxiliary data", pa.binary()),
+        *fields("timestamp block_id l1_block place block_type block_size block_version", pa.int64()),
+        *fields("transaction_hash form", pa.string()),
+        *fields("data_sha256 exchange merkle_root_before merkle_root_after", pa.binary()),
+        *fields("pools", pa.list_(pa.int64())),
+        *fields("auxiliary data", pa.binary()),
     ]),
     LOGS: pa.schema([
-        *_fields("block_id l1_block log_index first last token_id", pa.int64()),
-        *_fields("transaction_hash token", pa.string()),
-        *_fields("merkle_root public_data_hash", pa.binary()),
+        *fields("block_id l1_block log_index first last token_id", pa.int64()),
+        *fields("transaction_hash token", pa.string()),
+        *fields("merkle_root public_data_hash", pa.binary()),
     ]),
-    TOKENS: pa.schema([*_fields("number", pa.int64()), *_fields("listing", pa.string())]),
+    TOKENS: pa.schema([*fields("number", pa.int64()), *fields("listing", pa.string())]),
 }  # fmt: skip
 """The tables of a store; a row of logs is an event, or the range of Ethereum blocks whose logs were read."""
 SUBMISSION = ("block_id", "merkle_root", "public_data_hash", "l1_block", "transaction_hash", "log_index")
@@ -86,6 +81,7 @@ class Index:
     """One state of a store: the rows of its blocks, without their data, and the events of its logs."""
 
     table: DeltaTable
+    logs: DeltaTable
     version: tuple[int, int]
     rows: pa.Table
     events: pa.Table
@@ -94,18 +90,20 @@ class Index:
     @classmethod
     def read(cls, folder: DeltaFolder, last: Self | None) -> Self:
         """Read the latest state, unless it is the `last` that was read."""
-        table, logs = folder.table(BLOCKS), folder.table(LOGS)
-        version = table.version(), logs.version()
-        if last and last.version == version:
+        if last and all(map(folder.is_latest, (BLOCKS, LOGS), last.version)):
             return last
+        table, logs = folder.table(BLOCKS), folder.table(LOGS)
         rows = folder.read(BLOCKS, [*INDEX, "pools"], table=table)
-        return cls(table, version, rows.select(INDEX), submissions(folder, logs), _pools(rows))
+        version, events = (table.version(), logs.version()), submissions(folder, logs)
+        return cls(table, logs, version, rows.select(INDEX), events, _pools(rows))
 
-    def after(self, fresh: pa.Table) -> Self:
-        """Return the state after a commit of rows through its table; itself if others committed, too."""
-        version = self.table.version(), self.version[1]
-        if version[0] != self.version[0] + 1:
+    def after(self, name: str, fresh: pa.Table) -> Self:
+        """Return the state after a commit of rows through its tables; itself if others committed, too."""
+        version = self.table.version(), self.logs.version()
+        if sum(version) != sum(self.version) + 1:
             return self
+        if name == LOGS:
+            return replace(self, version=version, events=_in_order(self.events, fresh))
         rows = pa.concat_tables([self.rows, fresh.select(INDEX)])
         return replace(self, version=version, rows=rows, pools=self.pools | _pools(fresh))
 
@@ -170,21 +168,20 @@ class Holdings:
         """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
         if not blocks:
             return 0
-        rows = rows_of(blocks)
-        self._refuse_other_exchanges(rows)
-        return retry_on_conflict(self._add_once, rows)
+        return retry_on_conflict(self._add_once, rows_of(blocks))
 
     def _add_once(self, rows: pa.Table) -> int:
         index = self._read_index()
+        self._refuse_other_exchanges(rows, index.table)
         refuse_conflicts(rows, index)
         fresh, count = additions(rows, index.rows)
         if len(fresh):
             self._folder.append(BLOCKS, fresh, index.table, [BLOCKS])
-            self._index = index.after(fresh)
+            self._index = index.after(BLOCKS, fresh)
         return count
 
-    def _refuse_other_exchanges(self, rows: pa.Table) -> None:
-        bound = self._folder.source()
+    def _refuse_other_exchanges(self, rows: pa.Table, table: DeltaTable) -> None:
+        bound = self._folder.source_of(table)
         for exchange in pc.unique(rows["exchange"]).to_pylist():
             if bound and f"0x{exchange.hex()}" != bound.exchange:
                 raise BlockError(
@@ -229,19 +226,26 @@ class Holdings:
     def _record_once(
         self, first: int | None, last: int | None, events: pa.Table, addresses: dict[int, str]
     ) -> None:
-        table = self._folder.table(LOGS)
-        seen = set(map(tuple, map(dict.values, submissions(self._folder, table).to_pylist())))
+        index = self._read_index()
+        near = _among(index.events, "block_id", events["block_id"])
+        seen = set(map(tuple, map(dict.values, near.to_pylist())))
         rows = [row for row in events.select(SUBMISSION).to_pylist() if tuple(row.values()) not in seen]
-        known = self._token_addresses()
+        known = self._token_addresses() if addresses else {}
         rows += [{"token_id": n, "token": one} for n, one in addresses.items() if known.get(n) != one]
         rows += [] if first is None else [{"first": first, "last": last}]
         if rows:
-            self._folder.append(LOGS, pa.Table.from_pylist(rows, SCHEMAS[LOGS]), table, [LOGS])
+            fresh = pa.Table.from_pylist(rows, SCHEMAS[LOGS])
+            self._folder.append(LOGS, fresh, index.logs, [LOGS])
+            self._index = index.after(LOGS, fresh)
+
+    def _last_listing(self, table: DeltaTable | None = None) -> str | None:
+        """Return the listing of tokens that was stored last, as JSON text, if there is one."""
+        rows = self._folder.read(TOKENS, table=table).sort_by("number")
+        return str(rows["listing"][-1]) if len(rows) else None
 
     def _token_listing(self) -> list[Any]:
         """Return the records of the listing of tokens, none if there is no listing."""
-        rows = self._folder.read(TOKENS).sort_by("number")
-        listed = parse_json(rows["listing"][-1].as_py(), "tokens") if len(rows) else []
+        listed = parse_json(self._last_listing() or "[]", "tokens")
         return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
 
     def _store_tokens(self, text: str) -> None:
@@ -251,8 +255,7 @@ class Holdings:
 
     def _store_tokens_once(self, text: str) -> None:
         table = self._folder.table(TOKENS)
-        rows = self._folder.read(TOKENS, table=table).sort_by("number")
-        if not len(rows) or rows["listing"][-1].as_py() != text:
+        if self._last_listing(table) != text:
             row = {"number": table.version() + 1, "listing": text}
             self._folder.append(TOKENS, pa.Table.from_pylist([row], SCHEMAS[TOKENS]), table, [TOKENS])
 
@@ -273,7 +276,7 @@ def rows_of(blocks: Sequence[RawBlock]) -> pa.Table:
     for name in ("place", "auxiliary", "form"):  # known of a submission only
         columns[name] = [getattr(raw, name) if raw.form else None for raw in blocks]
     columns["data"] = [raw.data for raw in blocks]
-    return pa.table({name: _as(columns[name], kind) for name, kind in _types(BLOCKS)})
+    return pa.table(columns, SCHEMAS[BLOCKS])
 
 
 def _pools(rows: pa.Table) -> frozenset[int]:
@@ -282,14 +285,6 @@ def _pools(rows: pa.Table) -> frozenset[int]:
 
 def _with_numbers(blocks: pa.Table, numbers: Any) -> pa.Table:
     return blocks.set_column(blocks.schema.get_field_index("block_id"), "block_id", numbers)
-
-
-def _types(name: str) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in SCHEMAS[name]]
-
-
-def _as(column: Any, kind: pa.DataType) -> Any:
-    return pa.array(column, kind) if isinstance(column, list) else column.cast(kind)
 
 
 def merge(rows: pa.Table) -> pa.Table:
@@ -352,7 +347,13 @@ def refuse_conflicts(rows: pa.Table, index: Index) -> None:
 
 def submissions(folder: DeltaFolder, logs: DeltaTable | None = None) -> pa.Table:
     """Read the events of submitted blocks, each once, by number."""
-    found = folder.read(LOGS, SUBMISSION, pc.field("block_id").is_valid(), table=logs)
+    return _in_order(folder.read(LOGS, SUBMISSION, table=logs))
+
+
+def _in_order(*events: pa.Table) -> pa.Table:
+    """Return the events of submitted blocks among rows of logs, each once, by number."""
+    found = pa.concat_tables([part.select(SUBMISSION) for part in events])
+    found = found.filter(pc.field("block_id").is_valid())
     order = [(name, "ascending") for name in ("block_id", "l1_block", "log_index")]
     return found.group_by(list(SUBMISSION)).aggregate([]).sort_by(order)
 

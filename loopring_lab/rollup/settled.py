@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,22 +22,27 @@ from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import (
     WHOLE,
-    fit,
     from_integers,
     reduce_scale,
-    scale,
+    scale_what_fits,
     to_integers,
     with_scale,
 )
-from loopring_lab.errors import AmountError, LabError
+from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
-from loopring_lab.rollup.blocks import ROWS_OF_A_BLOCK, Blocks
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
 
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
+
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 """Quote tokens, first choice first."""
+ROWS_OF_A_BLOCK = 100_000
+"""Trade ids are a block's number times this, plus the place in the block."""
+RESERVED_FOR_POOLS = 10_000
+"""The exchange reserves account ids up to this for pools."""
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
@@ -62,14 +67,30 @@ def trades(
     account = None if account_id is None else parse_account_id(account_id)
     if account is not None:
         fills = fills.filter(pc.or_(*(pc.equal(fills[f"account_{side}"], account) for side in _SIDES)))
-    table = _Settled(fills.combine_chunks(), listing).table(blocks.headers_table, blocks.numbers)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks)
     accounts = table["account_id"].to_numpy()
-    is_pool = blocks.is_pool(accounts) if pools is None else np.isin(accounts, _account_ids(pools))
-    fill_type = np.repeat(~is_pool.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
+    pooled = is_pool(blocks, accounts) if pools is None else np.isin(accounts, _account_ids(pools))
+    fill_type = np.repeat(~pooled.reshape(-1, 2).any(axis=1), 2).astype(np.int8)
     table = table.set_column(table.column_names.index("fill_type"), "fill_type", pa.array(fill_type))
     frame = assemble(table if account is None else table.filter(accounts == account), listing)
     frame.attrs |= blocks.attrs
     return frame
+
+
+def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
+    """Return which accounts are pools: amm updates name them, or their ids are reserved for pools."""
+    named = list(blocks.known_pools.union(blocks.table("amm_update")["account"].to_pylist()))
+    found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
+    return found
+
+
+def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarray:
+    """Return the ids of trades, given by the positions of their blocks and their places there."""
+    unknown = np.array([raw.block_id is None for raw in blocks.raw], bool)
+    counted = blocks.count_from - 1 + np.cumsum(unknown)
+    numbers = np.where(unknown, counted, [raw.block_id or 0 for raw in blocks.raw]).astype(np.int64)
+    found: np.ndarray = numbers[block] * ROWS_OF_A_BLOCK + within
+    return found
 
 
 def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFrame:
@@ -109,7 +130,7 @@ class _Settled:
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
         self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
 
-    def table(self, headers: pa.Table, numbers: np.ndarray) -> pa.Table:
+    def table(self, blocks: Blocks) -> pa.Table:
         """Convert all columns but the fill type."""
         pairs = self.pairs()
         a_buys = self.sell_a == pairs.quote_id
@@ -131,11 +152,11 @@ class _Settled:
         block, index = (
             self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
         )
-        number = headers["block_id"].combine_chunks().take(pa.array(block))
+        headers = blocks.headers_table
         return pa.table(
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
-                "trade_id": numbers[block] * ROWS_OF_A_BLOCK + index,
+                "trade_id": trade_ids(blocks, block, index),
                 "account_id": self.sides("account"),
                 "market": market,
                 "base": base,
@@ -148,7 +169,7 @@ class _Settled:
                 "fee_token": fee_code,
                 "fee_bps": rows.fee_rates(fee, fee_code, (base, units["size"]), (quote, units["notional"])),
                 "order_hash": pa.nulls(len(both), pa.string()),
-                "block_id": number,
+                "block_id": headers["block_id"].combine_chunks().take(pa.array(block)),
                 "index_in_block": index,
                 "token_id": _interleave(self.sell_a, self.sell_b),
                 "storage_id": self.sides("storage"),
@@ -194,19 +215,12 @@ class _Settled:
         for row in np.flatnonzero(token < 0).tolist():
             self.keep(name, numbers, row, sides)
 
-        def to_units(some: np.ndarray) -> pa.Array:
-            part, places = numbers.take(pa.array(some)), decimals[some]
-            try:
-                return scale(part, places, _TYPE, name)
-            except AmountError:
-                fits = fit(part, places, _TYPE)
-            for row in some[~fits].tolist():
-                symbol = self.listing.tokens[token[row]]
-                problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
-                self.keep(name, numbers, row, sides, problem)
-            return scale(pc.if_else(pa.array(fits), part, None), places, _TYPE, name)
-
-        return _in_parts(decimals, to_units)
+        scaled, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        for row in beyond.tolist():
+            symbol = self.listing.tokens[token[row]]
+            problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
+            self.keep(name, numbers, row, sides, problem)
+        return scaled
 
     def keep(self, name: str, numbers: pa.Array, row: int, sides: int, problem: str = "") -> None:
         """Keep the smallest units that a column cannot hold, on each of the rows that they are of."""

@@ -144,12 +144,17 @@ def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     return found
 
 
+def binary(rows: np.ndarray) -> pa.Array:
+    """Return rows of bytes as one column."""
+    content = pa.py_buffer(np.ascontiguousarray(rows))
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
+
+
 def _column(rows: np.ndarray, start: int, width: int, form: int) -> pa.Array:
     if form == UINT:
         return pa.array(number(rows, start, width))
     if form == BYTES:
-        content = np.ascontiguousarray(rows[:, start : start + width])
-        return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(content)])
+        return binary(rows[:, start : start + width])
     if form == UINT96:
         return _decimals(rows[:, start + 4 : start + 12].view(">u8")[:, 0], number(rows, start, 4))
     return _scaled(*_float_parts(rows, start, 11 if form == FLOAT16 else 19))
@@ -238,4 +243,4 @@ def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
     }
     receiver = np.where(plain, number(rows, 2, 4), number(rows, 28, 4))
     to = np.where(plain[:, None], np.uint8(0), rows[:, 32:52])
-    return found | {"receiver": pa.array(receiver), "to": _column(to, 0, 20, BYTES)}
+    return found | {"receiver": pa.array(receiver), "to": binary(to)}

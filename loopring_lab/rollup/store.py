@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.holdings import TOKENS, Holdings, Index
+from loopring_lab.rollup.holdings import Holdings, Index
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
@@ -25,14 +24,11 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 READ_AT_ONCE = 512
-_RANGE = ("block_id", "timestamp", "l1_block")
-_REPORT: dict[str, str] = {
-    **dict.fromkeys(("first", "last"), "Int64"),
-    "blocks": "int64",
-    "missing": "Int64",
-    **dict.fromkeys(("first_time", "last_time"), "datetime64[ms, UTC]"),
-    **dict.fromkeys(("first_l1_block", "last_l1_block"), "Int64"),
-}
+_REPORT = {
+    "first": ("block_id", "min"), "last": ("block_id", "max"), "blocks": ("timestamp", "size"),
+    "first_time": ("timestamp", "min"), "last_time": ("timestamp", "max"),
+    "first_l1_block": ("l1_block", "min"), "last_l1_block": ("l1_block", "max"),
+}  # fmt: skip
 
 
 class Store(Holdings):
@@ -294,21 +290,18 @@ class Store(Holdings):
            first  last  blocks  missing
         0     20    20       1        0
         """
-        blocks = self._read_index().blocks.select(_RANGE)
-        known = blocks.filter(blocks["block_id"].is_valid())
-        numbers = known["block_id"].to_numpy()
-        starts = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
-        lines = [_line(part) for part in _parts(known, starts)]
-        for line, following in zip(lines, [*(one["first"] for one in lines[1:]), None], strict=False):
-            line["missing"] = (
-                self._named_after(line["last"]) if following is None else following - line["last"] - 1
-            )
-        if len(known) < len(blocks):
-            lines.append(_line(blocks.filter(blocks["block_id"].is_null())))
-        frame = pd.DataFrame(lines, columns=list(_REPORT))
+        rows = self._read_index().blocks.select(["block_id", "timestamp", "l1_block"])
+        held = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        number = held["block_id"]
+        run = (number.diff() != 1).fillna(True).cumsum().where(number.notna(), len(held) + 1)
+        frame: pd.DataFrame = (
+            held.groupby(run).agg(**_REPORT).astype({"blocks": "int64"}).reset_index(drop=True)
+        )
+        frame.insert(3, "missing", frame["first"].shift(-1) - frame["last"] - 1)
+        if len(known := frame["last"].dropna()):
+            frame.loc[len(known) - 1, "missing"] = self._named_after(known.iloc[-1])
         for name in ("first_time", "last_time"):
-            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
-        frame = frame.astype(_REPORT)
+            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype("datetime64[ms, UTC]")
         frame.attrs |= self._attrs()
         return frame
 
@@ -333,13 +326,13 @@ class Store(Holdings):
         >>> store.tokens()["decimals"].to_dict()
         {'ETH': 18}
         """
-        rows = self._folder.read(TOKENS).sort_by("number")
-        if not len(rows):
+        listing = self._last_listing()
+        if listing is None:
             raise LabError(
                 f"{self._folder.shown}: no tokens here yet. Give a listing, "
                 "store.import_files([], tokens=...), or ask an endpoint: store.sync(rpc=...)."
             )
-        frame = tables.tokens(rows["listing"][-1].as_py())
+        frame = tables.tokens(listing)
         frame.attrs |= self._attrs()
         return frame
 
@@ -381,8 +374,8 @@ class Store(Holdings):
                 f"{self._folder.shown}: holds no block from {first} to {last}. "
                 "store.report() shows what it holds."
             )
-        parts = _parts(rows, np.arange(0, len(rows), READ_AT_ONCE))
-        raw = [one for part in parts for one in index.raw(self._folder, part)]
+        starts = range(0, len(rows), READ_AT_ONCE)
+        raw = [one for at in starts for one in index.raw(self._folder, rows.slice(at, READ_AT_ONCE))]
         return Blocks(raw, index.pools, self._attrs(), _next_number(index))
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:
@@ -405,14 +398,8 @@ class Store(Holdings):
         """
         if type(size) is not int or size < 1:
             raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
-        index, attrs = self._read_index(), self._attrs()
-        at_once, count_from = size * max(1, READ_AT_ONCE // size), _next_number(index)
-        for part in _parts(index.blocks, np.arange(0, len(index.blocks), at_once)):
-            raw = index.raw(self._folder, part)
-            for start in range(0, len(raw), size):
-                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
-                count_from += sum(one.block_id is None for one in batch.raw)
-                yield batch
+        index = self._read_index()
+        yield from self._batches_of(index, index.blocks, size)
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -429,23 +416,20 @@ class Store(Holdings):
         """
         return set(self._read_index().pools)
 
+    def _batches_of(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
+        """Read blocks, given by rows of the index, in batches."""
+        attrs, at_once, count_from = self._attrs(), size * max(1, READ_AT_ONCE // size), _next_number(index)
+        for at in range(0, len(rows), at_once):
+            raw = index.raw(self._folder, rows.slice(at, at_once))
+            for start in range(0, len(raw), size):
+                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
+                count_from += sum(one.block_id is None for one in batch.raw)
+                yield batch
+
     def _named_after(self, number: int) -> int:
         """Count the blocks after a number that events name."""
         known = pc.unique(self._submissions()["block_id"])
         return int(pc.sum(pc.greater(known, number)).as_py() or 0)
-
-
-def _parts(rows: pa.Table, starts: np.ndarray) -> Iterator[pa.Table]:
-    """Cut rows at the places where parts start."""
-    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=False):
-        yield rows.slice(start, stop - start)
-
-
-def _line(part: pa.Table) -> dict[str, Any]:
-    """Return a line of the report on consecutive blocks."""
-    ends = [pc.min_max(part[name]).values() for name in _RANGE]
-    (first, last), times, l1_blocks = ([one.as_py() for one in both] for both in ends)
-    return dict(zip(_REPORT, [first, last, len(part), None, *times, *l1_blocks], strict=True))
 
 
 def _next_number(index: Index) -> int:

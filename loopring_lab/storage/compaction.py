@@ -9,6 +9,7 @@ from loopring_lab.storage.delta import DeltaFolder, retry_on_conflict
 
 KEPT_HOURS = 168
 MANY_FILES = 10
+SMALL_BYTES = 8 << 20
 
 
 class Compacted(NamedTuple):
@@ -22,8 +23,9 @@ class Compacted(NamedTuple):
 def compact_small_files(folder: DeltaFolder) -> None:
     """Compact the tables that have many small files; no file is removed."""
     for name in folder.kind.tables:
-        files = folder.table(name).file_uris()
-        if len(files) > MANY_FILES * (1 + len({file.rsplit("/", 2)[-2] for file in files})):
+        files = [folder.path / file for file in folder.data_files(name)]
+        small = sum(file.stat().st_size < SMALL_BYTES for file in files if file.exists())
+        if small > MANY_FILES * (1 + len({file.parent for file in files})):
             retry_on_conflict(_compact, folder, name)
 
 

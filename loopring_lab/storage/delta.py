@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 ROWS_OF_LARGE = 256
 STATISTICS = "delta.dataSkippingStatsColumns"
+ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[][^|\\\x00-\x1f]")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -51,6 +52,11 @@ ATTEMPTS = 50
 CHECKPOINT_EVERY = 100
 _runtime: list[int] = []
 """The process in which deltalake first did something: it does not survive a fork."""
+
+
+def fields(names: str, field_type: pa.DataType) -> list[pa.Field]:
+    """Return fields of one type."""
+    return [pa.field(name, field_type) for name in names.split()]
 
 
 class Conflict(Exception):
@@ -93,6 +99,8 @@ class Kind(NamedTuple):
     same_source: str
     large: frozenset[str] = frozenset()
     """Columns of long bytes: written without statistics, and few rows in a group."""
+    groups: Mapping[str, int] = {}
+    """Rows of a row group, by table, where not as many as fit."""
     added: frozenset[str] = frozenset()
     """Columns that folders of schema 1 do not have; read as null until the next write adds them."""
 
@@ -193,7 +201,7 @@ class DeltaFolder:
         """Return the source that the folder is bound to, or None if it has been bound to none."""
         if not self.check():
             return None
-        return self._bound(self.table(self.kind.main))
+        return self.source_of(self.table(self.kind.main))
 
     def bind(self, source: Source) -> Self:
         """Create what is missing, and return the folder for writing rows of this source, and no other.
@@ -212,7 +220,7 @@ class DeltaFolder:
                         self._create_table(name, source)
                         self.digests.record(name)
         self.settle()
-        if self._bound(self.table(self.kind.main)) != bound._writes:
+        if self.source_of(self.table(self.kind.main)) != bound._writes:
             for name in reversed(list(self.kind.tables)):  # the main one last: it tells that all are
                 self._bind_table(name, bound._writes)
         return bound
@@ -240,7 +248,7 @@ class DeltaFolder:
                     (self.path / name / LOG / HINT).unlink(missing_ok=True)
                 self.write_manifest(manifest | {"schema": self.kind.schema})
 
-    def _bound(self, table: DeltaTable) -> Source | None:
+    def source_of(self, table: DeltaTable) -> Source | None:
         """Return the source that a table is bound to; none in schema 1."""
         text = table.metadata().description
         return Source.read(text, f"{self.shown}, description of a table") if text else None
@@ -271,6 +279,11 @@ class DeltaFolder:
                 "or use another folder."
             )
         return table
+
+    def is_latest(self, name: str, version: int) -> bool:
+        """Tell whether nothing was committed to a table after a version."""
+        log = self.path / name / LOG
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
 
     def read(
         self,
@@ -379,7 +392,7 @@ class DeltaFolder:
         written = self._delta.WriterProperties(
             compression="ZSTD",
             compression_level=3,
-            max_row_group_size=ROWS_OF_LARGE if large else None,
+            max_row_group_size=self.kind.groups.get(name, ROWS_OF_LARGE if large else None),
             column_properties=dict.fromkeys(large, plain) or None,
         )
         return {"writer_properties": written}
@@ -396,7 +409,7 @@ class DeltaFolder:
         }
 
     def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
-        bound = self._bound(table)
+        bound = self.source_of(table)
         if bound is None:
             raise ArchiveError(
                 f"{self.shown}: replaced while it was written to. Nothing was added: try again."
@@ -444,7 +457,7 @@ class DeltaFolder:
             if added := [field for field in fields if field.name not in known]:
                 table.alter.add_columns(added, **self.hooks())
                 self.committed(name, table)
-            bound = self._bound(table)
+            bound = self.source_of(table)
             joined = self._join(bound, source)
             if joined != bound:
                 table.alter.set_table_description(joined.to_json(), **self.hooks())
@@ -526,6 +539,8 @@ def _columns(table: DeltaTable) -> set[str]:
 def _usable(path: str | os.PathLike[str], kind: str) -> Path:
     """Refuse a path that no folder can have, or that deltalake reads as another."""
     text = os.fsdecode(path)
+    if ADDRESS.match(text):
+        raise LabError(f"An address, which may hold a key, is no path of {kind}. Give a folder.")
     try:
         text.encode()
         odd = MISREAD.search(text if "\0" in text else Path(text).resolve().as_posix())

@@ -109,10 +109,10 @@ class Digests:
         """List the log of a table."""
         found = TableLog({}, {})
         with suppress(FileNotFoundError, NotADirectoryError):
-            for file in sorted((self.folder / table / LOG).iterdir()):
+            for name in sorted(file.name for file in (self.folder / table / LOG).iterdir()):
                 for pattern, files in ((ENTRY, found.entries), (CHECKPOINT, found.checkpoints)):
-                    if match := pattern.fullmatch(file.name):
-                        files[int(match[1])] = f"{table}/{LOG}/{file.name}"
+                    if match := pattern.fullmatch(name):
+                        files[int(match[1])] = f"{table}/{LOG}/{name}"
         return found
 
     def has_log(self, table: str) -> bool:

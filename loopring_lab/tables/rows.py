@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, fit, reduce_scale, scale
+from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
-from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits, fault_of
@@ -195,14 +194,11 @@ class _Converter:
         numbers, decimals = self.smallest_units(name), self.listing.decimals[token]
         for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
             self.keep_text(row, name)
-        try:
-            return scale(numbers, decimals, _TYPE, name)
-        except AmountError:
-            fits = fit(numbers, decimals, _TYPE)
-        for row in np.flatnonzero(~fits).tolist():
+        scaled, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
             self.keep_text(row, name, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
-        return scale(pc.if_else(pa.array(fits), numbers, None), decimals, _TYPE, name)
+        return scaled
 
     def smallest_units(self, name: str) -> pa.Array:
         column = self.columns[name]

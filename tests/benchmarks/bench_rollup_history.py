@@ -1,69 +1,111 @@
-"""The exchange's whole history, generated: 67,896 full blocks through `check()`, in a process of its own.
+"""The exchange's whole history, generated: a store of 67,896 full blocks, checked, imported and summarised.
 
-Run: python tests/benchmarks/bench_rollup_history.py [blocks]
+Each step runs in a process of its own, and is reported with its seconds and its peak of memory.
+Run: python tests/benchmarks/bench_rollup_history.py [blocks] [folder]
 """
 
 import multiprocessing
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import pyarrow as pa
-from support.rollup_history import CHAIN_ID, SIZE, History
+from support.rollup_blocks import EXCHANGE
+from support.rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History
 
-from loopring_lab.rollup import Blocks
-from loopring_lab.rollup.checks import Check, check
+import loopring_lab as lab
+from loopring_lab.rollup import Store
+from loopring_lab.source import Source
 
-BLOCKS = 67_896
-
-
-class Timed:
-    """The blocks of a history, with the seconds that writing them takes."""
-
-    def __init__(self, blocks: int) -> None:
-        self.history, self.seconds = History(blocks), 0.0
-
-    def __iter__(self) -> Iterator[Blocks]:
-        batches = self.history.batches()
-        while True:
-            begin = time.perf_counter()
-            raw = next(batches, None)
-            self.seconds += time.perf_counter() - begin
-            if raw is None:
-                return
-            yield Blocks(raw)
+BLOCKS, MEMORY = 67_896, 2 << 30
+SOURCE = Source("generated history", True, "0x" + EXCHANGE.hex(), CHAIN_ID)
+TOKENS = 10 + POOLS
 
 
-def checked(blocks: int, submissions: pa.Table, channel: Any) -> None:
-    """Check the history; send what was found, the seconds without writing it, and the peak of memory."""
-    source, begin = Timed(blocks), time.perf_counter()
-    found: Check = check(source, submissions, CHAIN_ID, progress=False)
-    seconds = time.perf_counter() - begin - source.seconds
+def write(folder: Path, blocks: int) -> str:
+    """Generate the blocks and their events, and add them to a store."""
+    store, history = Store(folder / "store"), History(blocks)
+    store._bind(SOURCE)
+    tokens = ",".join(f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}' for one in range(TOKENS))
+    store._store_tokens(f"[{tokens}]")
+    added = sum(store._add(batch) for batch in history.batches())
+    submissions = history.submissions()
+    store._record_scan(11_149_814, int(submissions["l1_block"][-1].as_py()), submissions)
+    assert added == blocks
+    return f"{size_of(folder / 'store'):,.0f} MB"
+
+
+def check(folder: Path, blocks: int) -> str:
+    found = Store(folder / "store").check(progress=False)
+    assert found.problems.empty, found.problems
+    return f"{int(found.summary['checked'].max()):,} checked, no problem"
+
+
+def import_blocks(folder: Path, blocks: int) -> str:
+    report = lab.Archive(folder / "archive").import_blocks(Store(folder / "store"), progress=False)
+    assert report["complete"].all()
+    assert report["rows"].sum() == 2 * blocks * LAYOUT["spot_trade"]
+    return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive'):,.0f} MB"
+
+
+def import_again(folder: Path, blocks: int) -> str:
+    report = lab.Archive(folder / "archive").import_blocks(Store(folder / "store"), progress=False)
+    return f"{report['rows'].sum():,} rows"
+
+
+def summarise(folder: Path, blocks: int) -> str:
+    found = lab.fees.summary(lab.Archive(folder / "archive").scan("duckdb"), by="fill_type").df()
+    assert found["fills"].sum() == 2 * blocks * LAYOUT["spot_trade"]
+    return f"{len(found)} lines"
+
+
+def one_account(folder: Path, blocks: int) -> str:
+    trades = lab.Archive(folder / "archive").trades(account_id=10_777)
+    return f"{len(trades):,} rows"
+
+
+STEPS: list[Callable[[Path, int], str]] = [write, check, import_blocks, import_again, summarise, one_account]
+
+
+def size_of(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:
+    """Run one step; send what it says, its seconds, those of the processors, and the peak of memory."""
+    begin, worked = time.perf_counter(), time.process_time()
+    said = STEPS[step](folder, blocks)
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    channel.send((found, seconds, source.seconds, peak))
+    channel.send((said, time.perf_counter() - begin, time.process_time() - worked, peak))
 
 
 def main() -> None:
     blocks = int(sys.argv[1]) if len(sys.argv) > 1 else BLOCKS
-    submissions = History(blocks).submissions()
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=checked, args=(blocks, submissions, theirs))
-    process.start()
-    found, seconds, writing, peak = ours.recv()
-    process.join()
-    print(found.summary[["checked", "wrong", "not_checkable"]].to_string())
-    assert found.problems.empty
-    print(
-        f"{blocks:,} blocks, {blocks * SIZE:,} transactions: checked in {seconds:,.1f} s, {writing:,.1f} s to write"
-    )
-    print(
-        f"{blocks * SIZE / seconds:,.0f} transactions a second; peak memory {peak / 2**30:.2f} GiB (under 2 GiB)"
-    )
+    folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="history-"))
+    print(f"{blocks:,} blocks, {blocks * SIZE:,} transactions, in {folder}", flush=True)
+    for step, function in enumerate(STEPS):
+        ours, theirs = multiprocessing.Pipe()
+        arguments = (step, folder, blocks, theirs)
+        process = multiprocessing.get_context("spawn").Process(target=measured, args=arguments)
+        process.start()
+        theirs.close()
+        said, seconds, worked, peak = ours.recv()
+        process.join()
+        note = "" if peak < MEMORY else ", MORE THAN 2 GiB"
+        rate = blocks * SIZE / seconds
+        print(
+            f"{function.__name__:14} {seconds:8,.1f} s ({worked:,.1f} s of processors), "
+            f"{rate:12,.0f} transactions/s, peak {peak / 2**30:.2f} GiB{note}: {said}",
+            flush=True,
+        )
+    if len(sys.argv) <= 2:
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

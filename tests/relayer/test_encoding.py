@@ -58,7 +58,7 @@ def expanded(packed):
 @pytest.mark.parametrize("compressed", [True, False])
 def test_calldata_holds_its_blocks_in_every_form(form, wrapper, compressed):
     data = encode_block(HEADER, [encoding.Deposit(5, 6, 7, 8)])
-    call = encode_calldata([Submission(data, [(0, b"abc")])] * 2, form, wrapper, compressed)
+    call = encode_calldata([Submission(data, [(0, False, b"abc")])] * 2, form, wrapper, compressed)
     if wrapper is not None:
         assert call[:4].hex() == wrapper
         packed, call = decode(["bool", "bytes"], call[4:])
@@ -112,7 +112,7 @@ TRADE = encoding.SpotTrade(1, 2, 3, 4, 5, 6, 6, 5, 7, 8, 0, 0, 9, 10)
         (TRADE._replace(fill_a=1_234_567), "SpotTrade fill_a: 1234567 is not a float24"),
         (TRADE._replace(fee_bips_b=1 << 14), "SpotTrade high_fee_b: 256 does not fit"),
         (TRADE._replace(buy_a=0), "SpotTrade buy_a: token 0 means token 6"),
-        (TRADE._replace(fill_b_limit_a=2), "are flags"),
+        (TRADE._replace(fill_b_limit_a=2), "2 is none of the flags"),
         (encoding.ApprovedNftMint(*[0] * 9), "kind: 0 is the kind of an NftMint"),
     ],
 )

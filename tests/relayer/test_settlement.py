@@ -190,7 +190,9 @@ def test_key_updates_are_signed_by_the_owners():
     updates = [row for row in rows(world, "account_update") if row["kind"]]
     signers, kinds = [], set()
     for row in updates:
-        auxiliary = dict(settlement.submission(row["block"]).auxiliary)[row["index_in_block"]]
+        entries = {at: rest for at, *rest in settlement.submission(row["block"]).auxiliary}
+        approved, auxiliary = entries[row["index_in_block"]]
+        assert not approved
         signature, max_fee, valid_until = decode(["(bytes,uint96,uint32)"], auxiliary)[0]
         header = settlement.timestamp(row["block"])
         assert row["fee"] <= max_fee
@@ -227,7 +229,7 @@ def test_every_conditional_transaction_has_auxiliary_data_and_no_other():
         submission = settlement.submission(number)
         conditional = int.from_bytes(submission.data[90:94])
         assert len(submission.auxiliary) == conditional
-        assert [at for at, _ in submission.auxiliary] == sorted({at for at, _ in submission.auxiliary})
+        assert [at for at, *_ in submission.auxiliary] == sorted({at for at, *_ in submission.auxiliary})
 
 
 def test_blocks_are_the_same_in_any_order_and_differ_between_worlds():

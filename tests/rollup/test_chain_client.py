@@ -174,6 +174,7 @@ def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path) ->
     ids = [one for batch in store.batches(1) for one in batch.trades(tokens)["trade_id"]]
     assert ids == [n * 100_000 + index for n in (40, 41, 42) for index in (0, 0, 1, 1)]
     assert store.blocks().trades(tokens)["trade_id"].tolist() == ids
+    assert store.blocks().fills()["trade_id"].tolist() == ids[::2]
 
 
 def client_tokens():

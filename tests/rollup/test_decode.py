@@ -14,6 +14,7 @@ from support.rollup_judge import slow_rows
 
 import loopring_lab as lab
 from loopring_lab.rollup import slots
+from loopring_lab.rollup.calldata import RawBlock
 
 few = settings(max_examples=40)
 DATA = [varied_data(seed, size) for seed, size in enumerate((64, 0, 1, 128, 384))]
@@ -239,3 +240,9 @@ def test_powers_of_ten_are_exact() -> None:
         int(factor) * 10 ** int(exponent) for factor, exponent in zip(factors, exponents, strict=True)
     ]
     assert list(map(int, scaled.to_pylist())) == expected
+
+
+def test_both_frames_of_trades_count_blocks_without_a_number_alike() -> None:
+    raw = [RawBlock(bytes(98) + b"\4" + bytes(67))._replace(block_id=number) for number in (None, 7, None)]
+    blocks = lab.rollup.Blocks(raw, count_from=20)
+    assert blocks.fills()["trade_id"].tolist() == [2_000_000, 700_000, 2_100_000]

@@ -279,6 +279,8 @@ TOKENS = {
     7: (13, abi_text("LRC"), 4, "LRC", 4),
     8: (14, abi_text("GONE"), None, None, None),
     9: (15, abi_text("HUGE"), 10**20, None, None),
+    10: (16, abi_text("MOST"), 30, "MOST", 30),
+    11: (17, abi_text("MORE"), 31, None, None),
 }
 
 
@@ -297,7 +299,7 @@ def test_tokens_are_named_by_their_contracts(store: Store) -> None:
     assert found["address"][1] == f"0x{7:040x}"
     chain.asked.clear()
     sync(store, chain)
-    assert chain.asked["eth_call"] == 4
+    assert chain.asked["eth_call"] == 6
 
 
 def test_a_listing_given_before_is_kept(store: Store, tmp_path: Path) -> None:

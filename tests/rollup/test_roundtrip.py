@@ -99,7 +99,7 @@ def test_every_type_is_read_as_it_was_written(kind, data):
     form=st.sampled_from(sorted(encoding.AUXILIARY)),
     wrapper=st.sampled_from([None, "dcb2aa31", "ebc8c7ee", "503baf55"]),
     compressed=st.booleans(),
-    auxiliary=st.lists(st.tuples(uint(2), st.binary(max_size=200)), max_size=5),
+    auxiliary=st.lists(st.tuples(uint(2), st.booleans(), st.binary(max_size=200)), max_size=5),
 )
 def test_every_form_of_calldata_holds_the_same_blocks(contents, form, wrapper, compressed, auxiliary):
     header = Header(1, 2, 3, 4, 5, 6, 7)

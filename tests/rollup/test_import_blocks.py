@@ -1,0 +1,372 @@
+"""Blocks in an archive: every account's fills as the blocks give them, each once, whatever happens."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from support.child_output import wait
+from support.ledger import Ledger, client_of
+from support.optional import package_or_skip, skip_without_java
+from support.rollup_blocks import block_data, slot
+from support.rollup_stores import SOURCE, START, made_block, opened, root
+
+import loopring_lab as lab
+from loopring_lab.archive import Archive, from_blocks
+from loopring_lab.errors import ArchiveError, DamagedArchive, LabError, NotAnArchive
+from loopring_lab.relayer import Relayer
+from loopring_lab.rollup import Store, settled
+from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.source import Source
+
+ENGINES = ["pyarrow", "duckdb", "polars", "dask", "spark"]
+TOKENS = (
+    '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18},'
+    '{"symbol": "USDC", "tokenId": 6, "decimals": 6}, {"symbol": "TINY", "tokenId": 40, "decimals": 30}]'
+)
+LATE_POOL = 20_007  # beyond the ids that the exchange reserves for pools
+
+
+def amount(dice: random.Random) -> int:
+    """Return a number of 24 bits that is an amount from 10**9 to 10**20 smallest units."""
+    return dice.randrange(9, 15) << 19 | dice.randrange(1, 1 << 19)
+
+
+def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> RawBlock:
+    """Return a block of fills among a few accounts; some are odd. `pool` is named by an amm update."""
+    dice = random.Random(number)
+    slots = [
+        slot(
+            "spot_trade",
+            storage_a=dice.randrange(1 << 32), storage_b=number,
+            account_a=20_000 + dice.randrange(9), account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
+            sell_a=dice.choice([0, 0, 6]), sell_b=dice.choice([1, 1, 40, 99, 40_000]),
+            fill_a=amount(dice), fill_b=dice.choice([0, amount(dice), amount(dice)]),
+            data_a=dice.randrange(64), data_b=dice.choice([0, 0, 0, 64]),
+        )
+        for _ in range(fills)
+    ]  # fmt: skip
+    slots += [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
+    content = block_data(
+        slots, size=16, before=root(number - 1), after=root(number), timestamp=START + number // 3
+    )
+    return RawBlock(content, block_id=number)
+
+
+def filled(path: Path, *numbers: int) -> Store:
+    store = opened(path)
+    store._store_tokens(TOKENS)
+    store._add([fills_block(number) for number in numbers])
+    return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = filled(tmp_path / "store, ü", *range(100, 120))
+    made._add([made_block(number) for number in range(120, 124)])  # every field at random
+    made._add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
+    return made
+
+
+@pytest.fixture
+def archive(store: Store, tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "my archive, ü")
+    made.import_blocks(store, progress=False)
+    return made
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_blocks, "ROWS_OF_A_FILE", 60)
+    monkeypatch.setattr(from_blocks, "BLOCKS_AT_ONCE", 2)
+
+
+def expected(store: Store, account_id: int | None = None) -> pd.DataFrame:
+    return settled.trades(store.blocks(), store.tokens(), account_id=account_id)
+
+
+def check_equal(archive: Archive, store: Store) -> None:
+    pd.testing.assert_frame_equal(archive.trades(), expected(store))
+
+
+def test_all_accounts_and_each_one_as_the_blocks_give_them(archive: Archive, store: Store) -> None:
+    frame = archive.trades()
+    check_equal(archive, store)
+    assert frame.attrs == {"fee_token": "received", "source": SOURCE.name, "synthetic": False}
+    assert archive.source == SOURCE.name
+    for account in (3, 20_004, 20_008):
+        pd.testing.assert_frame_equal(archive.trades(account), expected(store, account))
+    assert archive.trades(4_000).empty
+    middle = frame["created_at"].iloc[len(frame) // 2]
+    parts = [archive.trades(until=middle), archive.trades(since=middle)]
+    assert pd.concat(parts)["trade_id"].tolist() == frame["trade_id"].tolist()
+    assert len(lab.anomalies(frame)) >= frame["extra"].notna().sum() > 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
+    package_or_skip({"spark": "pyspark"}.get(engine, engine))
+    if engine == "spark":
+        skip_without_java()
+    frame, whole = archive.scan(engine), lab.engines.portable(archive.trades())
+    collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
+    if engine == "dask":
+        rows = frame.compute().to_dict("records")
+    else:
+        found = getattr(frame, collect[engine])()
+        rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
+    assert list(rows[0]) == whole.column_names
+    assert texts_of(rows) == texts_of(whole.to_pylist())
+
+
+def texts_of(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(str({name: _plain(value) for name, value in row.items()}) for row in rows)
+
+
+def _plain(value: object) -> object:
+    """Return a value as every engine can: missing ones as None, moments as text in UTC."""
+    if pd.isna(value):
+        return None
+    return str(pd.Timestamp(value)) if hasattr(value, "tzinfo") else value
+
+
+def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
+    report, frame = archive.report(), expected(store)
+    counts = frame.groupby(["account_id", "fill_type"], observed=True).agg(
+        rows=("trade_id", "size"), odd=("extra", "count"), first=("created_at", "min"), last=("created_at", "max")
+    ).reset_index()  # fmt: skip
+    for name in counts.columns:
+        assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), name
+    assert report["complete"].all()
+    assert report[["total", "missing", "checked_at"]].isna().all(axis=None)
+    assert report["synced_at"].notna().all()
+    assert report.dtypes.astype(str)["missing"] == "Int64"
+    part = archive.report(accounts=[3, 20_004])
+    assert part.equals(report[report["account_id"].isin([3, 20_004])].reset_index(drop=True))
+    assert archive.report(accounts=[]).empty
+    assert "nothing is missing" in archive._repr_html_()
+
+
+def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path) -> None:
+    store, archive = filled(tmp_path / "store", 10, 11, 14), Archive(tmp_path / "a")
+    assert not archive.import_blocks(store)["complete"].any()
+    assert "blocks are missing" in archive._repr_html_()
+    store._add([fills_block(12), fills_block(13)])
+    assert archive.import_blocks(store)["complete"].all()
+    check_equal(archive, store)
+
+
+def test_importing_again_adds_only_new_blocks(
+    archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+
+    def watched(self: Store, index: object, rows: object, size: int) -> object:
+        read.append(len(rows))
+        return original(self, index, rows, size)
+
+    original = Store._batches_of
+    monkeypatch.setattr(Store, "_batches_of", watched)
+    before = archive._folder.table("settled").version()
+    archive.import_blocks(store)
+    assert read == [0], "neither the blocks held, nor those without fills"
+    assert archive._folder.table("settled").version() == before
+    store._add([fills_block(127), fills_block(128)])
+    archive.import_blocks(store)
+    assert read == [0, 2]
+    check_equal(archive, store)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_files_are_sorted_by_account_and_then_time(store: Store, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    archive.import_blocks(store)
+    files = archive._folder.files()
+    assert len(files) > 5
+    for file in files:
+        keys = pq.read_table(file, columns=["account_id", "trade_id"]).to_pandas()
+        assert keys.equals(keys.sort_values(["account_id", "trade_id"], kind="stable").reset_index(drop=True))
+    assert sum(len(pq.read_table(file)) for file in files) == len(expected(store))
+    check_equal(archive, store)
+    assert archive.compact().after == 3
+    check_equal(archive, store)
+    assert archive.import_blocks(store)["complete"].all()
+    assert archive.verify().empty
+
+
+@pytest.mark.usefixtures("small_files")
+def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
+    store: Store, tmp_path: Path
+) -> None:
+    archive, seen = Archive(tmp_path / "a"), list[int]()
+
+    def stop(held: int, of: int) -> None:
+        assert of == 27
+        seen.append(held)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive.import_blocks(store, progress=stop)
+    part, whole = archive.trades(), expected(store)
+    assert 0 < len(part) < len(whole)
+    counts = whole.groupby("block_id").size()
+    for block, count in part.groupby("block_id").size().items():
+        assert count == counts[block]
+    assert not archive.report()["complete"].any()
+    assert archive.import_blocks(store)["complete"].all()
+    check_equal(archive, store)
+
+
+def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
+    """Start a process that imports in many small commits, and tells each."""
+    code = (
+        "import loopring_lab as lab; from loopring_lab.archive import from_blocks as f;"
+        "f.ROWS_OF_A_FILE, f.BLOCKS_AT_ONCE = 40, 2;"
+        f"store = lab.rollup.Store({str(store)!r});"
+        f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parents[1])
+
+
+def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
+    store, path, dice = filled(tmp_path / "store", *range(100, 400)), tmp_path / "a", random.Random(3)
+    for _ in range(4):
+        with importer(store._folder.path, path) as process:
+            assert wait(process.stdout, 60)
+            while dice.random() < 0.8:
+                process.stdout.readline()
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        held = Archive(path).trades()
+        assert len(held) % 24 == 0
+        assert not held.duplicated(["trade_id", "role"]).any()
+    Archive(path).import_blocks(store)
+    check_equal(Archive(path), store)
+    assert Archive(path).verify().empty
+
+
+@pytest.mark.usefixtures("small_files")
+def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> None:
+    errors, path = list[Exception](), tmp_path / "shared"
+
+    def run() -> None:
+        try:
+            Archive(path).import_blocks(Store(store._folder.path), progress=False)
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    check_equal(Archive(path), store)
+    assert Archive(path).import_blocks(store)["complete"].all()
+
+
+def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, archive: Archive) -> None:
+    mine = archive.trades(LATE_POOL)
+    assert (mine["fill_type"] == "dex").any()
+    store._add([fills_block(127, pool=LATE_POOL)])
+    archive.import_blocks(store)
+    assert (archive.trades(LATE_POOL)["fill_type"] == "amm").all()
+    check_equal(archive, store)
+    version = archive._folder.table("settled").version()
+    archive.import_blocks(store)
+    assert archive._folder.table("settled").version() == version
+
+
+def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Path) -> None:
+    other = Store(tmp_path / "other")
+    exchange = SOURCE.exchange
+    other._bind(Source("another name", True, exchange, 5))
+    other._store_tokens(TOKENS)
+    other._add([fills_block(900)])
+    before = len(archive.trades())
+    with pytest.raises(ArchiveError, match="holds trades from .*and these are from 'another name'"):
+        archive.import_blocks(other)
+    assert len(archive.trades()) == before
+    ledger = Ledger(accounts=1, trades=5)
+    with Relayer(ledger) as relayer:
+        client = client_of(relayer)
+        with pytest.raises(ArchiveError, match="read from blocks.*use another folder"):
+            archive.sync(client, accounts=ledger.accounts)
+        relayed = Archive(tmp_path / "relayed")
+        relayed.sync(client, accounts=ledger.accounts)
+    with pytest.raises(ArchiveError, match="read from blocks"):
+        archive.import_pages(tmp_path)
+    with pytest.raises(ArchiveError, match="read from blocks"):
+        archive.reread()
+    with pytest.raises(ArchiveError, match="as a relayer sent them"):
+        relayed.import_blocks(other)
+    with pytest.raises(LabError, match=r"expected a lab\.rollup\.Store, got str"):
+        relayed.import_blocks("my-blocks")
+
+
+def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path: Path) -> None:
+    archive, store = Archive(tmp_path / "a"), opened(tmp_path / "store")
+    with pytest.raises(NotAnArchive, match="no blocks here yet"):
+        archive.import_blocks(Store(tmp_path / "nothing"))
+    store._add([fills_block(7)])
+    with pytest.raises(LabError, match="no tokens here yet"):
+        archive.import_blocks(store)
+    store._store_tokens(TOKENS)
+    store._add([fills_block(30)._replace(block_id=None)])
+    with pytest.raises(LabError, match="1 of 2 blocks have no number.*first_block="):
+        archive.import_blocks(store)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(NotAnArchive):
+        archive.trades()
+
+
+def test_a_damaged_file_is_set_aside_and_its_rows_are_imported_again(archive: Archive, store: Store) -> None:
+    file = Path(archive._folder.files()[0])
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 16
+    file.write_bytes(content)
+    again = Archive(archive._folder.path)
+    with pytest.raises(DamagedArchive, match=r"archive\.import_blocks\(store\) adds their rows again"):
+        again.trades()
+    found = again.verify()
+    assert found[["file", "problem"]].values.tolist() == [[f"settled/{file.name}", "damaged"]]
+    assert "import_blocks then adds its rows again" in found["advice"].iloc[0]
+    assert again.repair()["done"].tolist() == [f"moved to set-aside/settled/{file.name}"]
+    assert len(again.trades()) == 0
+    assert again.import_blocks(store)["complete"].all()
+    check_equal(again, store)
+    assert again.verify().empty
+
+
+def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp_path: Path) -> None:
+    watching = Archive(tmp_path / "a")
+    assert watching.source is None
+    Archive(tmp_path / "a").import_blocks(store)
+    check_equal(watching, store)
+    assert repr(watching) == f"Archive({str(tmp_path / 'a')!r})"
+
+
+def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
+    package_or_skip("duckdb")
+    store, archive = filled(tmp_path / "store", *range(100, 140)), Archive(tmp_path / "a")
+    archive.import_blocks(store)
+    names, lines = ["fill_type", "fee_token", "fills", "fee", "received", "both_sides"], []
+    for trades in (archive.scan("duckdb"), expected(store)):
+        found = lab.fees.summary(trades, by="fill_type")
+        frame = found if isinstance(found, pd.DataFrame) else found.to_arrow_table().to_pandas()
+        lines.append(
+            [
+                ["" if pd.isna(value) else str(value) for value in row]
+                for row in frame[names].astype(object).to_numpy()
+            ]
+        )
+    assert lines[0] == lines[1]
+    assert len(lines[0]) > 3
