@@ -108,13 +108,14 @@ def new_notebook(arguments: argparse.Namespace) -> int:
     values |= templates.account_parameters(arguments.template, arguments.account)
     sources = _chosen(arguments, "recording", "blocks", "base_url")
     values |= {name: value for name, value in sources.items() if value is not None}
-    chosen = templates.parameters_of_blocks(arguments.template, values.get("blocks"))
-    chosen |= templates.accounts_of_recording(arguments.template, values.get("recording"))
-    if {"account_id", "accounts"} & set(values):
-        chosen = {name: value for name, value in chosen.items() if name not in {"account_id", "accounts"}}
-    for name in chosen.keys() - values.keys():
-        values[name] = chosen[name]
-        print(f"{name} = {chosen[name]!r}, chosen for {values.get('blocks') or values['recording']}")
+    chosen = templates.horizon_on_blocks(arguments.template, values.get("blocks"))
+    if not {"account_id", "accounts"} & set(values):
+        chosen |= templates.accounts_of_recording(arguments.template, values.get("recording"))
+        chosen |= templates.account_of_blocks(arguments.template, values.get("blocks"))
+    for name, value in chosen.items():
+        if name not in values:
+            print(f"{name} = {value!r}, chosen for {values.get('blocks') or values['recording']}")
+    values = chosen | values
     target = arguments.target or Path(f"{arguments.template}.ipynb")
     templates.new(arguments.template, target, values, force=arguments.force)
     jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")

@@ -113,18 +113,21 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
     return account_parameters(template, ranked[: 3 if "accounts" in parameters else 1])
 
 
-def parameters_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
-    """Choose the account with most fills in a store of blocks, and a horizon beyond the next block."""
+def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
+    """Choose the account with most fills in a store of blocks, if the template needs one."""
     parameters = _find(template).parameters
-    if not blocks or "blocks" not in parameters:
+    needs = parameters.get("accounts", parameters.get("account_id")) is not None
+    if not blocks or "blocks" not in parameters or not needs:
         return {}
-    found = {"horizon": HORIZON_ON_BLOCKS} if "horizon" in parameters else {}
-    if parameters.get("accounts", parameters.get("account_id")) is None:  # None takes the best or all
-        return found
     from loopring_lab.connection import connect
 
     accounts = connect(blocks=blocks).accounts or []
-    return found | account_parameters(template, accounts[:1])
+    return account_parameters(template, accounts[:1])
+
+
+def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
+    """Choose a horizon at which later blocks have prices."""
+    return {"horizon": HORIZON_ON_BLOCKS} if blocks and "horizon" in _find(template).parameters else {}
 
 
 def _read(path: Path) -> Template:

@@ -12,7 +12,7 @@ from test_notebook_claims import Run, run
 
 import loopring_lab as lab
 from loopring_lab import cli, templates
-from loopring_lab.connection import _start_embedded
+from loopring_lab.relayer.server import embedded
 
 MONTH = 11_365_814
 
@@ -240,14 +240,14 @@ def test_new_takes_a_folder_of_blocks(
     assert cli.main(["new", "real-trades", str(tmp_path / "c.ipynb"), "--blocks", "new-folder"]) == 0
     assert cli.main(["new", "key-update", str(tmp_path / "d.ipynb"), "--blocks", "blocks"]) == 2
     assert "has no parameter 'blocks'" in capsys.readouterr().err
-    assert templates.parameters_of_blocks("fee-analysis", None) == {}
+    assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
 def test_no_notebook_holds_the_address_of_an_endpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.redirect_stdout(None):
-        relayer = _start_embedded(None, (), None)
+        relayer = embedded()
     key = "k3y0fth3endp01nt"
     monkeypatch.setenv("LOOPRING_RPC_URL", f"{relayer.rpc_url}?key={key}")
     found = run("06_real_trades.ipynb", to_block=11_160_000)
