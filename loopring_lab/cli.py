@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pandas as pd
 
@@ -65,8 +65,15 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(argv[:position]), list(argv[position + 1 :])
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors repeat no address, which may hold a key."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(re.sub(r"[^\s'\"=]*://[^\s'\"]*", "<address>", message))
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
+    parser = _Parser("loopring-lab", description="Research toolkit for a layer-2 exchange.")
     version = f"loopring-lab {metadata.version('loopring-lab')}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

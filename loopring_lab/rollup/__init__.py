@@ -136,7 +136,7 @@ def _as_bytes(given: Any, where: str) -> bytes:
     try:
         return unhexlify(digits[2:] if digits[:2] in (b"0x", b"0X") else digits)
     except ValueError as error:
-        raise BlockError(f"{where}: expected hex text, but {error}. Give it whole, or as bytes.") from None
+        raise BlockError(f"{where}: not whole bytes in hex ({error}). Give hex text, or bytes.") from None
 
 
 def _wrong_kind(where: str, given: object) -> LabError:

@@ -82,6 +82,8 @@ def read(raw: RawBlock, where: str) -> Auxiliary:
 def read_consent(content: memoryview, where: str) -> Consent:
     """Read the auxiliary bytes of a key update: (bytes signature, uint96 maxFee, uint32 validUntil)."""
     words = Words(content, where)
+    if not len(content):
+        refuse(where, "empty, and a key update needs the owner's consent")
     head = words.offset(0, "consent")
     max_fee = words.word(head + WORD, "highest fee", bits=96)
     valid_until = words.word(head + 2 * WORD, "deadline", bits=32)
@@ -139,7 +141,7 @@ def _fault(
     try:
         signer = recover_signer(_digest(update, header["exchange"], max_fee, consent, chain_id), signature)
     except ProtocolError:
-        signer = "nobody: r, s or v is out of range"
+        signer = "nobody, as no key makes this signature"
     return "" if signer.lower() == owner else f"{_SIGNED_BY} {signer}, not by the owner, {owner}"
 
 

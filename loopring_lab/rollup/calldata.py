@@ -22,7 +22,7 @@ _PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
 _SEGMENT = Struct(">HH")  # numbers of literals and of zeros
 _ZEROS = memoryview(bytes(1 << 16))
 _RUNS = tuple(map(bytes, range(256)))
-_HINT = "Give the whole `input` of a transaction that submits blocks."
+_HINT = "It is cut or damaged, or submits no blocks: get the whole `input` of the transaction again."
 
 
 class RawBlock(NamedTuple):

@@ -196,3 +196,12 @@ def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
     assert code == 0
     assert b"Embedded chain: synthetic world, seed 1. Nothing here is real market data." in seen
     assert b"none missing between" in seen
+
+
+def test_an_address_that_no_option_takes_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--rpc", f"https://host.example/{KEY}"], [f"--rpc=https://user:{KEY}@host.example"]):
+        with pytest.raises(SystemExit):
+            main(["blocks", "sync", "folder", *option])
+        shown = capsys.readouterr()
+        assert "unrecognized arguments: --rpc" in shown.err
+        assert KEY not in shown.out + shown.err
