@@ -18,7 +18,7 @@ MORE: dict[str, tuple[Any, ...]] = {
     "fees.in_token": ("USDT",), "fees.over_time": ("1d",), "fees.schedule_check": (30,),
     "fees.schedule_lines": (30,), "fills.pool_returns": (POOL,),
 }  # fmt: skip
-NOT_OF_TRADES = {"figures.Figure"}
+NOT_OF_TRADES = {"figures.Figure", "figures.pool_balance"}
 
 
 def rows() -> dict[str, list[str]]:

@@ -13,7 +13,8 @@ from loopring_lab.amounts import to_float
 from loopring_lab.errors import LabError
 from loopring_lab.figures import time_axis
 from loopring_lab.figures.style import COLOURS, drawing, plain_numbers
-from loopring_lab.tables.listings import check_frame
+
+NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
 
 def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes | None = None) -> Figure:
@@ -49,7 +50,12 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
     <Figure size 900x420 with 1 Axes>
     """
     caller = "pool_balance"
-    check_frame("balances", balances, {"token", "published_units", "recomputed_units", "created_at"})
+    missing = NEEDED - set(getattr(balances, "columns", ()))
+    if missing:
+        raise LabError(
+            f"{caller}: expected balances in units, got {type(balances).__name__} without "
+            f"{', '.join(sorted(missing))}. Make them with blocks.balances(pool, tokens)."
+        )
     published = balances.dropna(subset="published")
     if token is None:
         token = None if published.empty else str(published["token"].value_counts(sort=True).index[0])
