@@ -267,8 +267,7 @@ class _Settled(rows.Conversion):
             texts += [f"both sides sell token {self.sell_a[row]}"] if same[row] else []
             for place in (2 * row, 2 * row + 1):
                 self.reasons[place] += texts
-        for place in np.flatnonzero(self.sides("bit6")).tolist():
-            self.reasons[place].append("bit 6 of the order data is set, whose meaning is not known")
+        self.flag(self.sides("bit6"), "bit 6 of the order data is set, whose meaning is not known")
 
 
 def _rank(listing: MarketLookup, token_id: int) -> tuple[int, int]:

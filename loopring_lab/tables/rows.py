@@ -84,6 +84,12 @@ class Conversion:
         self.reasons: dict[int, list[str]] = defaultdict(list)
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
+    def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
+        """Note a reason why rows are irregular."""
+        mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
+        if mask.any():
+            self.flags.append(([reason], np.where(mask, 0, -1)))
+
     def scaled(
         self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]
     ) -> pa.Array:
@@ -164,12 +170,6 @@ class _Converter(Conversion):
                 "extra": self.notes(),
             }
         )
-
-    def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
-        """Note a reason why rows are irregular."""
-        mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
-        if mask.any():
-            self.flags.append(([reason], np.where(mask, 0, -1)))
 
     def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
         """Keep the text of a member that its column cannot hold."""
