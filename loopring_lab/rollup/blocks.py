@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
-from loopring_lab.rollup import slots
+from loopring_lab.rollup import balances, slots
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.settled import is_pool, trade_ids
-from loopring_lab.rollup.units import with_units
 from loopring_lab.tables.listings import TEXT, to_utc
 
 _NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
@@ -154,7 +153,7 @@ class Blocks:
         places = np.arange(len(self), dtype=np.int32)
         frame.insert(0, "block", as_series(pa.array(places)))
         frame.insert(2, "created_at", self._created(places))
-        return self._labelled(frame)
+        return self._finished(frame)
 
     def trades(
         self,
@@ -366,9 +365,7 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).balances(1).columns[-3:].tolist()
         ['change', 'published', 'recomputed']
         """
-        from loopring_lab.rollup import accounting
-
-        return accounting.balances(self, account_id, tokens)
+        return balances.balances(self, account_id, tokens)
 
     def pool_fills(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the fills of a pool, with its balances before each and what it kept as a fee.
@@ -401,9 +398,7 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).pool_fills(1).columns[-2:].tolist()
         ['kept', 'kept_bps']
         """
-        from loopring_lab.rollup import accounting
-
-        return accounting.pool_fills(self, account_id, tokens)
+        return balances.pool_fills(self, account_id, tokens)
 
     def nft_mints(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the NFT mints; what the NFT-data slots after a mint say is in its row.
@@ -429,7 +424,7 @@ class Blocks:
         """
         frame = self._frame("nft_mint", tokens)
         data = _renamed(self.table("nft_data"))
-        return self._labelled(_with_nft_data(frame, data))
+        return self._finished(_with_nft_data(frame, data))
 
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that these blocks name, by account id.
@@ -458,7 +453,7 @@ class Blocks:
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
         frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).reset_index(drop=True))
         frame["is_pool"] = is_pool(self, accounts)
-        return self._labelled(frame)
+        return self._finished(frame)
 
     def _frame(
         self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES
@@ -468,7 +463,7 @@ class Blocks:
         frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))
         for name in table.column_names[2:]:
             frame[rename.get(name, name)] = _series(table[name])
-        return self._labelled(frame if tokens is None else with_units(frame, tokens))
+        return self._finished(frame, tokens)
 
     def _begin(self, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
         """Return the columns that all frames of transactions begin with."""
@@ -490,7 +485,8 @@ class Blocks:
             owners = np.where((table["kind"].to_numpy() == _FORCED_AND_INVALID)[:, None], np.uint8(0), owners)
         return ids, block, within, owners
 
-    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def _finished(self, frame: pd.DataFrame, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+        frame = frame if tokens is None else balances.with_units(frame, tokens)
         frame.attrs |= self.attrs
         return frame
 

@@ -2,78 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from loopring_lab.amounts.scaling import MAX_DECIMALS
-from loopring_lab.bounded import printable, shown
-from loopring_lab.errors import RpcError
-from loopring_lab.rollup.rpc import number, octets
+from loopring_lab.bounded import MAX_INT64
+from loopring_lab.errors import LabError, RpcError
+from loopring_lab.rollup.holdings import Submission
+from loopring_lab.rollup.rpc import number, octets, undocumented
 
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
+_TOPICS = {SUBMITTED: 2, REGISTERED: 1}
 SYMBOL, DECIMALS = "0x95d89b41", "0x313ce567"
 
 LONGEST_SYMBOL = 40
 _ETHER = {"tokenId": 0, "symbol": "ETH", "name": "Ethereum", "address": "0x" + 40 * "0", "decimals": 18}
 
 
-class Submission(NamedTuple):
-    """An event of the exchange: a block was submitted."""
+EXCHANGES = {
+    1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
+    31337: "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
+}
+"""The exchange of a chain: on Ethereum, and on the embedded chain."""
 
-    block_id: int
-    merkle_root: bytes
-    public_data_hash: bytes
+
+class Reader(NamedTuple):
+    """How the values of a source are read: an endpoint's as documented, those of files more freely."""
+
+    number: Callable[[object, str], int]
+    octets: Callable[[object, str, int], bytes]
+    unexpected: Callable[[str, str, object], LabError]
+
+
+ENDPOINT = Reader(number, octets, undocumented)
+
+
+class Log(NamedTuple):
+    """An event: a submission, the id and address of a token, or None if it is of another kind."""
+
+    address: str
     l1_block: int
-    transaction_hash: str
-    log_index: int
+    event: Submission | tuple[int, str] | None
 
 
-EVENTS = pa.schema(
-    {
-        "block_id": pa.int64(),
-        "merkle_root": pa.binary(32),
-        "public_data_hash": pa.binary(32),
-        "l1_block": pa.int64(),
-        "transaction_hash": pa.string(),
-        "log_index": pa.int64(),
-    }
-)
-
-
-class Span(NamedTuple):
-    """L1 blocks from the first to the last."""
-
-    first: int
-    last: int
-
-
-def read_log(log: Any, where: str, exchange: str, span: Span) -> Submission | tuple[int, str] | None:
-    """Return the submission, or the id and address of the token, in a log; None if the log was undone."""
-    if not isinstance(log, dict) or not isinstance(log.get("topics"), list) or not log["topics"]:
-        raise RpcError(f"{where}: expected a log, got {shown(log)}. Use another endpoint.")
+def read_log(log: Any, where: str, reader: Reader) -> Log | None:
+    """Read an event of a contract; None if it was undone."""
+    if not isinstance(log, dict) or not isinstance(log.get("topics"), list):
+        raise reader.unexpected(where, "a log", log)
     if log.get("removed") is True:
         return None
-    kind, data = log["topics"][0], octets(log.get("data"), f"{where}, data", 64)
-    l1_block = number(log.get("blockNumber"), f"{where}, blockNumber")
-    if str(log.get("address")).lower() != exchange or not span.first <= l1_block <= span.last:
-        got = f"one of {printable(str(log.get('address')))} in L1 block {l1_block:,}"
-        raise RpcError(
-            f"{where}: expected logs of {exchange} in that range, got {got}. Use another endpoint."
-        )
+    topics = [reader.octets(topic, f"{where}, topics", 32) for topic in log["topics"]]
+    address = f"0x{reader.octets(log.get('address'), f'{where}, address', 20).hex()}"
+    l1_block = reader.number(log.get("blockNumber"), f"{where}, blockNumber")
+    kind = f"0x{topics[0].hex()}" if topics else ""
+    if kind not in _TOPICS:
+        return Log(address, l1_block, None)
+    if len(topics) != _TOPICS[kind]:
+        raise reader.unexpected(f"{where}, topics", f"{_TOPICS[kind]} topics", log["topics"])
+    data = reader.octets(log.get("data"), f"{where}, data", 64)
     if kind == REGISTERED:
-        return int.from_bytes(data[32:], "big"), f"0x{data[12:32].hex()}"
-    if kind != SUBMITTED or len(log["topics"]) != 2:
-        raise RpcError(f"{where}: expected events of blocks, got {shown(kind)}. Use another endpoint.")
-    return Submission(
-        number(log["topics"][1], f"{where}, blockIdx"),
+        token_id = _small(data[32:], f"{where}, tokenId", reader)
+        return Log(address, l1_block, (token_id, f"0x{data[12:32].hex()}"))
+    submission = Submission(
+        _small(topics[1], f"{where}, blockIdx", reader),
         data[:32],
         data[32:],
         l1_block,
-        f"0x{octets(log.get('transactionHash'), f'{where}, transactionHash', 32).hex()}",
-        number(log.get("logIndex"), f"{where}, logIndex"),
+        f"0x{reader.octets(log.get('transactionHash'), f'{where}, transactionHash', 32).hex()}",
+        reader.number(log.get("logIndex"), f"{where}, logIndex"),
     )
+    return Log(address, l1_block, submission)
+
+
+def _small(word: bytes, where: str, reader: Reader) -> int:
+    found = int.from_bytes(word)
+    if found > MAX_INT64:
+        raise reader.unexpected(where, "a small integer", f"0x{word.hex()}")
+    return found
 
 
 def token_record(token_id: int, address: str, answers: list[Any] | None) -> dict[str, Any] | None:

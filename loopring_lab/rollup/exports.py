@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,8 @@ from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata, holdings
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock
-from loopring_lab.rollup.events import REGISTERED, SUBMITTED
+from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
+from loopring_lab.rollup.holdings import Submission
 from loopring_lab.source import FILE, Source
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ ROWS, CSV_PIECE = 64, 2 << 20
 MOST_IN_GROUP = 2 << 30  # bytes of the columns that are read, in a row group of a Parquet file
 WRAPPERS = ("dcb2aa31", "ebc8c7ee", "78e9a4f3", "fbb404ab", "e0b687f8", "cafc5892", "503baf55")
 SELECTORS = frozenset(map(bytes.fromhex, (*WRAPPERS, *calldata.SUBMIT_BLOCKS)))
-CHAINS = {"0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4": 1}
+CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()}
 """The chains of known exchanges, which blocks do not tell."""
 INPUT, HASH, NUMBER = ("input", "data"), ("hash", "transaction_hash"), ("block_number", "blockNumber")
 TEXT = b"0123456789abcdefABCDEFxX \t\r\n"
@@ -61,14 +62,6 @@ class Call(NamedTuple):
     transaction_hash: str | None = None
 
 
-class Log(NamedTuple):
-    """An event of a file; not of the exchange if it has another address, and of no interest without a row."""
-
-    address: str
-    submission: dict[str, Any] | None = None
-    token: tuple[int, str] | None = None
-
-
 class Import:
     """Adds the blocks of files to a store."""
 
@@ -77,7 +70,7 @@ class Import:
             raise LabError(f"first_block={first_block!r} is not the number of a block. Give an integer.")
         self._store, self._next, self._named, self._progress = store, first_block, source, progress
         self._batch: list[tuple[str, RawBlock]] = []
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Submission] = []
         self._addresses: dict[int, str] = {}
         self._exchange = ""
         self._counts = {"added": 0, "skipped": 0}
@@ -101,8 +94,8 @@ class Import:
             self._store._compact()
         return self._counts
 
-    def _take(self, file: Path, item: Call | Log) -> None:
-        if isinstance(item, Log):
+    def _take(self, file: Path, item: Call | Log | None) -> None:
+        if not isinstance(item, Call):
             self._take_log(file, item)
             return
         blocks = _blocks(item)
@@ -115,15 +108,15 @@ class Import:
         if len(self._batch) >= BATCH_BLOCKS or self._bytes >= BATCH_BYTES:
             self._commit()
 
-    def _take_log(self, file: Path, log: Log) -> None:
-        if log.submission or log.token:
+    def _take_log(self, file: Path, log: Log | None) -> None:
+        if log and log.event:
             self._bind(file, self._exchange or log.address)
-        if log.address != self._exchange or not (log.submission or log.token):
+        if not log or not log.event or log.address != self._exchange:
             self._counts["skipped"] += 1
-        elif log.submission:
-            self._events.append(log.submission)
-        elif log.token:
-            self._addresses |= [log.token]
+        elif isinstance(log.event, Submission):
+            self._events.append(log.event)
+        else:
+            self._addresses |= [log.event]
 
     def _bind(self, file: Path, exchange: str) -> None:
         """Bind the store to the exchange of the first block or event; the store refuses others."""
@@ -140,8 +133,7 @@ class Import:
         events, self._events = self._events, []
         batch, self._batch, self._bytes = self._batch, [], 0
         if events or self._addresses:
-            rows = pa.Table.from_pylist(events, holdings.SCHEMAS[holdings.LOGS])
-            self._store._record_scan(None, None, rows, self._addresses)
+            self._store._record_scan(None, None, holdings.rows_of_events(events), self._addresses)
         try:
             self._counts["added"] += self._store._add([raw for _, raw in batch])
         except BlockError:
@@ -226,7 +218,7 @@ def _files_in(path: Path) -> list[Path]:
     raise LabError(f"{printable(str(path), 200)}: {problem}. {hint}")
 
 
-def _read(file: Path) -> Iterator[Call | Log]:
+def _read(file: Path) -> Iterator[Call | Log | None]:
     """Read a file as what its content says that it is."""
     name = file.name.removesuffix(".gz")
     with open_file(file, printable(file.name), HINT) as raw:
@@ -237,7 +229,7 @@ def _read(file: Path) -> Iterator[Call | Log]:
         return _calls_of(file, _csv(file))
     start = next(pieces(file, printable(file.name), HINT), b"")
     if not start.strip():
-        raise _unexpected(printable(file.name), "calldata or the data of a block", "an empty file")
+        raise _refused(printable(file.name), "calldata or the data of a block", "an empty file")
     if name.endswith((".json", ".jsonl", ".ndjson")) or start.lstrip()[:1] in (b"{", b"["):
         return _json(file)
     return _hex(file) if not start[:64].translate(None, TEXT) else _binary(file)
@@ -254,25 +246,25 @@ def _hex(file: Path) -> Iterator[Call]:
         yield Call(where, _bytes(line.decode("ascii", "replace"), where))
 
 
-def _json(file: Path) -> Iterator[Call | Log]:
+def _json(file: Path) -> Iterator[Call | Log | None]:
     for number, body in enumerate(read_documents(file, hint=HINT), 1):
         where = printable(file.name) if number == 1 else f"{printable(file.name)}, line {number}"
         yield from _records(parse_json(body, where, hint=HINT), where)
 
 
-def _records(value: Any, where: str) -> Iterator[Call | Log]:
+def _records(value: Any, where: str) -> Iterator[Call | Log | None]:
     """Find transactions and events in lists and answers."""
     if isinstance(value, list):
         for place, one in enumerate(value):
             yield from _records(one, f"{where}[{place}]")
     elif isinstance(value, dict) and "topics" in value:
-        yield _log(value, where)
+        yield read_log(value, where, IN_FILES)
     elif isinstance(value, dict) and not value.keys().isdisjoint(INPUT):
         yield _call(value, where)
     elif isinstance(value, dict) and "result" in value:
         yield from _records(value["result"], f"{where}, result")
     else:
-        raise _unexpected(where, "a transaction or an event", shown(value, 60))
+        raise _unexpected(where, "a transaction or an event", value)
 
 
 def _calls_of(file: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
@@ -289,7 +281,7 @@ def _calls_of(file: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
         got = printable(str(error).partition("\n")[0], 200)
     else:
         return
-    raise _unexpected(f"{name}, after row {number}", "a table that can be read", got)
+    raise _refused(f"{name}, after row {number}", "a table that can be read", got)
 
 
 def _parquet(file: Path) -> Iterator[pa.RecordBatch]:
@@ -303,7 +295,7 @@ def _parquet(file: Path) -> Iterator[pa.RecordBatch]:
             size = sum(part.total_uncompressed_size for part in parts)
             if size > MOST_IN_GROUP:
                 expected = f"row groups of at most {MOST_IN_GROUP >> 20:,} MiB"
-                raise _unexpected(f"{name}, row group {group}", expected, f"{size >> 20:,} MiB")
+                raise _refused(f"{name}, row group {group}", expected, f"{size >> 20:,} MiB")
         yield from table.iter_batches(ROWS, columns=columns, use_threads=False)
 
 
@@ -338,7 +330,7 @@ def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
     found = [next((one for one in known if one in names), None) for known in (INPUT, HASH, NUMBER)]
     if found[0] is None:
-        raise _unexpected(where, "a column input", f"columns {shown(names, 200)}")
+        raise _refused(where, "a column input", f"columns {shown(names, 200)}")
     return [one for one in found if one is not None]
 
 
@@ -348,76 +340,24 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
         next((row[one] for one in names if row.get(one) is not None), None) for names in (INPUT, HASH, NUMBER)
     )
     if content is None:
-        raise _unexpected(f"{where}, input", "the input of a transaction", "nothing")
+        raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None if number is None else _integer(number, f"{where}, block number")
-    known = None if found_hash is None else "0x" + _word(found_hash, f"{where}, hash").hex()
+    known = None if found_hash is None else "0x" + _bytes(found_hash, f"{where}, hash", 32).hex()
     return Call(where, _bytes(content, f"{where}, input"), True, l1_block, known)
 
 
-def _log(log: Mapping[str, Any], where: str) -> Log:
-    """Read an event of a JSON answer."""
-    topics = log["topics"] if isinstance(log["topics"], list) else []
-    address = "0x" + _bytes(log.get("address"), f"{where}, address").hex()
-    topic = f"0x{_word(topics[0], f'{where}, topics').hex()}" if topics else ""
-    readers: dict[str, tuple[int, Callable[[], Log]]] = {
-        SUBMITTED: (2, lambda: Log(address, submission=_submission(log, where))),
-        REGISTERED: (1, lambda: Log(address, token=_token(log, where))),
-    }
-    if topic not in readers or log.get("removed") is True:
-        return Log(address)
-    count, read = readers[topic]
-    if len(topics) != count:
-        raise _unexpected(f"{where}, topics", f"{count} topics", f"{len(topics)}")
-    return read()
-
-
-def _submission(log: Mapping[str, Any], where: str) -> dict[str, Any]:
-    root, digest = _words(log, where)
-    numbers = {"l1_block": "blockNumber", "log_index": "logIndex"}
-    return {
-        "block_id": _small(_word(log["topics"][1], f"{where}, topics"), f"{where}, blockIdx"),
-        "merkle_root": root,
-        "public_data_hash": digest,
-        "transaction_hash": "0x" + _word(log.get("transactionHash"), f"{where}, transactionHash").hex(),
-        **{name: _integer(log.get(one), f"{where}, {one}") for name, one in numbers.items()},
-    }
-
-
-def _token(log: Mapping[str, Any], where: str) -> tuple[int, str]:
-    address, number = _words(log, where)
-    return _small(number, f"{where}, tokenId"), f"0x{address[12:].hex()}"
-
-
-def _words(log: Mapping[str, Any], where: str) -> tuple[bytes, bytes]:
-    data = _bytes(log.get("data"), f"{where}, data")
-    if len(data) != 64:
-        raise _unexpected(f"{where}, data", "two words", f"{len(data)} bytes")
-    return data[:32], data[32:]
-
-
-def _bytes(value: Any, where: str) -> bytes:
-    """Read bytes, or hex text."""
-    if isinstance(value, bytes) and not value.startswith((b"0x", b"0X")):
-        return value
-    text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    try:
-        return bytes.fromhex(text.strip().removeprefix("0x").removeprefix("0X"))
-    except (AttributeError, ValueError):
-        raise _unexpected(where, "hex text", shown(text, 60)) from None
-
-
-def _word(value: Any, where: str) -> bytes:
-    found = _bytes(value, where)
-    if len(found) != 32:
-        raise _unexpected(where, "32 bytes", f"{len(found)}")
-    return found
-
-
-def _small(word: bytes, where: str) -> int:
-    number = int.from_bytes(word)
-    if number > MAX_INT64:
-        raise _unexpected(where, "a small integer", f"0x{word.hex()}")
-    return number
+def _bytes(value: Any, where: str, size: int | None = None) -> bytes:
+    """Read bytes, or hex text, of a given length if one is given."""
+    found = value
+    if not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):
+        text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+        try:
+            found = bytes.fromhex(text.strip().removeprefix("0x").removeprefix("0X"))
+        except (AttributeError, ValueError):
+            raise _unexpected(where, "hex text", text) from None
+    if size not in (None, len(found)):
+        raise _unexpected(where, f"{size} bytes", value)
+    return bytes(found)
 
 
 def _integer(value: Any, where: str) -> int:
@@ -428,9 +368,16 @@ def _integer(value: Any, where: str) -> int:
     else:
         number = value if type(value) is int else parse_integer(value if isinstance(value, str) else None)
     if number is None or not 0 <= number <= MAX_INT64:
-        raise _unexpected(where, "a whole number", shown(value, 60))
+        raise _unexpected(where, "a whole number", value)
     return number
 
 
-def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:
+def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
+    return _refused(where, expected, shown(value, 60))
+
+
+def _refused(where: str, expected: str, got: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(where, expected=expected, got=got, hint=HINT)
+
+
+IN_FILES = Reader(_integer, _bytes, _unexpected)

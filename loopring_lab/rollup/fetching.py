@@ -12,8 +12,6 @@ from itertools import groupby, islice, pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from loopring_lab.bounded import shown, to_json
 from loopring_lab.deadlines import Budget
 from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError
@@ -22,15 +20,15 @@ from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
 from loopring_lab.rollup.events import (
     DECIMALS,
-    EVENTS,
+    ENDPOINT,
+    EXCHANGES,
     REGISTERED,
     SUBMITTED,
     SYMBOL,
-    Span,
-    Submission,
     read_log,
     token_record,
 )
+from loopring_lab.rollup.holdings import Submission, rows_of_events
 from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets
 from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
@@ -40,11 +38,6 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.store import Store
 
 FIRST_L1_BLOCK = 11_149_814
-EXCHANGES = {
-    1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
-    31337: "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
-}
-"""The exchange of a chain: on Ethereum, and on the embedded chain."""
 CONFIRMATIONS = 64
 
 WORKERS, MOST_L1_BLOCKS, GROWS_AFTER, GAPS_AT_ONCE = 4, 10_000, 8, 200
@@ -58,6 +51,13 @@ Result = TypeVar("Result")
 
 class MissingBlocks(RpcError):
     """Blocks that an endpoint announces and then lacks, or gives wrongly; all others are stored."""
+
+
+class Span(NamedTuple):
+    """L1 blocks from the first to the last."""
+
+    first: int
+    last: int
 
 
 class Wanted(NamedTuple):
@@ -195,12 +195,17 @@ class Sync:
         where = f"eth_getLogs of L1 blocks {span.first:,} to {span.last:,} at {self._rpc.server.address}"
         if not isinstance(logs, list):
             raise RpcError(f"{where}: expected a list of logs, got {shown(logs)}. Use another endpoint.")
-        for log in logs:
-            event = read_log(log, where, self._exchange, span)
-            if isinstance(event, Submission):
-                self._note_submission(event, where)
-            elif event is not None:
-                self._tokens[event[0]] = event[1]
+        for log in filter(None, (read_log(one, where, ENDPOINT) for one in logs)):
+            if not log.event or log.address != self._exchange or not span.first <= log.l1_block <= span.last:
+                got = f"one of {log.address} in L1 block {log.l1_block:,}"
+                raise RpcError(
+                    f"{where}: expected events of blocks and tokens of {self._exchange} in that range, got "
+                    f"{got}. Use another endpoint."
+                )
+            if isinstance(log.event, Submission):
+                self._note_submission(log.event, where)
+            else:
+                self._tokens |= [log.event]
         self._report(len(self._held), max(len(self._held), len(self._events)))
 
     def _note_submission(self, event: Submission, where: str) -> None:
@@ -216,10 +221,8 @@ class Sync:
 
     def _record(self, span: Span | None) -> None:
         """Commit the events found, with the span that was read for the first time."""
-        rows = [event._asdict() for event in self._fresh]
-        table = pa.Table.from_pylist(rows, EVENTS)
         first, last = span or (None, None)
-        self._store._record_scan(first, last, table, self._tokens)
+        self._store._record_scan(first, last, rows_of_events(self._fresh), self._tokens)
         self._fresh, self._tokens, self._committed_at = [], {}, time.monotonic()
 
     def _learn_tokens(self) -> None:

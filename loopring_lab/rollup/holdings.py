@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +48,25 @@ SCHEMAS = {
     TOKENS: pa.schema([*fields("number", pa.int64()), *fields("listing", pa.string())]),
 }  # fmt: skip
 """The tables of a store; a row of logs is an event, or the range of Ethereum blocks whose logs were read."""
-SUBMISSION = ("block_id", "merkle_root", "public_data_hash", "l1_block", "transaction_hash", "log_index")
 TOLD = ("block_id", "transaction_hash", "form")
 """What a later row can add to a block."""
 _NUMBERED = ["block_id", "data_sha256"]
 INDEX = [name for name in SCHEMAS[BLOCKS].names if name not in ("pools", "auxiliary", "data")]
 ORDER = [(name, "ascending") for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")]
+
+
+class Submission(NamedTuple):
+    """An event of the exchange: a block was submitted."""
+
+    block_id: int
+    merkle_root: bytes
+    public_data_hash: bytes
+    l1_block: int
+    transaction_hash: str
+    log_index: int
+
+
+SUBMISSION = Submission._fields
 
 
 class BlockFolder(DeltaFolder):
@@ -262,6 +275,11 @@ class Holdings:
     def _compact(self) -> None:
         """Replace many small files with a few large ones; no file is removed."""
         compact_small_files(self._folder)
+
+
+def rows_of_events(events: Iterable[Submission]) -> pa.Table:
+    """Return events of submitted blocks as rows of the store."""
+    return pa.Table.from_pylist([event._asdict() for event in events], SCHEMAS[LOGS])
 
 
 def rows_of(blocks: Sequence[RawBlock]) -> pa.Table:

@@ -73,7 +73,7 @@ class Rpc(Channel):
         number, endpoint = next(self._ids), f"{method} at {self.server.address}"
         answer = self._exchange_json(endpoint, _request_object(number, Call(method, parameters)))
         if not isinstance(answer, dict) or str(answer.get("id")) != str(number):
-            raise _undocumented(endpoint, f"the answer to request {number}", answer)
+            raise undocumented(endpoint, f"the answer to request {number}", answer)
         return _result(answer, endpoint)
 
     def ask_many(self, calls: Sequence[Call]) -> list[Any]:
@@ -118,7 +118,7 @@ class Rpc(Channel):
         objects = [_request_object(int(number), calls[at]) for number, at in numbers.items()]
         answer = self._exchange_json(endpoint, objects)
         if not isinstance(answer, list):
-            raise _undocumented(endpoint, "a list of answers", answer)
+            raise undocumented(endpoint, "a list of answers", answer)
         found: dict[int, Any] = {}
         twice: set[int] = set()
         for one in answer:
@@ -203,7 +203,7 @@ def _pieces(parts: Any) -> set[str]:
 def number(value: object, where: str, most: int = MAX_INT64) -> int:
     """Read a quantity, such as ``0x1f``."""
     if not isinstance(value, str) or not _QUANTITY.fullmatch(value) or int(value, 16) > most:
-        raise _undocumented(where, "a number in hex", value)
+        raise undocumented(where, "a number in hex", value)
     return int(value, 16)
 
 
@@ -211,7 +211,7 @@ def octets(value: object, where: str, size: int | None = None) -> bytes:
     """Read bytes in hex, of a given length if one is given."""
     if not isinstance(value, str) or not _HEX.fullmatch(value) or size not in (None, len(value) // 2 - 1):
         expected = "bytes in hex" if size is None else f"{size} bytes in hex"
-        raise _undocumented(where, expected, value)
+        raise undocumented(where, expected, value)
     return bytes.fromhex(value[2:])
 
 
@@ -259,9 +259,10 @@ def _result(answer: dict[str, Any], endpoint: str) -> Any:
     if answer.get("error") is not None:
         raise refused(answer["error"], endpoint)
     if "result" not in answer:
-        raise _undocumented(endpoint, "a result or an error", answer)
+        raise undocumented(endpoint, "a result or an error", answer)
     return answer["result"]
 
 
-def _undocumented(where: str, expected: str, got: object) -> RpcError:
+def undocumented(where: str, expected: str, got: object) -> RpcError:
+    """Return the error of an answer that is other than documented."""
     return RpcError(f"{where}: expected {expected}, got {shown(got)}. {_UNDOCUMENTED}")

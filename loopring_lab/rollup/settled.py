@@ -8,7 +8,6 @@ listing has to name.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +23,6 @@ from loopring_lab.amounts.scaling import (
     WHOLE,
     from_integers,
     reduce_scale,
-    scale_what_fits,
     to_integers,
     with_scale,
 )
@@ -121,13 +119,12 @@ class _Pairs(NamedTuple):
     quote_id: np.ndarray
 
 
-class _Settled:
-    """Converts fills to rows, two for each, and collects what is irregular about them."""
+class _Settled(rows.Conversion):
+    """Converts fills to rows, two for each."""
 
     def __init__(self, fills: pa.Table, listing: MarketLookup) -> None:
-        self.fills, self.listing = fills, listing
-        self.reasons: dict[int, list[str]] = defaultdict(list)
-        self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
+        super().__init__(2 * len(fills), listing)
+        self.fills = fills
         self.sell_a, self.sell_b = (fills[f"sell_{side}"].to_numpy() for side in _SIDES)
 
     def table(self, blocks: Blocks) -> pa.Table:
@@ -210,25 +207,16 @@ class _Settled:
         return market, base, quote, quote_id
 
     def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
-        """Scale amounts to units; those of unknown tokens, or that do not fit, become null."""
-        decimals = self.listing.decimals[token]
-        for row in np.flatnonzero(token < 0).tolist():
-            self.keep(name, numbers, row, sides)
+        """Scale amounts; the smallest units that a column cannot hold are kept on each of their rows."""
 
-        scaled, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
-        for row in beyond.tolist():
-            symbol = self.listing.tokens[token[row]]
-            problem = f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}"
-            self.keep(name, numbers, row, sides, problem)
-        return scaled
+        def keep(row: int, problem: str | None) -> None:
+            text = f"{numbers[row].as_py():f}"
+            for place in range(row * sides, (row + 1) * sides):
+                self.verbatim[place][name] = text
+                if problem:
+                    self.reasons[place].append(f"{name} {text} {problem}")
 
-    def keep(self, name: str, numbers: pa.Array, row: int, sides: int, problem: str = "") -> None:
-        """Keep the smallest units that a column cannot hold, on each of the rows that they are of."""
-        text = f"{numbers[row].as_py():f}"
-        for place in range(row * sides, (row + 1) * sides):
-            self.verbatim[place][name] = text
-            if problem:
-                self.reasons[place].append(f"{name} {text} {problem}")
+        return self.scaled(name, numbers, token, keep)
 
     def prices(self, paid: pa.Array, bought: pa.Array, pairs: _Pairs) -> pa.Array:
         """Divide quote by base units, truncated to the decimals of amounts; null without a size."""
@@ -279,17 +267,7 @@ class _Settled:
             texts += [f"both sides sell token {self.sell_a[row]}"] if same[row] else []
             for place in (2 * row, 2 * row + 1):
                 self.reasons[place] += texts
-        for place in np.flatnonzero(self.sides("bit6")).tolist():
-            self.reasons[place].append("bit 6 of the order data is set, whose meaning is not known")
-
-    def notes(self) -> pa.Array:
-        """Describe each irregular row as JSON text; null for a regular one."""
-        if not self.reasons:
-            return pa.nulls(2 * len(self.fills), pa.string())
-        texts = np.full(2 * len(self.fills), None, object)
-        for row, reasons in self.reasons.items():
-            texts[row] = rows.note(reasons, self.verbatim.get(row, {}))
-        return pa.array(texts, pa.string())
+        self.flag(self.sides("bit6"), "bit 6 of the order data is set, whose meaning is not known")
 
 
 def _rank(listing: MarketLookup, token_id: int) -> tuple[int, int]:

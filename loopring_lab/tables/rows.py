@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 
 import numpy as np
@@ -75,16 +75,58 @@ def note(reasons: list[str], members: dict[str, str]) -> str | None:
     return json.dumps(found, ensure_ascii=False, sort_keys=True) if reasons else None
 
 
-class _Converter:
-    """Converts the columns of one batch, and collects what is irregular about its rows."""
+class Conversion:
+    """A conversion to rows that collects what is irregular about them."""
 
-    def __init__(self, batch: Batch, listing: MarketLookup) -> None:
-        self.batch, self.listing = batch, listing
-        self.columns = batch.columns
-        self.rows = batch.columns.num_rows
+    def __init__(self, rows: int, listing: MarketLookup) -> None:
+        self.rows, self.listing = rows, listing
         self.flags: list[tuple[list[str], Codes]] = []
         self.reasons: dict[int, list[str]] = defaultdict(list)
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
+
+    def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
+        """Note a reason why rows are irregular."""
+        mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
+        if mask.any():
+            self.flags.append(([reason], np.where(mask, 0, -1)))
+
+    def scaled(
+        self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]
+    ) -> pa.Array:
+        """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept."""
+        decimals = self.listing.decimals[token]
+        for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
+            keep(row, None)
+        found, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        for row in beyond.tolist():
+            symbol = self.listing.tokens[token[row]]
+            keep(row, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
+        return found
+
+    def notes(self) -> pa.Array:
+        """Describe each irregular row as JSON text; null for a regular one."""
+        special = sorted(self.reasons.keys() | self.verbatim.keys())
+        if not self.flags and not special:
+            return pa.nulls(self.rows, pa.string())
+        group = np.zeros(self.rows, np.int64)  # rows of the same flags share a text
+        for reasons, codes in self.flags:
+            group = np.unique(group * (len(reasons) + 1) + codes, return_inverse=True)[1]
+        _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
+        texts = np.array([note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
+        for row in special:
+            texts[row] = note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
+        return pa.array(texts, pa.string())
+
+    def flags_of(self, row: int) -> list[str]:
+        return [reasons[codes[row]] for reasons, codes in self.flags if codes[row] >= 0]
+
+
+class _Converter(Conversion):
+    """Converts the columns of one batch."""
+
+    def __init__(self, batch: Batch, listing: MarketLookup) -> None:
+        super().__init__(batch.columns.num_rows, listing)
+        self.batch, self.columns = batch, batch.columns
 
     def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
         is_trade = self.columns["no_trade"].is_null()
@@ -101,6 +143,8 @@ class _Converter:
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
+        self.keep_tails()
+        self.keep_no_trades()
         return pa.table(
             {
                 "created_at": self.moments(),
@@ -126,12 +170,6 @@ class _Converter:
                 "extra": self.notes(),
             }
         )
-
-    def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
-        """Note a reason why rows are irregular."""
-        mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
-        if mask.any():
-            self.flags.append(([reason], np.where(mask, 0, -1)))
 
     def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
         """Keep the text of a member that its column cannot hold."""
@@ -190,15 +228,8 @@ class _Converter:
         return pc.if_else(wrong, None, known)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
-        """Scale amounts to units; those of unknown tokens become null."""
-        numbers, decimals = self.smallest_units(name), self.listing.decimals[token]
-        for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
-            self.keep_text(row, name)
-        scaled, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
-        for row in beyond.tolist():
-            symbol = self.listing.tokens[token[row]]
-            self.keep_text(row, name, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
-        return scaled
+        numbers = self.smallest_units(name)
+        return self.scaled(name, numbers, token, lambda row, reason: self.keep_text(row, name, reason))
 
     def smallest_units(self, name: str) -> pa.Array:
         column = self.columns[name]
@@ -262,25 +293,6 @@ class _Converter:
         expected = self.listing.token_ids[sold]
         sent = token_id.fill_null(-1).to_numpy()
         self.flag((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")
-
-    def notes(self) -> pa.Array:
-        """Describe each irregular row as JSON text; null for a regular one."""
-        self.keep_tails()
-        self.keep_no_trades()
-        special = sorted(self.reasons.keys() | self.verbatim.keys())
-        if not self.flags and not special:
-            return pa.nulls(self.rows, pa.string())
-        group = np.zeros(self.rows, np.int64)  # rows of the same flags share a text
-        for reasons, codes in self.flags:
-            group = np.unique(group * (len(reasons) + 1) + codes, return_inverse=True)[1]
-        _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
-        texts = np.array([note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
-        for row in special:
-            texts[row] = note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
-        return pa.array(texts, pa.string())
-
-    def flags_of(self, row: int) -> list[str]:
-        return [reasons[codes[row]] for reasons, codes in self.flags if codes[row] >= 0]
 
     def keep_tails(self) -> None:
         has_tail = self.columns["tail"].is_valid().to_numpy(zero_copy_only=False)

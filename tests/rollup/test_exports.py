@@ -247,7 +247,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     "a word less": (
         "a.json",
         json.dumps(log_of(2, data="0x" + "00" * 32)).encode(),
-        "a.json, data: expected two",
+        "a.json, data: expected 64 bytes",
     ),
     "no JSON": ("a.json", b'{"input": ', "a.json: expected JSON"),
     "no column": ("a.csv", b"hash,number\n1,2\n", "a.csv: expected a column input"),
