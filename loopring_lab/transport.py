@@ -7,6 +7,7 @@ import copy
 import email.utils
 import functools
 import logging
+import random
 import re
 import threading
 import time
@@ -49,6 +50,7 @@ from loopring_lab.source import HEADER, Source
 MAX_BYTES = 1 << 30
 """Bytes of all answers of an operation together, as received and again as expanded."""
 MAX_CONNECTIONS, MAX_REDIRECTS, PIECE = 16, 5, 1 << 16
+_OWN = random.Random()  # noqa: S311 - spreads retries; the caller's stream of `random` stays as it is
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 HINTS = {
@@ -553,7 +555,7 @@ def _was_sent(error: Exception) -> bool:
 
 
 def _retry_delay(state: tenacity.RetryCallState) -> float:
-    backoff = (tenacity.wait_exponential(multiplier=0.1, max=8) + tenacity.wait_random(0, 0.1))(state)
+    backoff = tenacity.wait_exponential(multiplier=0.1, max=8)(state) + _OWN.uniform(0, 0.1)
     return max(_last_outcome(state).retry_after or 0.0, backoff)
 
 

@@ -70,12 +70,7 @@ class Archive:
         self._opened: AnyFolder = SettledFolder(path) if is_of_blocks(path) else ArchiveFolder(path)
 
     def __repr__(self) -> str:
-        try:
-            state = "" if self._folder.check() else ", empty"
-            self._folder.own_manifest()
-        except ArchiveError:
-            state = ", damaged"
-        return f"Archive({str(self._folder.shown)!r}{state})"
+        return f"Archive({self._folder.described()})"
 
     def _repr_html_(self) -> str:
         where = f"<b>Archive</b> in {escape(str(self._folder.shown))}"

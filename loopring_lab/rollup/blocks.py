@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
-from loopring_lab.rollup import balances, slots
+from loopring_lab.rollup import balances, settled, slots
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.settled import is_pool, trade_ids
 from loopring_lab.tables.listings import TEXT, to_utc
 
 _NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
@@ -192,8 +191,6 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).trades(client.tokens()).shape
         (0, 21)
         """
-        from loopring_lab.rollup import settled
-
         return settled.trades(self, tokens, markets, pools)
 
     def fills(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -219,7 +216,7 @@ class Blocks:
         """
         frame = self._frame("spot_trade", tokens, rename={})
         table = self.table("spot_trade")
-        found = trade_ids(self, *(table[name].to_numpy() for name in ("block", "index_in_block")))
+        found = settled.trade_ids(self, *(table[name].to_numpy() for name in ("block", "index_in_block")))
         frame.insert(4, "trade_id", as_series(pa.array(found)))
         return frame
 
@@ -452,7 +449,7 @@ class Blocks:
         frame = self._begin(block[first], within[first])
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
         frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).reset_index(drop=True))
-        frame["is_pool"] = is_pool(self, accounts)
+        frame["is_pool"] = settled.is_pool(self, accounts)
         return self._finished(frame)
 
     def _frame(

@@ -143,10 +143,7 @@ class Index:
             found = merge(scanner.to_table())
         found = found.take(pc.index_in(wanted, value_set=found["data_sha256"].combine_chunks()))
         found = _with_numbers(found, rows["block_id"])
-        return [_raw(row) for row in found.select(_RAW).to_pylist()]
-
-
-_RAW = [name for name in RawBlock._fields if name != "form"] + ["form"]
+        return [_raw(row) for row in found.select(RawBlock._fields).to_pylist()]
 
 
 def _raw(row: Mapping[str, Any]) -> RawBlock:

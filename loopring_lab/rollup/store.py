@@ -71,12 +71,7 @@ class Store(Holdings):
     """
 
     def __repr__(self) -> str:
-        try:
-            state = "" if self._folder.check() else ", empty"
-            self._folder.own_manifest()
-        except ArchiveError:
-            state = ", damaged"
-        return f"Store({str(self._folder.shown)!r}{state})"
+        return f"Store({self._folder.described()})"
 
     def _repr_html_(self) -> str:
         where = f"<b>Block store</b> in {escape(str(self._folder.shown))}"

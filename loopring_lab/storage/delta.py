@@ -7,6 +7,7 @@ import errno
 import importlib
 import json
 import os
+import random
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 ATTEMPTS = 50
 CHECKPOINT_EVERY = 100
+_OWN = random.Random()  # noqa: S311 - spreads retries; the caller's stream of `random` stays as it is
 _runtime: list[int] = []
 """The process in which deltalake first did something: it does not survive a fork."""
 
@@ -70,7 +72,7 @@ def _give_up(state: tenacity.RetryCallState) -> NoReturn:
 
 retry_on_conflict = tenacity.Retrying(
     stop=tenacity.stop_after_attempt(ATTEMPTS),
-    wait=tenacity.wait_random_exponential(multiplier=0.01, max=0.5),
+    wait=lambda state: _OWN.uniform(0, min(0.5, 0.01 * 2 ** (state.attempt_number - 1))),
     retry=tenacity.retry_if_exception_type(Conflict),
     retry_error_callback=_give_up,
 )
@@ -378,6 +380,15 @@ class DeltaFolder:
             raise self._write_error(doing, error) or Conflict(str(error)) from None
         except (OSError, pa.ArrowInvalid, DeltaError) as error:
             raise self._write_error(doing, error) or self._damage(doing, error) from None
+
+    def described(self) -> str:
+        """Return the path as it was given, and whether the folder is empty or damaged, for a repr."""
+        try:
+            state = "" if self.check() else ", empty"
+            self.own_manifest()
+        except ArchiveError:
+            state = ", damaged"
+        return f"{str(self.shown)!r}{state}"
 
     def nothing_yet(self) -> NotAnArchive:
         """Return the error for a folder that has not been filled."""
