@@ -83,7 +83,7 @@ class ArchiveFolder(DeltaFolder):
         statistics={TRADES: "created_at,trade_id,asked,version,current,extra"},
         bulk=frozenset([TRADES]),
         fill="archive.sync(client, account_id=...), or loopring-lab sync",
-        mend="archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
+        repair="archive.verify() lists all damage, and archive.repair(client) repairs it; or run: "
         "loopring-lab verify {path} --repair",
         reading="report, trades and scan",
         same_source="If both are one source, give it the archive's name: source=archive.source, "
@@ -148,7 +148,7 @@ class SettledFolder(DeltaFolder):
         statistics={SETTLED: "account_id,created_at,trade_id,block_id,extra"},
         bulk=frozenset([SETTLED]),
         fill="archive.import_blocks(store)",
-        mend="archive.verify() lists all damage, archive.repair() sets damaged files aside, and then "
+        repair="archive.verify() lists all damage, archive.repair() sets damaged files aside, and then "
         "archive.import_blocks(store) adds their rows again; or run: loopring-lab verify {path} --repair",
         reading="report, trades and scan",
         same_source="",

@@ -82,7 +82,7 @@ class BlockFolder(DeltaFolder):
         statistics={BLOCKS: "timestamp,block_id", TOKENS: "number"},
         bulk=frozenset([BLOCKS]),
         fill="store.sync(rpc=...), or store.import_files(paths)",
-        mend="Sync or import the blocks again into another folder, or restore this file from a backup.",
+        repair="Sync or import the blocks again into another folder, or restore this file from a backup.",
         reading="report, blocks and check",
         same_source="",
         large=frozenset(["auxiliary", "data", "listing"]),

@@ -96,7 +96,7 @@ class Kind(NamedTuple):
     bulk: frozenset[str]
     """Tables too large for copies of their files."""
     fill: str
-    mend: str
+    repair: str
     reading: str
     same_source: str
     large: frozenset[str] = frozenset()
@@ -133,7 +133,7 @@ class DeltaFolder:
         except ImportError:
             hint = "Install it with: pip install 'loopring-lab[archive]'"
             raise LabError(f"{self.kind.one.capitalize()} needs the package deltalake. {hint}") from None
-        self.digests = Digests(self.path, self.shown, self.kind.mend, self.kind.bulk)
+        self.digests = Digests(self.path, self.shown, self.kind.repair, self.kind.bulk)
         with suppress(DamagedArchive):  # so that it can be repaired
             self.check()
 
