@@ -35,4 +35,6 @@ def times(amounts: Decimals, prices: Decimals) -> pa.Array:
 def per(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Divide amounts by prices, rounded down to 18 decimals; null where one is null or the price is 0."""
     rows = zip(to_integers(amounts), to_integers(prices), strict=True)
-    return from_integers([None if None in row or not row[1] else row[0] * UNIT // row[1] for row in rows], SUM)
+    return from_integers(
+        [None if None in row or not row[1] else row[0] * UNIT // row[1] for row in rows], SUM
+    )
