@@ -111,10 +111,11 @@ def to_pandas(frame: Any, caller: str, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
-    """Read columns of a frame that is in memory, and `optional` ones that it has; normalized."""
-    require_in_memory(frame, caller)
+    """Read columns of a frame into memory, and `optional` ones that it has; normalized."""
     there = set(column_names(frame)) if optional else set()
     names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    if engine_of(frame) in COLLECT:
+        return pa.concat_tables(batches(frame, [*names], caller), promote_options="permissive")
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
 
