@@ -232,7 +232,8 @@ def _rows(fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: 
         "fee_token": _named(SYMBOLS, paid_in),
         "fee_bps": rate,
         "order_hash": _hashes(order),
-        "block_id": block, "index_in_block": index, "token_id": sold, "storage_id": order & 0xFFFF_FFFF,
+        "block_id": block, "index_in_block": index, "token_id": sold,
+        "storage_id": np.where(order == -1, one.number, order) & 0xFFFF_FFFF,
         "extra": pa.nulls(len(at), pa.string()),
     }  # fmt: skip
     return pa.table(columns).cast(SETTLED_SCHEMAS[SETTLED])
