@@ -24,9 +24,10 @@ FIGURE_SECONDS = 0.8
 
 
 def float_columns(trades: pd.DataFrame) -> pd.DataFrame:
-    """Return the same trades with float64 amounts, oldest first."""
-    amounts = {name: lab.to_float(trades[name]) for name in AMOUNTS}
-    return trades.assign(**amounts).sort_values("created_at", ignore_index=True)
+    """Return the same trades with float64 amounts and times without a zone, oldest first."""
+    columns = {name: lab.to_float(trades[name]) for name in AMOUNTS}
+    columns["created_at"] = trades["created_at"].dt.tz_localize(None)
+    return trades.assign(**columns).sort_values("created_at", ignore_index=True)
 
 
 def sign(trades: pd.DataFrame) -> np.ndarray:
