@@ -155,7 +155,7 @@ def add_columns(
     else:
         windows = _whole_windows(cuts, wanted, others)
     own = ((window.own(whole), window) for whole, window in windows)
-    return _frame_of_rows(trades, (convert.with_columns(whole, dict(work(window))) for whole, window in own))
+    return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
 
 
 def map_batches(
@@ -176,7 +176,13 @@ def map_batches(
         return trades.map_partitions(added, meta=added(trades._meta))
     if engine in IN_MEMORY and _cut(wanted, None, 0, 0) is None:
         return added(trades)
-    return _frame_of_rows(trades, map(added, convert.whole_batches(trades, caller)))
+    return _frame_of_rows(
+        trades,
+        (
+            _with_columns(whole, work(convert.to_table(whole, caller, columns, optional)))
+            for whole in convert.whole_batches(trades, caller)
+        ),
+    )
 
 
 def is_in_memory(frame: Any) -> bool:
@@ -310,6 +316,12 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
         here = cuts.window_of(moments_of(near)) == window
         others = near if known is None else known.read(cuts.looked_at(window))
         yield whole, Window(near, here, others, here)
+
+
+def _with_columns(whole: pa.Table, found: Mapping[str, pa.Array]) -> pa.Table:
+    """Add columns, as engines can read them, to those of trades as they stand."""
+    added = portable(pa.table(dict(found)))
+    return convert.with_columns(whole, dict(zip(added.column_names, added.columns, strict=True)))
 
 
 def _frame_of_rows(trades: Any, parts: Iterable[pa.Table]) -> Any:

@@ -78,9 +78,10 @@ def markouts(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`. Only fills whose role is known to be taker count, as `with_roles` finds it.
-    prices : frame of pandas, pyarrow or Polars, optional
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`. Only fills whose role is known to be taker count, as
+        `with_roles` finds it.
+    prices : frame of any of these engines, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market. By
         default `trades`, of either type, side and role.
     horizons : sequence of str or pandas.Timedelta
@@ -88,7 +89,8 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill; None for any age.
+        Maximum age of the price before the fill; None for any age, which reads the columns needed of all
+        rows into memory.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
@@ -176,16 +178,17 @@ def shortfall(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`. Orders of makers count too: filter by role to leave them out.
-    prices : frame of pandas, pyarrow or Polars, optional
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`. Orders of makers count too: filter by role to leave them out.
+    prices : frame of any of these engines, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market, or
         the trades of all accounts. By default `trades`.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all orders together. An order whose fills differ in them
         counts in each group with that part of its fills.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the arrival price; None for any age.
+        Maximum age of the arrival price; None for any age, which reads the columns needed of all rows into
+        memory.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 

@@ -62,15 +62,16 @@ def price_gap(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`; larger than memory on DuckDB, and on Polars if lazy.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier; of
-        several, the last by block, index in the block and trade id is used. Among rows of blocks, which share
-        their block's time and have no order hash, only a lower index counts as earlier.
+        Maximum age of the other fill; None for any age, which reads the columns needed of all rows into
+        memory. A fill in the same millisecond counts as earlier; of several, the last by block, index in the
+        block and trade id is used. Among rows of blocks, which share their block's time and have no order
+        hash, only a lower index counts as earlier.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Trades among which to look for the other fill, such as those of all accounts; by default `trades`.
         Fills of the same order are skipped.
     intervals, seed : float and int
@@ -134,9 +135,9 @@ def all_in_cost(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`.
-    reference : 'next', 'last', or frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`; larger than memory on DuckDB, and on Polars if lazy.
+    reference : 'next', 'last', or frame of any of these engines
         ``'next'``: the first trade in the market after the fill's order completes, which shows what the
         position turned out to be worth (a markout). ``'last'``: the last trade before the order's first
         fill, its arrival price; where trades are rare this is stale, and makes fills that react to price
@@ -144,10 +145,11 @@ def all_in_cost(
         at the same time. A frame: prices with ``created_at``, ``market`` and ``price``; the last one at or
         before the fill is used.
     tolerance : str or pandas.Timedelta, optional
-        Maximum distance in time of the reference; None for any distance.
+        Maximum distance in time of the reference; None for any distance, which reads the columns needed of
+        all rows into memory.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Trades among which to look for the next or last one, such as those of all accounts. By default
         `trades`: the next trade is then the next in that frame, not in the whole market.
     intervals, seed : float and int
