@@ -42,9 +42,7 @@ def to_native(frame: Any, table: pa.Table) -> Any:
         result = polars.from_arrow(narrow)
         return result.lazy() if isinstance(frame, polars.LazyFrame) else result  # type: ignore[union-attr]
     if engine == "duckdb":
-        import duckdb
-
-        return duckdb.from_arrow(narrow)
+        return frame.query("trades", "FROM narrow")  # of the connection that the frame is of
     return frame.sparkSession.createDataFrame(narrow)
 
 

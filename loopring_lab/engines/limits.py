@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from loopring_lab.errors import LabError
 
@@ -22,12 +23,13 @@ COPIES = 4
 
 
 class _Setting:
-    """What was set, the folders of this process, and the process that made them."""
+    """What was set, the folders of this process and the process that made them, and DuckDB's connection."""
 
     limit = 1 << 30
     parent: Path | None = None
     folder: Path | None = None
     process = 0
+    database: tuple[Any, Any] = (None, None)
 
     def __init__(self) -> None:
         self.made: dict[Path, int] = {}
@@ -100,6 +102,18 @@ def spill_folder() -> Path:
                 "does not fit into memory. Name another: lab.engines.set_memory(spill_folder=...)."
             ) from None
     return _set.folder
+
+
+def database() -> Any:
+    """Return DuckDB's connection for archives, within the limit; the same one as long as nothing is set."""
+    import duckdb
+
+    wanted = {"temp_directory": str(spill_folder() / "duckdb"), "memory_limit": f"{memory_limit()}B"}
+    if _set.database[0] != wanted:
+        connection = duckdb.connect(config={**wanted, "preserve_insertion_order": "false"})
+        connection.execute("SET TimeZone = 'UTC'")
+        _set.database = wanted, connection
+    return _set.database[1]
 
 
 def _bytes(limit: str | int) -> int:
