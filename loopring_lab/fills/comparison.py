@@ -162,7 +162,7 @@ def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.T
         places = lookup.before(until, newer_than=end)
     else:
         places = lookup.before(until, within=2 * length)
-    price = relative_bps(fills, history.integers(places)) * cost_sign(fills)
+    price = relative_bps(fills, history.take(places)) * cost_sign(fills)
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     value = values_in_one_token(fills, fills, *pairs)
     columns = {

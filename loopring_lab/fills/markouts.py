@@ -142,7 +142,7 @@ def markouts(
     paired = PairedFills(fills.take(pa.array(takers)), caller)
     fills = fills.take(pa.array(np.repeat(takers, len(lengths))))
     fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
-    rates = _split_cost(fills, history.integers(before), history.integers(after))
+    rates = _split_cost(fills, history.take(before), history.take(after))
     if names is None:
         used = {
             "price_before": history.take(before),
@@ -232,7 +232,7 @@ def shortfall(
     paired, orders = PairedFills(fills, caller), _orders(fills, names or [], caller)
     arrived = orders["arrived"].to_numpy()
     arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
-    worse = _shortfall_bps(orders, history.integers(arrival)) * cost_sign(orders)
+    worse = _shortfall_bps(orders, history.take(arrival)) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
@@ -267,13 +267,13 @@ def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
     return lengths
 
 
-def _split_cost(fills: pa.Table, before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
+def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str, np.ndarray]:
     """Return the effective cost, and the realized cost and impact that it is the sum of."""
     sign, prices = cost_sign(fills), known_prices(fills)
     return {
-        "effective_bps": moved_bps(prices, before, before) * sign + 0.0,
-        "realized_bps": moved_bps(prices, after, before) * sign + 0.0,
-        "impact_bps": moved_bps(after, before, before) * sign + 0.0,
+        "effective_bps": basis_points(prices, before, before) * sign + 0.0,
+        "realized_bps": basis_points(prices, after, before) * sign + 0.0,
+        "impact_bps": basis_points(after, before, before) * sign + 0.0,
     }
 
 
@@ -313,4 +313,4 @@ def _shortfall_bps(orders: pa.Table, arrivals: np.ndarray) -> np.ndarray:
     volumes = to_integers(orders["volume"])
     paid = [None if n is None else n * UNIT for n in to_integers(orders["notional"])]
     at_arrival = [None if v is None or a is None else a * v for v, a in zip(volumes, arrivals, strict=True)]
-    return moved_bps(paid, at_arrival, at_arrival)
+    return basis_points(paid, at_arrival, at_arrival)

@@ -98,8 +98,8 @@ def price_gap(
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
-    other[~is_positive(to_integers(fills["price"]))] = -1
-    gap = relative_bps(fills, history.integers(other))
+    other[np.asarray(known_prices(fills).is_null())] = -1
+    gap = relative_bps(fills, history.take(other))
     rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
@@ -194,7 +194,7 @@ def all_in_cost(
     source = reference if not isinstance(reference, str) else trades if prices is None else prices
     history = PriceHistory(source, caller)
     positions = _reference_positions(history.lookup(fills), fills, reference, limit)
-    cost = relative_bps(fills, history.integers(positions)) * cost_sign(fills) + 0.0
+    cost = relative_bps(fills, history.take(positions)) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
     if names is not None:
@@ -215,26 +215,23 @@ def _reference_positions(lookup: Lookup, fills: pa.Table, reference: Any, limit:
     return lookup.before(first, strictly=True, within=limit)
 
 
-def relative_bps(fills: pa.Table, references: np.ndarray) -> np.ndarray:
+def relative_bps(fills: pa.Table, references: pa.Array) -> np.ndarray:
     """Return how much higher prices of fills are than references, in basis points."""
-    return moved_bps(known_prices(fills), references, references)
+    return limbs.basis_points(known_prices(fills), references, references)
 
 
-def known_prices(fills: pa.Table) -> list[int | None]:
-    """Return prices as unscaled integers; None where they are unknown or not above zero."""
-    return [None if price is None or price <= 0 else price for price in to_integers(fills["price"])]
-
-
-def moved_bps(prices: Iterable[Any], origins: Iterable[Any], bases: Iterable[Any]) -> np.ndarray:
-    """Return how far integers lie above origins in basis points of bases, correctly rounded, or NaN."""
-    rows = zip(prices, origins, bases, strict=True)
-    rates = [np.nan if None in row or not row[2] else (row[0] - row[1]) * BPS / row[2] for row in rows]
-    return np.array(rates, np.float64)
+def known_prices(fills: pa.Table) -> pa.ChunkedArray:
+    """Return prices; null where they are unknown or not above zero."""
+    prices = fills["price"]
+    is_known = pc.greater(prices, pa.scalar(0, prices.type))
+    if pc.all(is_known, skip_nulls=False).as_py():
+        return prices
+    return pc.if_else(is_known, prices, pa.scalar(None, prices.type))
 
 
 def cost_sign(fills: pa.Table) -> np.ndarray:
     """Return 1 where a higher price costs the account more, -1 where it earns more."""
-    return np.select([equal(fills["side"], "BUY"), equal(fills["side"], "SELL")], [1.0, -1.0], np.nan)
+    return np.array([1.0, -1.0, np.nan])[places_among(encoded(fills["side"]), pa.array(SIDES))]
 
 
 def keys_of_estimates(
@@ -285,14 +282,13 @@ def _weights(groups: GroupBy, prices: Any) -> np.ndarray:
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     """Divide notionals by volumes exactly, truncated to 18 decimals; null without a volume."""
-    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
+    return limbs.per(notional, volume)
 
 
 def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
     """Build a result that says what prices it compares with."""
     count = len(next(iter(columns.values())))
-    label = pa.array([OWN_TRADES if history.is_trades else OUTSIDE_PRICES] * count, pa.string())
+    label = pa.repeat(OWN_TRADES if history.is_trades else OUTSIDE_PRICES, count)
     result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
     return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
 
