@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,20 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
+from loopring_lab.engines.arrays import (
+    NAT,
+    Scale,
+    as_text,
+    distinct,
+    encoded,
+    expand,
+    ids_of,
+    numbered_texts,
+    places_among,
+    search,
+)
 from loopring_lab.errors import LabError
 
-NAT = np.iinfo(np.int64).min
-"""An unknown time in milliseconds."""
 LAST = np.iinfo(np.int64).max
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
@@ -29,11 +39,10 @@ ORDER = ("order_hash", "account_id", "token_id", "storage_id")
 """What tells orders apart: the hash, or without one the account, the token sold and the storage id."""
 OWN_BY = ("trade_id", *ORDER)
 """What tells that a price is of a row's own fill or order."""
+SPAN = ("first", "last")
+"""When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
-LARGE = 2**61  # products below it cannot overflow
-FEW, CHUNK = 1 << 12, 1 << 14
-MIXERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd, with well mixed bits
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -45,27 +54,18 @@ class PriceHistory:
     """
 
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
-        if isinstance(frame, (str, os.PathLike)):
-            raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(frame)!r}).")
-        columns = ["created_at", *keys, "price"]
-        self._put_in_order(convert.to_table(frame, caller, columns, (*TIE_BREAKERS, *ORDER)), keys)
-
-    @classmethod
-    def of(cls, table: pa.Table, keys: Sequence[str] = ("market",)) -> PriceHistory:
-        """Take the prices of a table that `convert.to_table` has read, such as a window's."""
-        history = cls.__new__(cls)
-        history._put_in_order(table, keys)
-        return history
-
-    def _put_in_order(self, table: pa.Table, keys: Sequence[str]) -> None:
+        check_prices(frame, caller)
+        table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
         self.table, self.is_trades = table, "trade_id" in table.column_names
-        known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
+        self.has_spans = convert.is_normalized(frame) and has_span(frame)
+        self._prices: pa.Array = table["price"].combine_chunks()
+        known = pc.fill_null(pc.greater(self._prices, pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
         rows = np.flatnonzero(known)
         self._labels = {name: _labels(table[name], rows) for name in keys}
         times = moments_of(table)[rows]
-        self._scale = _Scale(times, self.code_count)
+        self._scale = Scale(times, self.code_count)
         spots = self._spots(self.codes(table)[rows], times)
         if (spots[1:] <= spots[:-1]).any():
             order = _settle_ties(np.argsort(spots), spots, table, rows)
@@ -104,8 +104,7 @@ class PriceHistory:
     def take(self, positions: np.ndarray) -> pa.Array:
         """Return the prices at positions; null where a position is -1."""
         rows = np.append(self.rows, -1)[positions]
-        prices = self.table["price"].take(pa.array(rows, mask=rows < 0))
-        return prices.combine_chunks() if isinstance(prices, pa.ChunkedArray) else prices
+        return self._prices.take(pa.array(rows, mask=rows < 0))
 
     def integers(self, positions: np.ndarray) -> np.ndarray:
         """Return the prices at positions as unscaled integers; None where a position is -1."""
@@ -141,7 +140,7 @@ class PriceHistory:
 
     def first_later(self, codes: np.ndarray, moments: np.ndarray, *, at_moment: bool) -> np.ndarray:
         """Return the first position of a key after each moment, or already `at_moment`."""
-        return _search(self._at, self._spots(codes, moments), "left" if at_moment else "right")
+        return search(self._at, self._spots(codes, moments), "left" if at_moment else "right")
 
     def last_at(self, codes: np.ndarray, moments: np.ndarray, rows: pa.Table) -> np.ndarray:
         """Return the last position of a key at or before each moment.
@@ -167,7 +166,8 @@ class PriceHistory:
 
     @cached_property
     def _places(self) -> _Places:
-        return _Places(*(values[self.rows] for values in _block_places(self.table)), self.starts)
+        blocks, indices, known = (values[self.rows] for values in _block_places(self.table))
+        return _Places(blocks, indices, known, self.starts)
 
     def spot_at(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
         """Return the first position of a key at each moment; -1 where there is no price."""
@@ -177,7 +177,8 @@ class PriceHistory:
 
     def _spots(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
         """Number pairs of key and moment in order."""
-        return codes * self._scale.width + self._scale(moments)
+        spots: np.ndarray = codes * self._scale.width + self._scale(moments)
+        return spots
 
 
 class Lookup:
@@ -249,14 +250,14 @@ class OwnRows:
         if not self._covered[rows].all():
             self._covered[rows] = True
             self._pairs = self._pairs_of(self._covered)
-        breaks = np.flatnonzero(np.diff(self._pairs) != 1)
-        ends = np.append(breaks, len(self._pairs) - 1) if step > 0 else np.append(0, breaks + 1)
+            breaks = np.diff(self._pairs, prepend=-2, append=-1) != 1
+            starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
+            run = np.cumsum(breaks[:-1]) - 1
+            self._ends = {-1: self._pairs[starts][run], 1: self._pairs[stops][run]}
         pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[rows]
-        at = _search(self._pairs, pairs, "left")
+        at = search(self._pairs, pairs, "left")
         hit = np.append(self._pairs, -1)[at] == pairs
-        at, pairs, rows = at[hit], pairs[hit], rows[hit]
-        run = np.searchsorted(breaks, at)
-        places[rows] += self._pairs[ends[run]] - pairs + step
+        places[rows[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
         return places
 
     def _look_alikes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -267,12 +268,13 @@ class OwnRows:
         history = self._history
         if "trade_id" in history.table.column_names:
             return NOTHING, NOTHING
-        row, places = _expand(
+        row, places = expand(
             *(history.first_later(self._codes, self._moments, at_moment=at) for at in (True, False))
         )
         same = pc.equal(history.take(places), self._rows["price"].take(pa.array(row))).fill_null(False)
         row, places = row[np.asarray(same)], places[np.asarray(same)]
-        history.is_trades |= np.count_nonzero(np.diff(row, prepend=-1)) > len(self._rows) * CHANCE
+        alike = np.count_nonzero(np.diff(row, prepend=-1))
+        history.is_trades |= bool(alike > len(self._rows) * CHANCE)
         return row, places
 
     @cached_property
@@ -291,9 +293,7 @@ class OwnRows:
     @cached_property
     def _span(self) -> tuple[np.ndarray, np.ndarray]:
         """When a row of each row's order was first and last at hand, among rows or prices."""
-        columns = {*self._rows.column_names, *self._history.table.column_names}
-        given = {"first", "last"} <= {*self._rows.column_names}
-        if given and ("last" in self._history.table.column_names or not {*ORDER} & columns):
+        if self._history.has_spans and has_span(self._rows):
             first, last = order_span(self._rows)
             return np.where(first == NAT, NAT + 1, first), np.where(last == NAT, LAST, last)
         mine, theirs = self._numbers
@@ -320,15 +320,15 @@ class OwnRows:
         pairs = [self._pair(theirs[own], own), self._pair(mine[row[is_wanted]], place[is_wanted])]
         if "trade_id" in self._history.table.column_names:
             pairs.append(self._sides(some if self._has_ids else NOTHING, own))
-        return _distinct(np.concatenate(pairs))
+        return distinct(np.concatenate(pairs))
 
     def _sides(self, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Return the pairs of order and position for both sides of the fills of rows and own positions."""
         history, (mine, theirs) = self._history, self._numbers
-        ids, their_ids = _ids(_column(self._rows, "trade_id"), history.table["trade_id"])
+        ids, their_ids = ids_of(_column(self._rows, "trade_id"), history.table["trade_id"])
         their_ids = their_ids[history.rows]
         known = np.flatnonzero(their_ids != NAT)
-        scale = _Scale(their_ids[known], len(history) + 1)
+        scale = Scale(their_ids[known], len(history) + 1)
         fills = history.starts[known] * scale.width + scale(their_ids[known])
         order = np.argsort(fills)
         fills, known = fills[order], known[order]
@@ -337,35 +337,15 @@ class OwnRows:
         orders = np.concatenate([mine[rows], theirs[own]])
         asked_ids = np.concatenate([ids[rows], their_ids[own]])
         asked = np.concatenate([spots, history.starts[own]]) * scale.width + scale(asked_ids)
-        start = _search(fills, asked, "left")
+        start = search(fills, asked, "left")
         there = (np.append(fills, -1)[start] == asked) & (asked_ids != NAT)
-        orders, start = np.divmod(_distinct(self._pair(orders[there], start[there])), len(history) + 1)
-        order, places = _expand(start, np.searchsorted(fills, fills[start], "right"))
+        orders, start = np.divmod(distinct(self._pair(orders[there], start[there])), len(history) + 1)
+        order, places = expand(start, np.searchsorted(fills, fills[start], "right"))
         return self._pair(orders[order], known[places])
 
     def _pair(self, orders: np.ndarray, positions: np.ndarray) -> np.ndarray:
         pairs: np.ndarray = orders * (len(self._history) + 1) + positions
         return pairs
-
-
-class _Scale:
-    """Numbers integers in their order: by the distance from the smallest, or by rank if that may overflow.
-
-    Others than the known ones have numbers of their own, alike between two neighbours.
-    """
-
-    def __init__(self, known: np.ndarray, count: int) -> None:
-        low, high = (int(known.min()), int(known.max())) if len(known) else (0, 0)
-        self._low, self._high, self.width = low - 1, high + 1, high - low + 3
-        self._ranked = None
-        if max(self.width * max(count, 1), -low, high) >= LARGE:
-            self._ranked = _distinct(known)
-            self.width = 2 * len(self._ranked) + 1
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        if self._ranked is not None:
-            return _search(self._ranked, values, "left") + _search(self._ranked, values, "right")
-        return np.asarray(np.clip(values, self._low, self._high) - self._low)
 
 
 class _Places:
@@ -374,7 +354,7 @@ class _Places:
     def __init__(
         self, blocks: np.ndarray, indices: np.ndarray, known: np.ndarray, starts: np.ndarray
     ) -> None:
-        self._blocks, self._indices, self._known = _distinct(blocks), _distinct(indices), known
+        self._blocks, self._indices, self._known = distinct(blocks), distinct(indices), known
         self._width = (len(self._blocks) + 1) * (len(self._indices) + 1)
         self._at = starts * self._width + self._number(blocks, indices)
 
@@ -390,6 +370,12 @@ class _Places:
         """Return the last position up to each place in a spot, or `last` if that one's place is unknown."""
         found = np.searchsorted(self._at, starts * self._width + self._number(blocks, indices), "right") - 1
         return np.where(self._known[last], found, last)
+
+
+def check_prices(prices: Any, caller: str) -> None:
+    """Raise a `LabError` that says how prices are read, if they are the path of a file."""
+    if isinstance(prices, (str, os.PathLike)):
+        raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r}).")
 
 
 def order_names(rows: pa.Table) -> pa.Array:
@@ -460,70 +446,9 @@ def moments_of(rows: pa.Table) -> np.ndarray:
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
 
 
-def as_text(column: Any) -> pa.Array:
-    """Return ids or names as strings; pandas holds integers with gaps as floats."""
-    column = column.cast(pa.int64(), safe=False) if pa.types.is_floating(column.type) else column
-    column = column.cast(pa.string())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return ids or names as strings, each different one once."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not pa.types.is_dictionary(column.type):
-        return as_text(column).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(column.indices, as_text(column.dictionary))
-
-
-def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Number the values of a column in the order in which they appear, -1 for null."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes, np.int64)
-
-
-def numbered_texts(texts: pa.Array) -> np.ndarray:
-    """Number texts, most of them different, so that equal ones are alike; -1 for null."""
-    known = np.flatnonzero(texts.is_valid()) if texts.null_count else np.arange(len(texts))
-    numbers, hashed = np.full(len(texts), -1), hashes(texts)[known]
-    order = np.argsort(hashed)
-    alike = hashed[order][1:] == hashed[order][:-1]
-    again, rows = np.flatnonzero(alike), known[order]
-    same = pc.equal(texts.take(pa.array(rows[again])), texts.take(pa.array(rows[again + 1])))
-    if not pc.all(same, min_count=0).as_py():
-        return numbered(texts)
-    numbers[rows] = np.cumsum(np.append(0, ~alike))[: len(rows)]
-    return numbers
-
-
-def hashes(texts: pa.Array) -> np.ndarray:
-    """Return a number of 64 bits for each text, the same in every process; different ones may share it."""
-    _, places, content = texts.buffers()
-    starts = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
-    lengths = np.diff(starts)
-    found, order = np.empty(len(texts), np.uint64), np.arange(len(texts))
-    if len(texts) and np.ptp(lengths):
-        order = np.argsort(lengths, kind="stable")
-    borders = np.flatnonzero(np.diff(lengths[order])) + 1
-    for rows in np.split(order, borders):
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            found[part] = _hashes(content, starts[part].astype(np.int64), int(lengths[part[0]]))
-    return found
-
-
-def _hashes(content: pa.Buffer | None, starts: np.ndarray, length: int) -> np.ndarray:
-    """Hash texts of one length in bytes, which start at some places: eight bytes at a time."""
-    mixed = np.full(len(starts), (length + 1) * MIXERS[0] % 2**64, np.uint64)
-    size = next(size for size in (8, 4, 2, 1) if size <= max(length, 1))
-    if length:
-        words = np.ndarray((content.size - size + 1,), f"<u{size}", content, strides=(1,))
-    for place in range(0, length, size):
-        mixed ^= words[starts + min(place, length - size)]  # the last ones overlap
-        mixed *= np.uint64(MIXERS[1])
-        mixed ^= mixed >> np.uint64(32)
-    mixed *= np.uint64(MIXERS[0])
-    return mixed ^ (mixed >> np.uint64(29))
+def has_span(rows: pa.Table) -> bool:
+    """Tell whether rows have the columns `SPAN`, in milliseconds."""
+    return all(n in rows.column_names and pa.types.is_int64(rows[n].type) for n in SPAN)
 
 
 def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -531,8 +456,9 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
     A row of an unknown order stands for itself. Rows that have the columns ``first`` and ``last`` say so.
     """
-    if {"first", "last"} <= {*rows.column_names}:
-        return np.asarray(rows["first"], np.int64), np.asarray(rows["last"], np.int64)
+    if has_span(rows):
+        first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
+        return first, last
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
     orders = numbered_texts(order_names(rows))
     known = slice(None) if orders.min(initial=0) >= 0 else np.flatnonzero(orders >= 0)
@@ -578,49 +504,8 @@ def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table, rows: np
     return order
 
 
-def _ids(mine: pa.ChunkedArray, theirs: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids of two columns as integers that are equal where their texts are; `NAT` for null."""
-    if all(pa.types.is_signed_integer(column.type) for column in (mine, theirs)):
-        first, second = (column.cast(pa.int64()).fill_null(NAT).to_numpy() for column in (mine, theirs))
-        return first, second
-    numbers = numbered(pa.concat_arrays([as_text(mine), as_text(theirs)]))
-    numbers = np.where(numbers < 0, NAT, numbers)
-    return numbers[: len(mine)], numbers[len(mine) :]
-
-
 def _labels(column: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
     """Return the texts of some rows of a column, each once, in order."""
     texts = encoded(column)
     used = np.flatnonzero(np.bincount(texts.indices.fill_null(0).to_numpy()[rows]))
     return texts.dictionary.take(pa.array(used)).unique().sort()
-
-
-def _search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
-    """Search sorted values; many are searched in their order, which is several times faster."""
-    if min(len(among), len(values)) < FEW:
-        return np.searchsorted(among, values, side)
-    order = np.argsort(values)
-    found = np.empty(len(values), np.int64)
-    found[order] = np.searchsorted(among, values[order], side)
-    return found
-
-
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """Return different values in order, faster than `numpy.unique`, which hashes them."""
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-
-
-def _expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return every position of half-open ranges, each with the number of its range."""
-    counts = np.maximum(stops - starts, 0)
-    numbers = np.repeat(np.arange(len(counts)), counts)
-    steps = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers, starts[numbers] + steps
-
-
-def places_among(values: pa.DictionaryArray, among: pa.Array) -> np.ndarray:
-    """Return the place of each value among others; -1 where it is null or not there."""
-    places = pc.index_in(values.dictionary, value_set=among).fill_null(-1).to_numpy(zero_copy_only=False)
-    indices = values.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
-    return np.append(places, -1).astype(np.int64)[indices]

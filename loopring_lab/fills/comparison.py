@@ -14,7 +14,8 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
-from loopring_lab.engines.asof import NAT, ORDER, PriceHistory, as_text, order_span, parse_length
+from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.asof import ORDER, PriceHistory, order_span, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     FEWEST,
