@@ -16,8 +16,10 @@ import pyarrow as pa
 from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.asof import NAT, check_prices, moments_of, order_names, order_span
-from loopring_lab.engines.spool import ResultFiles, Spool, text_hashes
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.arrays import hashes as hashes_of
+from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.spool import ResultFiles, Spool
 
 ROW_BYTES = 256
 """What a row of the columns that lookups need takes."""
@@ -357,7 +359,7 @@ class _Orders:
         """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
         for batch in batches:
             names, moments = order_names(batch), moments_of(batch)
-            hashes = np.where(names.is_valid(), text_hashes(names), np.uint64(0))
+            hashes = np.where(names.is_valid(), hashes_of(names), np.uint64(0))
             windows = np.where(moments == NAT, -1, self._cuts.window_of(moments))
             seen = pa.table({"hash": hashes, "window": windows}).filter(names.is_valid())
             seen = seen.group_by(["hash", "window"]).aggregate([])
