@@ -155,7 +155,7 @@ def markouts(
         rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
         horizon = Key("horizon")
         horizon.order = [*lengths]
-        columns = estimates(fills, paired, [*names, horizon], rates, intervals, seed, prices)
+        columns = estimates(fills, [*names, horizon], rates, intervals, seed, prices)
     return with_reference(trades, columns, history, paired.note)
 
 
@@ -236,7 +236,7 @@ def shortfall(
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
     if names is not None:
-        columns = estimates(orders, paired, names, rates, intervals, seed, prices)
+        columns = estimates(orders, names, rates, intervals, seed, prices)
         groups = GroupBy(orders, names)
         seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
         columns |= {

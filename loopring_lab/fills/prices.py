@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_positive, to_integers
+from loopring_lab.amounts.scaling import UNIT, from_integers, is_positive, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
+from loopring_lab.engines.aggregate import SUM, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
     ORDER,
     PLACE,
@@ -25,7 +25,8 @@ from loopring_lab.engines.asof import (
     parse_tolerance,
 )
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, values_in_one_token
+from loopring_lab.fills.intervals import Estimates, check_sampling
+from loopring_lab.fills.values import Values
 from loopring_lab.tables.rows import FILL_TYPES
 
 BPS = 10_000
@@ -104,7 +105,7 @@ def price_gap(
     if names is not None:
         keys = list(dict.fromkeys([*names, "fill_type"]))
         paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, keys, rates, intervals, seed, missing="unmatched")
+        columns = estimates(fills, keys, rates, intervals, seed, missing="unmatched")
         return convert.with_note(result_frame(trades, columns), paired.note)
     others = {"other_price": history.take(other), "other_at": history.take_times(other)}
     return result_frame(trades, columns_of(fills, shown, others, rates))
@@ -200,7 +201,7 @@ def all_in_cost(
     if names is not None:
         paired = PairedFills(fills, caller)
         others = None if source is trades else source
-        columns = estimates(fills, paired, names, rates, intervals, seed, others)
+        columns = estimates(fills, names, rates, intervals, seed, others)
         return with_reference(trades, columns, history, paired.note)
     columns = columns_of(fills, SHOWN, {"reference_price": history.take(positions)}, rates)
     return with_reference(trades, columns, history)
@@ -252,7 +253,6 @@ def needed_for(names: list[str] | None) -> list[str]:
 
 def estimates(
     fills: pa.Table,
-    paired: PairedFills,
     keys: list[str],
     rates: dict[str, np.ndarray],
     level: float,
@@ -261,26 +261,9 @@ def estimates(
     missing: str = "unpriced",
 ) -> dict[str, Any]:
     """Count the fills of each group, and those without the first rate, and estimate the rates."""
-    groups = GroupBy(fills, keys)
-    weights = _weights(groups, prices)
-    unknown = np.isnan(next(iter(rates.values())))
-    if "trade_id" not in fills.column_names:
-        fills = fills.append_column("trade_id", pa.nulls(len(fills), pa.string()))
-    counts = {
-        "fills": np.bincount(groups.ids, minlength=groups.count),
-        missing: np.bincount(groups.ids[unknown], minlength=groups.count),
-    }
-    found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
-    return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
-
-
-def _weights(groups: GroupBy, prices: Any) -> np.ndarray:
-    """Return the value of each fill, in one token where its group has several quote tokens."""
-    fills, values = groups.table, floats(groups.table["notional"])
-    alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
-    if alone.all():
-        return values
-    return np.where(alone, values, values_in_one_token(fills, fills, *linked(prices)))
+    found = Estimates(keys, level, seed, Values(lambda: [fills], prices), missing)
+    found.add(fills, rates)
+    return found.columns()
 
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
@@ -304,11 +287,3 @@ def columns_of(
     fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
     added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
     return {name: fills[name] for name in shown} | columns | added
-
-
-def linked(prices: Any) -> list[pa.Table]:
-    """Read prices that name their tokens, to convert values with."""
-    names = ["created_at", "base", "quote", "price"]
-    if prices is None or not {*names} <= {*convert.column_names(prices)}:
-        return []
-    return [convert.to_table(prices, "prices", names)]
