@@ -1,36 +1,58 @@
-"""Exact analyses beside the same ones on float columns in pandas, as a careful user would write them.
+"""Exact analyses beside float ones, over archives larger than memory, and on one and two processes.
 
-Run: python tests/benchmarks/bench_any_size.py [trades] [rounds]
+python tests/benchmarks/bench_any_size.py floats [trades] [rounds]
+    The same analyses on float columns in pandas, as a careful user would write them.
+python tests/benchmarks/bench_any_size.py large SMALL LARGE
+    Peak memory and time of DuckDB over two archives that large_archive.py made, each in a process of its own.
+python tests/benchmarks/bench_any_size.py workers ARCHIVE
+    Dask on one process and on two.
 """
 
+import multiprocessing
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.distributed import Client, LocalCluster
 from matplotlib.figure import Figure
 from support import large_archive
-from timing import paired
+from timing import paired, seconds
 
 import loopring_lab as lab
 
 AMOUNTS = ["size", "price", "notional", "fee"]
 HOUR, WEEK = pd.Timedelta(hours=1), pd.Timedelta(days=7)
 TOKEN, HUB = "USDC", "ETH"
-FIGURE_SECONDS = 0.8
+FIGURE_SECONDS, MOST_BYTES, MOST_TIMES, LEAST_GAIN = 0.8, 2 << 30, 11, 1.6
+BY = ["market", "fill_type"]
+ROUNDS = 5
 
 
 def float_columns(trades: pd.DataFrame) -> pd.DataFrame:
-    """Return the same trades with float64 amounts, oldest first."""
-    amounts = {name: lab.to_float(trades[name]) for name in AMOUNTS}
-    return trades.assign(**amounts).sort_values("created_at", ignore_index=True)
+    """Return the same trades with float64 amounts and times without a zone, oldest first."""
+    columns = {name: lab.to_float(trades[name]) for name in AMOUNTS}
+    columns["created_at"] = trades["created_at"].dt.tz_localize(None)
+    return trades.assign(**columns).sort_values("created_at", ignore_index=True)
 
 
 def sign(trades: pd.DataFrame) -> np.ndarray:
     return np.where(trades["side"] == "BUY", 1.0, -1.0)
+
+
+def summary(trades: pd.DataFrame) -> pd.DataFrame:
+    return trades.groupby([*BY, "fee_token"], observed=True, dropna=False).agg(
+        fills=("size", "size"),
+        volume=("size", "sum"),
+        notional=("notional", "sum"),
+        fee=("fee", "sum"),
+        median_bps=("fee_bps", "median"),
+    )
 
 
 def all_in_cost(trades: pd.DataFrame) -> pd.DataFrame:
@@ -200,6 +222,7 @@ def drawn(figure: Figure) -> Figure:
 
 
 PAIRS: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[pd.DataFrame], Any]]] = {
+    "fees.summary(by=[market, fill_type])": (lambda t: lab.fees.summary(t, by=BY), summary),
     "fills.all_in_cost": (lab.fills.all_in_cost, all_in_cost),
     "fills.all_in_cost(by=fill_type)": (lambda t: lab.fills.all_in_cost(t, by="fill_type"), costs_by_type),
     "fills.price_gap": (lab.fills.price_gap, price_gap),
@@ -213,13 +236,29 @@ PAIRS: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[pd.DataFrame], A
 """Exact analyses, and the same ones on floats."""
 
 
-def main(trades: int, rounds: int) -> None:
+LARGE: dict[str, Callable[[Any], Any]] = {
+    "fees.summary(by=market)": lambda t: lab.fees.summary(t, by="market"),
+    "fees.tiers": lab.fees.tiers,
+    "fees.in_token(by=[])": lambda t: lab.fees.in_token(t, TOKEN, by=[]),
+    "fills.all_in_cost(by=fill_type)": lambda t: lab.fills.all_in_cost(t, by="fill_type"),
+    "fills.price_gap(by=[])": lambda t: lab.fills.price_gap(t, by=[]),
+    "fills.compare_venues": lab.fills.compare_venues,
+    "figures.volume": lambda t: drawn(lab.figures.volume(t)),
+    "figures.fee_tiers": lambda t: drawn(lab.figures.fee_tiers(t)),
+    "figures.cost_curve": lambda t: drawn(lab.figures.cost_curve(t)),
+}
+"""What is asked of archives that do not fit into memory."""
+SHARED = ("fills.all_in_cost(by=fill_type)", "fills.price_gap(by=[])", "fees.in_token(by=[])")
+
+
+def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
+    """Print each analysis beside its float version."""
     with tempfile.TemporaryDirectory() as folder:
         large_archive.write(Path(folder), trades)
         exact = lab.Archive(folder).trades()
     floats = float_columns(exact)
     print(f"{len(exact):,} trades, medians of {rounds}, in turns")
-    print(f"{'analysis':34} {'exact':>8} {'floats':>8} {'ratio':>6}")
+    print(f"{'analysis':36} {'exact':>8} {'floats':>8} {'ratio':>6}")
     for name, (ours, theirs) in PAIRS.items():
         mine, other, ratio = paired(
             lambda ours=ours: ours(exact), lambda theirs=theirs: theirs(floats), rounds
@@ -227,8 +266,85 @@ def main(trades: int, rounds: int) -> None:
         verdict = "" if ratio <= 1 else "  SLOWER"
         if name.startswith("figures") and mine > FIGURE_SECONDS:
             verdict += f"  over {FIGURE_SECONDS} s"
-        print(f"{name:34} {mine:7.3f}s {other:7.3f}s {ratio:6.2f}{verdict}", flush=True)
+        print(f"{name:36} {mine:7.3f}s {other:7.3f}s {ratio:6.2f}{verdict}", flush=True)
+
+
+def measured(folder: str, name: str, channel: Any) -> None:
+    """Run one analysis in this process, and send its seconds and the peak of memory."""
+    begin = time.perf_counter()
+    found = LARGE[name](lab.Archive(folder).scan("duckdb"))
+    assert isinstance(found, Figure) or found.fetchall()
+    elapsed = time.perf_counter() - begin
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    channel.send((elapsed, peak))
+
+
+def in_a_process(folder: str, name: str) -> tuple[float, int]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=measured, args=(folder, name, theirs))
+    process.start()
+    theirs.close()
+    found: tuple[float, int] = ours.recv()
+    process.join()
+    return found
+
+
+def larger_than_memory(small: str, large: str, *names: str) -> None:
+    """Print seconds and peak memory over a small archive and a large one."""
+    print(f"{'analysis on DuckDB':34} {'small':>9} {'large':>9} {'times':>6} {'peak':>9}")
+    for name in names or LARGE:
+        (short, _), (long, peak) = in_a_process(small, name), in_a_process(large, name)
+        verdict = "  NOT LINEAR" if long > MOST_TIMES * short else ""
+        verdict += "  OVER 2 GiB" if peak > MOST_BYTES else ""
+        print(
+            f"{name:34} {short:8.1f}s {long:8.1f}s {long / short:6.1f} {peak / 2**30:5.2f} GiB{verdict}",
+            flush=True,
+        )
+
+
+def counting(_: int) -> int:
+    return sum(range(30_000_000))
+
+
+def machine_gain() -> float:
+    """Measure how much sooner two processes are done than one with pure Python, on this machine as it is."""
+    times = []
+    for workers in (1, 2):
+        with multiprocessing.get_context("spawn").Pool(workers) as pool:
+            pool.map(counting, range(workers))
+            times.append(seconds(lambda pool=pool: pool.map(counting, range(4), chunksize=1)))
+    return times[0] / times[1]
+
+
+def on_workers(folder: str, workers: int) -> dict[str, float]:
+    """Time the analyses that look up prices in time on this many processes of Dask."""
+    options = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster):
+        trades = lab.Archive(folder).scan("dask")
+        asked = {name: lambda name=name: LARGE[name](trades).compute() for name in SHARED}
+        lab.fees.summary(trades.partitions[:2]).compute()
+        return {name: statistics.median(seconds(ask) for _ in range(3)) for name, ask in asked.items()}
+
+
+def one_and_two_processes(folder: str) -> None:
+    """Print how much sooner Dask is done on two processes than on one."""
+    print(f"two pure Python processes beside one: {machine_gain():.2f}")
+    one, two = on_workers(folder, 1), on_workers(folder, 2)
+    for name in SHARED:
+        gain = one[name] / two[name]
+        verdict = "" if gain >= LEAST_GAIN else f"  under {LEAST_GAIN}"
+        print(f"{name:34} {one[name]:6.2f}s {two[name]:6.2f}s {gain:5.2f}{verdict}", flush=True)
+
+
+def main(command: str, *arguments: str) -> None:
+    if command == "floats":
+        beside_floats(*map(int, arguments))
+    elif command == "large":
+        larger_than_memory(*arguments)
+    else:
+        one_and_two_processes(*arguments)
 
 
 if __name__ == "__main__":
-    main(*map(int, [*sys.argv[1:], *("1000000", "5")[len(sys.argv) - 1 :]]))
+    main(*sys.argv[1:])
