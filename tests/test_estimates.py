@@ -27,7 +27,9 @@ from support.worlds import (
 
 import loopring_lab as lab
 from loopring_lab.engines import convert
+from loopring_lab.engines.spill import Buckets
 from loopring_lab.fills import intervals
+from loopring_lab.fills.values import Values
 from loopring_lab.relayer import World
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
@@ -46,11 +48,15 @@ def drawn(orders: int, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def estimated(fills: dict[str, np.ndarray], count: int = 2, seed: int = 0) -> dict[str, list]:
-    found = intervals.estimate(
-        {"bps": fills["values"]}, fills["weights"], fills["orders"], fills["groups"], count, 0.95, seed
-    )
-    return {name: column.to_pylist() for name, column in found.items()}
+def estimated(fills: dict[str, np.ndarray], count: int = 2, seed: int = 0, parts: int = 1) -> dict[str, list]:
+    """Estimate from rows that are added in parts."""
+    rows = Buckets()
+    for some in np.array_split(np.arange(len(fills["values"])), parts):
+        columns = {"group": fills["groups"], "order": fills["orders"], "weight": fills["weights"]}
+        columns = {name: column[some] for name, column in (columns | {"bps": fills["values"]}).items()}
+        rows.add(intervals.bucket_of(columns["order"]), columns)
+    found = intervals.estimate(rows, ["bps"], count, 0.95, seed)
+    return {name: pa.array(column, from_pandas=True).to_pylist() for name, column in found.items()}
 
 
 def test_means_and_medians_are_those_of_their_definition() -> None:
@@ -107,6 +113,7 @@ def test_many_orders_are_put_together_without_a_narrower_interval(monkeypatch: p
     fills = drawn(4000, 6)
     whole = estimated(fills)
     monkeypatch.setattr(intervals, "UNITS_AT_MOST", 512)
+    monkeypatch.setattr(intervals, "UNIT_BITS", 9)
     fewer = estimated(fills)
     for group in (0, 1):
         widths = [found["high_bps"][group] - found["low_bps"][group] for found in (whole, fewer)]
@@ -146,12 +153,13 @@ def test_weights_are_values_in_the_quote_token_with_most_fills() -> None:
     table = convert.normalize(
         pa.Table.from_pandas(fills.assign(moment=fills["created_at"].astype("int64")), preserve_index=False)
     )
-    found = intervals.values_in_one_token(table, table)  # read in order of time
+    found = Values(lambda: [table]).of(table)  # read in order of time
     assert found.tolist() == pytest.approx([2000, 10_000, 15_000, 3000, 6000])
     lrc = table.slice(1, 2)
-    assert intervals.values_in_one_token(lrc, table).tolist() == pytest.approx([5, 5])
-    apart = intervals.values_in_one_token(table, lrc)
-    assert np.isnan(apart).tolist() == [False, True, True, False, False]
+    assert Values(lambda: [lrc], fills).of(lrc).tolist() == pytest.approx([5, 5])
+    apart = table.set_column(table.column_names.index("price"), "price", pa.nulls(5, table["price"].type))
+    unpriced = Values(lambda: [apart], fills[fills["quote"] == "ETH"]).of(table)
+    assert np.isnan(unpriced).tolist() == [False, True, True, False, False]
 
 
 # The pool against the order book

@@ -80,7 +80,22 @@ def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
         assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
 
 
-PIECES = [b'"', b",", b"[", b"]", b'","', b'"],["', b'", "', b"], [", b'\\"', b"\n", b" ", b"", b"null", b"\xc3"]
+PIECES = [
+    b'"',
+    b",",
+    b"[",
+    b"]",
+    b'","',
+    b'"],["',
+    b'", "',
+    b"], [",
+    b'\\"',
+    b"\n",
+    b" ",
+    b"",
+    b"null",
+    b"\xc3",
+]
 
 
 @settings(max_examples=200)

@@ -18,8 +18,9 @@ from support.engines import collected, on
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import limits, spool, windows
-from loopring_lab.engines.asof import NAT, order_span
+from loopring_lab.engines import arrays, limits, windows
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import order_span
 from loopring_lab.engines.convert import to_table
 from loopring_lab.errors import LabError
 
@@ -148,7 +149,7 @@ def test_windows_are_about_as_large_as_memory_allows(spilled: Path) -> None:
 
 def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPatch, spilled: Path) -> None:
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
-    monkeypatch.setattr(windows, "text_hashes", lambda names: np.full(len(names), 7, np.uint64))
+    monkeypatch.setattr(windows, "hashes_of", lambda names: np.full(len(names), 7, np.uint64))
     assert content(lab.fills.all_in_cost(on("duckdb", crowded()), "last", "3h")) == expected
 
 
@@ -221,9 +222,9 @@ def test_columns_are_added_to_trades_of_any_engine(engine: str, after: int, spil
 def test_hashes_of_texts_are_equal_where_the_texts_are(spilled: Path) -> None:
     texts = ["", "a", "b", "ab", "a\0", None, "0x" + "f" * 64, "0x" + "f" * 63, "é" * 9, "a" * 8, "a" * 16]
     column = pa.array([*texts, *texts[::-1]])
-    hashes = spool.text_hashes(column.slice(3))
+    hashes = arrays.hashes(column.slice(3))
     assert len({*hashes[: len(texts) - 3].tolist()}) == len(texts) - 3
-    again = spool.text_hashes(column)
+    again = arrays.hashes(column)
     known = [n for n, text in enumerate(texts) if text is not None]
     assert (again[3:][known[4:]] == hashes[known[4:]]).all()
     assert (again[: len(texts)][known] == again[len(texts) :][::-1][known]).all()

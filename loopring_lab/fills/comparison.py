@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,29 @@ from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
 from loopring_lab.engines.arrays import NAT, as_text
 from loopring_lab.engines.asof import ORDER, PriceHistory, order_span, parse_length
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
+    DRAWS,
     FEWEST,
-    add_up,
+    UNITS_AT_MOST,
+    Bootstrap,
+    Groups,
+    SortedRows,
+    bucket_of,
     check_sampling,
-    interval,
-    order_keys,
-    resampled,
-    to_resample,
-    values_in_one_token,
+    drawn_sums,
+    first_of,
+    order_numbers,
+    sums_between,
 )
-from loopring_lab.fills.prices import cost_sign, linked, relative_bps, with_reference
+from loopring_lab.fills.prices import cost_sign, relative_bps, with_reference
 from loopring_lab.fills.sides import one_side, with_roles
+from loopring_lab.fills.values import Values
 from loopring_lab.tables.rows import FILL_TYPES
 
 SIZE_CLASSES = 5
+ADDED = ("value", "product", "fee_product", "off", "mean", "orders")
 CELL = ("market", "side", "size_class")
 READ = (
     *("created_at", "trade_id", "order_hash", "market", "base", "quote", "side", "fill_type", "role"),
@@ -125,13 +132,9 @@ def compare_venues(
     fills, left_out = _takers_fills(trades, caller, names)
     if len(fills) and len(history) and not (history.codes(fills) >= 0).any():
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
-    groups = GroupBy(fills, names)
-    costs = _costs(fills, history, length, linked(prices))
-    costs = costs.assign(group=groups.ids, cell=GroupBy(fills, [*names, *CELL]).ids)
-    compared = _compared(_matched(costs), groups.count, intervals, seed, history.is_trades)
-    compared["matched_share"] = compared["fills"] / np.bincount(groups.ids, minlength=groups.count)
-    found = {name: pa.array(compared[name], from_pandas=True) for name in RESULTS}
-    result = with_reference(trades, groups.key_columns() | found, history)
+    compared = _Compared(names, intervals, seed)
+    compared.add(fills, _costs(fills, history, length, Values(lambda: [fills], prices)))
+    result = with_reference(trades, compared.columns(history.is_trades), history)
     fills_are = "1 fill is" if left_out == 1 else f"{left_out:,} fills are"
     return convert.with_note(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
 
@@ -155,8 +158,8 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[pa.Ta
     return fills.append_column("size_class", pa.array(classes)), int(left_out)
 
 
-def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.Table]) -> pd.DataFrame:
-    """Return the venue, order, value and cost of each fill."""
+def _costs(fills: pa.Table, history: PriceHistory, length: int, values: Values) -> Columns:
+    """Return the value of each fill, its cost, the fee in it, and how far its price is from the reference."""
     end, lookup = order_span(fills)[1], history.lookup(fills)
     until = np.where(end == NAT, NAT, end + length)
     if history.is_trades:
@@ -165,46 +168,136 @@ def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.T
         places = lookup.before(until, within=2 * length)
     price = relative_bps(fills, history.take(places)) * cost_sign(fills)
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
-    value = values_in_one_token(fills, fills, *pairs)
-    columns = {
-        "pool": equal(fills["fill_type"], FILL_TYPES[0]).astype(np.int64),
-        "order": order_keys(fills),
-        "value": np.where(fills["size_class"].to_numpy() < 0, np.nan, value),
-        "cost": price + fee,
-        "fee": fee,
-        "distance": np.abs(price),
+    value = np.where(fills["size_class"].to_numpy() < 0, np.nan, values.of(fills))
+    return {"value": value, "cost": price + fee, "fee": fee, "distance": np.abs(price)}
+
+
+class _Compared:
+    """The venues compared by group and cell, from parts of the takers' fills added one after the other."""
+
+    def __init__(self, names: Sequence[str], level: float, seed: int) -> None:
+        self._names, self._cells, self._rows = names, Groups([*names, *CELL]), Buckets()
+        self._bootstrap = Bootstrap(seed, level)
+        self._fills, self._known = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+
+    def add(self, fills: pa.Table, costs: Columns) -> None:
+        """Add fills with the columns of groups and cells, and their costs, NaN where unknown."""
+        cells, pool = self._cells.numbers(fills), equal(fills["fill_type"], FILL_TYPES[0])
+        known = (costs["value"] > 0) & ~np.isnan([*costs.values()]).any(axis=0)
+        slots, count = 2 * cells + pool, len(self._cells)
+        self._fills = np.bincount(cells, minlength=count) + np.pad(self._fills, (0, count - len(self._fills)))
+        counted = np.bincount(slots[known], minlength=2 * count).reshape(-1, 2)
+        self._known = counted + np.pad(self._known, ((0, count - len(self._known)), (0, 0)))
+        columns = {"group": slots.astype(np.int32), "order": order_numbers(fills)} | costs
+        columns = {name: column[known] for name, column in columns.items()}
+        self._rows.add(bucket_of(columns["order"]), columns)
+
+    def columns(self, own: bool) -> dict[str, Any]:
+        """Return the keys of each group, in their order, and how the venues compare in it."""
+        groups, cells = self._cells.ordered(self._names), self._cells.ordered()
+        self._group_of_cell = groups.ids[cells.first_rows]
+        self._place_of_cell, self._count = cells.ids, groups.count
+        self._matched = np.asarray((self._known[cells.first_rows] > 0).all(axis=1))
+        compared = _results(*self._add_up(), self._group_of_cell, own)
+        taken = np.bincount(groups.ids, self._fills, groups.count)
+        matched = np.where(self._matched, self._known[cells.first_rows].sum(axis=1), 0)
+        fills = np.bincount(self._group_of_cell, matched, groups.count)
+        compared |= {"fills": fills.astype(np.int64), "matched_share": fills / taken}
+        found = {name: pa.array(compared[name], from_pandas=True) for name in RESULTS}
+        return groups.key_columns() | found
+
+    def _parts(self) -> Iterator[Columns]:
+        """Yield the rows of matched cells, in buckets, with cells in the order of their values."""
+        for part in self._rows:
+            cells = self._place_of_cell[part["group"] // 2]
+            rows = np.flatnonzero(self._matched[cells])
+            slots = 2 * cells[rows] + part["group"][rows] % 2
+            yield {name: column[rows] for name, column in part.items()} | {"group": slots}
+
+    def _count_orders(self) -> tuple[np.ndarray, np.ndarray]:
+        """Count the orders of matched fills in each group, at each venue and in all."""
+        at_venues, in_all = np.zeros(2 * self._count, np.int64), np.zeros(self._count, np.int64)
+        for part in self._parts():
+            groups = self._group_of_cell[part["group"] // 2]
+            for numbers, counts in ((2 * groups + part["group"] % 2, at_venues), (groups, in_all)):
+                rows = SortedRows(part | {"group": numbers}, len(counts))
+                np.add.at(counts, rows.groups[rows.starts], 1)
+        return at_venues.reshape(-1, 2), in_all
+
+    def _add_up(self) -> tuple[Columns, np.ndarray, np.ndarray]:
+        """Add up fills by cell and venue; also return the orders at venues and the intervals of groups."""
+        orders, in_all = self._count_orders()
+        many, units = in_all > UNITS_AT_MOST, Buckets()
+        for part in self._parts():
+            found = _units(
+                SortedRows(part, 2 * len(self._group_of_cell)), np.repeat(many[self._group_of_cell], 2)
+            )
+            units.add(self._group_of_cell[found["slot"] // 2] % BUCKETS, found)
+        sums = {name: np.zeros(2 * len(self._group_of_cell)) for name in ADDED}
+        intervals = np.full((2, self._count), np.nan)
+        for unsorted in units:
+            place = np.argsort(unsorted["slot"], kind="stable")
+            found = {name: column[place] for name, column in unsorted.items()}
+            starts = first_of(found["slot"])
+            for name in ADDED:
+                sums[name][found["slot"][starts]] = sums_between(starts, found[name])
+            groups = self._group_of_cell[found["slot"] // 2]  # sorted, as cells are
+            firsts = first_of(groups)
+            for start, stop in zip(firsts, np.append(firsts, len(groups))[1:], strict=True):
+                if (orders[groups[start]] >= FEWEST).all():
+                    part = {name: column[start:stop] for name, column in found.items()}
+                    intervals[:, groups[start]] = self._interval(part, many=bool(many[groups[start]]))
+        return {name: column.reshape(-1, 2) for name, column in sums.items()}, orders, intervals
+
+    def _interval(self, units: Columns, *, many: bool) -> tuple[float, float]:
+        """Draw the difference of one group; a cell counts in a draw where both venues are drawn."""
+        cells = np.unique(units["slot"] // 2, return_inverse=True)[1]
+        starts, weight, product = first_of(units["slot"]), *np.zeros((2, DRAWS, cells[-1] + 1, 2))
+        for start, stop in zip(starts, np.append(starts, len(cells))[1:], strict=True):
+            counts = self._bootstrap.counts(units["unit"][start:stop], many=many)
+            totals = drawn_sums(counts, np.stack([units[name][start:stop] for name in ("value", "product")]))
+            at = cells[start], units["slot"][start] % 2
+            weight[:, *at], product[:, *at] = totals
+        means, there = _ratio(product, weight), (weight > 0).all(axis=2)
+        shares = np.where(there, weight.sum(axis=2), 0.0)
+        gaps = np.where(there, means[:, :, 1] - means[:, :, 0], 0.0)
+        return self._bootstrap.interval((shares * gaps).sum(axis=1), shares.sum(axis=1))
+
+
+def _units(rows: SortedRows, many: np.ndarray) -> Columns:
+    """Add up the fills of each unit that is resampled, in each cell and venue."""
+    units = np.where(many[rows.groups], rows.orders % np.uint64(UNITS_AT_MOST), rows.orders)
+    starts = first_of(rows.groups, units)
+    names = ("value", "cost", "fee", "distance")
+    value, cost, fee, distance = (rows.columns[name][rows.place] for name in names)
+    worth, paid = (sums_between(rows.starts, column) for column in (value, value * cost))
+    of_orders = np.searchsorted(rows.starts, starts)
+    return {
+        "slot": rows.groups[starts],
+        "unit": units[starts],
+        "value": sums_between(starts, value),
+        "product": sums_between(starts, value * cost),
+        "fee_product": sums_between(starts, value * fee),
+        "off": sums_between(starts, value * distance),
+        "mean": sums_between(of_orders, paid / worth),
+        "orders": np.diff(np.append(of_orders, len(rows.starts))).astype(np.float64),
     }
-    return pd.DataFrame(columns)
 
 
-def _matched(costs: pd.DataFrame) -> pd.DataFrame:
-    """Keep the fills of known cost in cells that have some at both venues, and number these cells."""
-    costs = costs[costs.notna().all(axis=1) & (costs["value"] > 0)]
-    venues = costs.groupby("cell")["pool"].transform("nunique")
-    found = costs[venues == 2].sort_values([*costs.columns], ignore_index=True)
-    found["cell"] = np.unique(found["cell"], return_inverse=True)[1]
-    return found
-
-
-def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: bool) -> dict[str, Any]:
-    """Compare the venues in each of `count` groups of matched fills."""
-    names = ("group", "cell", "pool", "order", "value", "cost", "fee", "distance")
-    group, cell, venue, orders, value, cost, fee, distance = (fills[name].to_numpy() for name in names)
-    slots = cell * 2 + venue
-    cell_groups = fills.drop_duplicates("cell").sort_values("cell")["group"].to_numpy()
-    book, pool = _at_venues(slots, value, value * cost, cell_groups, count)
-    fee_gap = np.diff(_at_venues(slots, value, value * fee, cell_groups, count), axis=0)[0]
-    _, order_slots, (values, products) = add_up(orders, slots, value, value * cost)
-    each = _at_venues(order_slots, np.ones(len(values)), products / values, cell_groups, count)
-    counts = np.bincount(add_up(orders, group * 2 + venue)[1], minlength=2 * count).reshape(-1, 2)
-    low, high = np.full((2, count), np.nan)
-    for number in np.flatnonzero((counts >= FEWEST).all(axis=1)):
-        low[number], high[number] = interval(_draws(fills[group == number], seed), level)
-    margin = _ratio(*(np.bincount(group, x, count) for x in (value * distance, value))) if own else 0.0
+def _results(
+    sums: Columns, orders: np.ndarray, intervals: np.ndarray, groups: np.ndarray, own: bool
+) -> dict[str, Any]:
+    """Compare the venues in each group from sums by cell and venue."""
+    count = len(orders)
+    book, pool = _at_venues(sums["value"], sums["product"], groups, count)
+    fee_gap = np.diff(_at_venues(sums["value"], sums["fee_product"], groups, count), axis=0)[0]
+    each = _at_venues(sums["orders"], sums["mean"], groups, count)
+    totals = (np.bincount(groups, sums[name].sum(axis=1), count) for name in ("off", "value"))
+    margin = _ratio(*totals) if own else 0.0
+    low, high = intervals
     verdict = np.select([high < -margin, low > margin], ["pool", "book"], "undecided")
     return {
-        "fills": np.bincount(group, minlength=count),
-        "orders": counts.sum(axis=1),
+        "orders": orders.sum(axis=1),
         "pool_bps": pool,
         "book_bps": book,
         "difference_bps": pool - book,
@@ -217,32 +310,12 @@ def _compared(fills: pd.DataFrame, count: int, level: float, seed: int, own: boo
     }
 
 
-def _at_venues(
-    slots: np.ndarray, weights: np.ndarray, products: np.ndarray, cell_groups: np.ndarray, count: int
-) -> np.ndarray:
+def _at_venues(weights: np.ndarray, products: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
     """Return the mean cost at the book and at the pool in each group, of the same mix of cells."""
-    weight, product = (
-        np.bincount(slots, x, 2 * len(cell_groups)).reshape(-1, 2) for x in (weights, products)
-    )
-    cells = weight.sum(axis=1)
-    total = np.bincount(cell_groups, cells, count)
-    means = (product / weight).T
-    return np.array([_ratio(np.bincount(cell_groups, cells * mean, count), total) for mean in means])
-
-
-def _draws(fills: pd.DataFrame, seed: int) -> np.ndarray:
-    """Return the difference of one group in every draw; a cell counts where both venues are drawn."""
-    cells = np.unique(fills["cell"], return_inverse=True)[1]
-    names = ("pool", "order", "value", "cost")
-    venue, orders, value, cost = (fills[name].to_numpy() for name in names)
-    units, slots, sums = add_up(to_resample(orders), cells * 2 + venue, value, value * cost)
-    weight, product = resampled(units, slots, sums, 2 * (int(cells.max()) + 1), seed)
-    weight, product = (x.reshape(len(x), -1, 2) for x in (weight, product))
-    means = _ratio(product, weight)
-    there = (weight > 0).all(axis=2)
-    cell = np.where(there, weight.sum(axis=2), 0.0)
-    gaps = np.where(there, means[:, :, 1] - means[:, :, 0], 0.0)
-    return _ratio((cell * gaps).sum(axis=1), cell.sum(axis=1))
+    cells = weights.sum(axis=1)
+    total = np.bincount(groups, cells, count)
+    means = np.where(weights > 0, products / np.where(weights > 0, weights, 1.0), 0.0).T
+    return np.array([_ratio(np.bincount(groups, cells * mean, count), total) for mean in means])
 
 
 def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:

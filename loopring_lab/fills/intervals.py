@@ -2,68 +2,187 @@
 
 Fills of one order are one decision, so whole orders are resampled. How often an order counts in a draw
 follows from its hash, the seed and the number of the draw alone: the order of rows and other groups change
-nothing.
+nothing. Nor do the parts in which rows are added: sums are rounded alike in any order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
+from loopring_lab.engines.aggregate import GroupBy
+from loopring_lab.engines.arrays import as_text
 from loopring_lab.engines.asof import order_names
+from loopring_lab.engines.selection import medians
+from loopring_lab.engines.spill import BUCKETS, GAMMA, Buckets, Columns, mixed, numbers_of_texts
 from loopring_lab.errors import LabError
+from loopring_lab.fills.values import Values, encoded
+from loopring_lab.tables.identity import SIDES
 
 FEWEST = 20
 """Fewer fills than these give no interval, nor do orders of which a few large ones outweigh the rest."""
-PRICED = ["moment", "base", "quote", "price"]
-UNITS_AT_MOST = 1 << 14  # resampled units of a group; more orders than these are put together at random
+UNIT_BITS = 14
+UNITS_AT_MOST = (
+    1 << UNIT_BITS
+)  # resampled units of a group; more orders than these are put together at random
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
-CHUNK = 1 << 12
-GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
+CHUNK = 1 << 11
 LOW_BITS = np.uint64(0xFFFF)
 _TAILS = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
-POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.float64)
+POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.uint8)
 """How often a unit counts in a draw, for each value of 16 random bits."""
+ADDED_BITS = 26  # of each of two parts of a number, so that 2**27 of them add up without rounding
+DRAWN_BITS = 34  # so that all units do, each counted at most nine times
+LARGEST = 2.0**960
 
 
-def estimate(
-    rates: Mapping[str, np.ndarray],
-    weights: np.ndarray,
-    orders: np.ndarray,
-    groups: np.ndarray,
-    count: int,
-    level: float,
-    seed: int,
-) -> dict[str, pa.Array]:
-    """Estimate rates of each group's fills; null where a weight is unknown, or there are too few.
+class Groups:
+    """Combinations of keys in parts of rows, numbered in the order in which they are first seen."""
 
-    Unknown rates and weights are NaN; `orders` are from `order_keys`.
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = [*dict.fromkeys(keys)]
+        self._known: pa.Table | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._known is None else len(self._known)
+
+    def numbers(self, rows: pa.Table) -> np.ndarray:
+        """Number the groups of rows."""
+        part = GroupBy(rows, self.keys)
+        new = pa.table(part.key_columns() | {" row": np.arange(part.count)})
+        if self._known is None:
+            self._known = new
+            return part.ids
+        count, both = len(self), pa.concat_tables([self._known, new], promote_options="permissive")
+        groups = GroupBy(both, self.keys)
+        added = np.sort(groups.first_rows[groups.first_rows >= count])
+        later = count + np.searchsorted(added, groups.first_rows)
+        numbers = np.where(groups.first_rows < count, groups.first_rows, later)
+        self._known = pa.concat_tables([both.slice(0, count), both.take(pa.array(added))])
+        return np.asarray(numbers[groups.ids[count:]][part.ids])
+
+    def ordered(self, keys: Sequence[str] | None = None) -> GroupBy:
+        """Group these combinations by keys, all of them by default, in the order of their values."""
+        if self._known is None:
+            raise RuntimeError("no rows were added")
+        return GroupBy(self._known, self.keys if keys is None else keys)
+
+
+class Estimates:
+    """Estimates of rates of fills by keys, from parts of the rows that are added one after the other.
+
+    `values` converts weights where a group mixes quote tokens. Rows beyond the memory limit go to disk.
     """
-    columns = {"orders": pa.array(np.bincount(add_up(orders, groups)[1], minlength=count))}
-    for name, values in rates.items():
-        known = ~np.isnan(values)
-        some = values[known], weights[known], orders[known], groups[known]
-        found = _estimate_one(*some, count, level, seed)
-        for column, numbers in zip(("mean", "weighted", "median", "low", "high"), found, strict=True):
-            columns[f"{column}_{name}"] = pa.array(numbers + 0.0, from_pandas=True)
-    return columns
+
+    def __init__(
+        self, keys: Sequence[str], level: float, seed: int, values: Values, missing: str = "unpriced"
+    ) -> None:
+        self._groups, self._level, self._seed = Groups(keys), level, seed
+        self._values, self._missing = values, missing
+        self._quotes: dict[str, int] = {}
+        self._pairs: set[tuple[int, int]] = set()
+        self._counts = np.zeros((2, 0), np.int64)
+        self._rows, self._sides = Buckets(), Buckets()
+        self._tells_sides = True
+        self._rates: list[str] = []
+
+    def add(self, fills: pa.Table, rates: Mapping[str, np.ndarray]) -> None:
+        """Add rows that have the keys, an order and what weights them, and their rates, NaN where unknown."""
+        groups = self._groups.numbers(fills)
+        self._rates = [*rates]
+        unknown = np.isnan(rates[self._rates[0]])
+        counted = [np.bincount(some, minlength=len(self._groups)) for some in (groups, groups[unknown])]
+        self._counts = (
+            np.pad(self._counts, ((0, 0), (0, len(self._groups) - self._counts.shape[1]))) + counted
+        )
+        self._see_quotes(groups, fills["quote"])
+        orders, weights = order_numbers(fills), floats(fills["notional"])
+        columns = {"group": groups.astype(np.int32), "order": orders, "weight": weights}
+        if self._values.several:
+            columns["value"] = self._values.of(fills)
+        self._rows.add(bucket_of(orders), columns | {name: np.asarray(x, float) for name, x in rates.items()})
+        self._see_sides(groups, fills)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the keys of each group and what is known of it, in the order of keys."""
+        groups, count = self._groups.ordered(), len(self._groups)
+        place = groups.first_rows
+        quotes = np.bincount(np.array([group for group, _ in self._pairs], np.int64), minlength=count)
+        found = estimate(self._rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
+        counts = {"fills": self._counts[0], self._missing: self._counts[1]}
+        both = pa.array(self._both_sides[0]) if self._tells_sides else pa.nulls(count, pa.int64())
+        columns = {name: pa.array(x[place], from_pandas=True) for name, x in (counts | found).items()}
+        return groups.key_columns() | columns | {"both_sides": both.take(pa.array(place))}
+
+    @property
+    def note(self) -> str:
+        """Say of how many fills both sides are counted; empty where of none."""
+        total = self._both_sides[1]
+        fills = "1 fill" if total == 1 else f"{total:,} fills"
+        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+        return note if total else ""
+
+    def _see_quotes(self, groups: np.ndarray, quotes: pa.ChunkedArray) -> None:
+        """Keep the quote tokens of each group."""
+        codes, names = encoded(quotes)
+        known = codes >= 0
+        seen = np.bincount(groups[known] * max(len(names), 1) + codes[known])
+        numbers = [self._quotes.setdefault(name, len(self._quotes)) for name in names]
+        found = np.divmod(np.flatnonzero(seen), max(len(names), 1))
+        self._pairs |= {
+            (group, numbers[code]) for group, code in zip(*map(np.ndarray.tolist, found), strict=True)
+        }
+
+    def _see_sides(self, groups: np.ndarray, fills: pa.Table) -> None:
+        """Keep the side and trade id of rows, to find the fills of which a group holds both sides."""
+        if not {"trade_id", "side"} <= {*fills.column_names}:
+            self._tells_sides = False
+            return
+        sides = pc.index_in(as_text(fills["side"]), pa.array(SIDES))
+        known = np.asarray(pc.and_(sides.is_valid(), fills["trade_id"].is_valid()))
+        columns = {
+            "trade": numbers_of_ids(fills["trade_id"]),
+            "group": groups.astype(np.int32),
+            "side": np.asarray(sides.fill_null(0)).astype(np.int8),
+        }
+        columns = {name: column[known] for name, column in columns.items()}
+        self._sides.add(mixed(columns["trade"]) >> np.uint64(56), columns)
+
+    @cached_property
+    def _both_sides(self) -> tuple[np.ndarray, int]:
+        """Count the fills of which both sides are in a group, for each group, and those anywhere."""
+        counts, total = np.zeros(len(self._groups), np.int64), 0
+        for rows in self._sides:
+            place = np.argsort(rows["trade"])
+            trades = rows["trade"][place]
+            same = trades[1:] == trades[:-1]
+            place = place[np.append(same, False) | np.append(False, same)]  # of trades with several rows
+            trades, groups, sides = (rows[name][place] for name in ("trade", "group", "side"))
+            total += len(_where_both(trades, np.zeros(len(place), np.int8), sides))
+            counts += np.bincount(groups[_where_both(trades, groups, sides)], minlength=len(self._groups))
+        return counts, total
 
 
-def order_keys(fills: pa.Table) -> np.ndarray:
-    """Return a number for the order of each fill; a fill of an unknown order stands for itself."""
-    itself = pc.binary_join_element_wise(
-        "trade", fills["trade_id"].cast(pa.string()), " ", null_handling="replace"
-    )
-    names = pc.coalesce(order_names(fills), itself)
-    return np.asarray(pd.util.hash_array(names.to_numpy().astype(object)), np.uint64)
+def _where_both(trades: np.ndarray, groups: np.ndarray, sides: np.ndarray) -> np.ndarray:
+    """Return one row of each trade and group of which there are both sides; trades are sorted."""
+    starts = first_of(trades)
+    pairs = starts[np.diff(np.append(starts, len(trades))) == 2]
+    found = pairs[(sides[pairs] != sides[pairs + 1]) & (groups[pairs] == groups[pairs + 1])]
+    others = np.ones(len(trades), bool)
+    others[pairs] = others[pairs + 1] = False
+    more = np.flatnonzero(others)
+    place = more[np.lexsort((sides[more], groups[more], trades[more]))]
+    trades, groups, sides = trades[place], groups[place], sides[place]
+    both = (trades[1:] == trades[:-1]) & (groups[1:] == groups[:-1]) & (sides[1:] != sides[:-1])
+    return np.concatenate([found, place[1:][both]])
 
 
 def check_sampling(level: Any, seed: Any, caller: str) -> None:
@@ -76,148 +195,219 @@ def check_sampling(level: Any, seed: Any, caller: str) -> None:
         raise LabError(f"{caller}: seed={seed!r} is not a whole number from 0. Give one such as 0.")
 
 
-def add_up(
-    units: np.ndarray, slots: np.ndarray, *columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Add up columns over the fills of each unit, apart for each slot; sorted by slot and unit."""
-    place = np.lexsort((*columns, units, slots))
-    units, slots = units[place], slots[place]
-    first = np.ones(len(units), bool)
-    first[1:] = (units[1:] != units[:-1]) | (slots[1:] != slots[:-1])
-    starts = np.flatnonzero(first)
-    sums = [np.add.reduceat(column[place], starts) if len(starts) else column for column in columns]
-    return units[starts], slots[starts], np.array(sums).reshape(len(columns), len(starts))
+def order_numbers(fills: pa.Table) -> np.ndarray:
+    """Return a 64-bit number for the order of each fill; a fill of an unknown order stands for itself."""
+    names = order_names(fills)
+    if not names.null_count:
+        return numbers_of_texts(names)
+    trades = fills["trade_id"] if "trade_id" in fills.column_names else pa.nulls(len(fills), pa.string())
+    trades = trades.combine_chunks() if isinstance(trades, pa.ChunkedArray) else trades
+    itself = pc.binary_join_element_wise("trade", trades.cast(pa.string()), " ", null_handling="replace")
+    return numbers_of_texts(pc.coalesce(names, itself))
 
 
-def to_resample(orders: np.ndarray) -> np.ndarray:
-    """Return the unit of each fill that is resampled: its order, or a few of many orders together."""
-    many = len(np.unique(orders)) > UNITS_AT_MOST
-    return orders % np.uint64(UNITS_AT_MOST) if many else orders
+def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
+    """Return a 64-bit number for each id: integers themselves, others by their text."""
+    if pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type):
+        return np.asarray(ids.cast(pa.int64(), safe=False).fill_null(0).to_numpy()).view(np.uint64)
+    return numbers_of_texts(as_text(ids))
 
 
-def resampled(units: np.ndarray, slots: np.ndarray, sums: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the sums over the units of each slot in every draw: columns, draws, slots."""
-    totals = np.zeros((len(sums), DRAWS, count))
-    steps = np.arange(WORDS, dtype=np.uint64) + np.uint64(seed * WORDS % 2**64)
-    for start in range(0, len(units), CHUNK):
-        part = slice(start, start + CHUNK)
-        words = _mixed(units[part] + steps[:, None] * np.uint64(GAMMA))
-        first = np.flatnonzero(np.append(True, slots[part][1:] != slots[part][:-1]))
-        for quarter in range(4):
-            counts = POISSON[words >> np.uint64(16 * quarter) & LOW_BITS]
-            rows = slice(quarter * WORDS, (quarter + 1) * WORDS)
-            for column, values in enumerate(sums):
-                totals[column, rows, slots[part][first]] += np.add.reduceat(
-                    counts * values[part], first, axis=1
-                ).T
-    return totals
+def bucket_of(orders: np.ndarray) -> np.ndarray:
+    """Return the bucket of orders: those that are resampled as one unit share it."""
+    return orders % np.uint64(UNITS_AT_MOST) >> np.uint64(UNIT_BITS - 8)
 
 
-def interval(draws: np.ndarray, level: float) -> tuple[float, float]:
-    """Return the percentiles between which a share `level` of the draws lies, without undefined draws."""
-    known = draws[~np.isnan(draws)]
-    tail = (1 - level) / 2
-    low, high = np.quantile(known, [tail, 1 - tail]) if len(known) else (np.nan, np.nan)
-    return float(low), float(high)
+def estimate(
+    rows: Buckets, rates: Sequence[str], count: int, level: float, seed: int, alone: np.ndarray | None = None
+) -> Columns:
+    """Estimate rates of the fills of each group; NaN where a weight is unknown, or there are too few.
 
-
-def values_in_one_token(fills: pa.Table, *prices: pa.Table) -> np.ndarray:
-    """Return the value of each fill in the quote token with most fills, as a weight; NaN where unknown.
-
-    Tokens are converted along the markets with most `prices`, at the price nearest in time.
+    Rows have the columns ``group``, ``order``, ``weight`` and the rates, NaN where unknown, in buckets by
+    `bucket_of`; those of groups that are not `alone` weigh ``value``, where there is that column.
     """
-    values = floats(fills["notional"])
-    quotes = fills["quote"].to_pandas().astype(object)
-    counts = quotes.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-    times = fills["moment"].to_numpy()
-    rates = _rates([*counts.index], times, prices) if len(counts) > 1 else {}
-    for token in counts.index[1:]:
-        rows = (quotes == token).to_numpy()
-        values[rows] *= rates[token][rows] if token in rates else np.nan
-    return np.where(quotes.isna() | np.isnan(times), np.nan, values)
+    kept = [SortedRows(part, count) for part in rows] if rows.in_memory else None
+    orders, known = np.zeros(count, np.int64), {name: np.zeros(count, np.int64) for name in rates}
+    for part in kept or (SortedRows(part, count) for part in rows):
+        orders += np.bincount(part.groups[part.starts], minlength=count)
+        for name in rates:
+            known[name] += np.bincount(part.columns["group"][~np.isnan(part.columns[name])], minlength=count)
+    many, cells = orders > UNITS_AT_MOST, Buckets()
+    for part in kept or (SortedRows(part, count) for part in rows):
+        found = part.cells(rates, many, alone)
+        cells.add(found["group"] % BUCKETS, found)
+    drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
+    bootstrap = Bootstrap(seed, level)
+    for some in cells:
+        _estimate_cells(some, rates, known, many, bootstrap, drawn)
+    columns: Columns = {"orders": orders}
+    for number, name in enumerate(rates):
+        columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("mean", "weighted")}
+        columns[f"median_{name}"] = medians(partial(_known_values, rows, name), known[name]) + 0.0
+        columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("low", "high")}
+    return columns
 
 
-def _estimate_one(
-    values: np.ndarray,
-    weights: np.ndarray,
-    orders: np.ndarray,
-    groups: np.ndarray,
-    count: int,
-    level: float,
-    seed: int,
-) -> np.ndarray:
-    found = np.full((5, count), np.nan)
-    place = np.lexsort((orders, weights, values, groups))
-    values, weights, orders, groups = (column[place] for column in (values, weights, orders, groups))
-    present, starts = np.unique(groups, return_index=True)
-    stops = np.append(starts, len(groups))[1:]
-    for group, start, stop in zip(present, starts, stops, strict=True):
-        one = slice(start, stop)
-        found[0, group], found[2, group] = values[one].mean(), np.median(values[one])
-        slots = np.zeros(stop - start, np.int64)
-        units, slots, sums = add_up(to_resample(orders[one]), slots, weights[one], weights[one] * values[one])
-        total, product = sums.sum(axis=1)
-        if not total > 0:
-            continue
-        found[1, group] = product / total
-        if min(stop - start, _effective_number(sums[0])) >= FEWEST:
-            totals, products = resampled(units, slots, sums, 1, seed)
-            with np.errstate(invalid="ignore"):
-                found[3:, group] = interval(products / totals, level)
-    return found
+class SortedRows:
+    """Rows sorted by group, unit and order; `starts` are the places where an order in a group begins."""
+
+    def __init__(self, columns: Columns, count: int) -> None:
+        self.columns = columns
+        turned = columns["order"] << np.uint64(64 - UNIT_BITS) | columns["order"] >> np.uint64(UNIT_BITS)
+        self.place = np.argsort(turned)
+        if count > 1:
+            groups = columns["group"][self.place]
+            groups = groups.astype(np.uint16) if count <= 1 << 16 else groups  # sorted in linear time
+            self.place = self.place[np.argsort(groups, kind="stable")]
+        self.groups, self.orders = columns["group"][self.place], columns["order"][self.place]
+        self.starts = first_of(self.groups, self.orders)
+
+    def cells(self, rates: Sequence[str], many: np.ndarray, alone: np.ndarray | None) -> Columns:
+        """Add up what the bootstrap needs over the fills of each unit of a group."""
+        units = np.where(many[self.groups], self.orders % np.uint64(UNITS_AT_MOST), self.orders)
+        starts = first_of(self.groups, units)
+        of_orders = np.searchsorted(self.starts, starts)
+        weights = self.columns["weight"]
+        if alone is not None and "value" in self.columns:
+            weights = np.where(alone[self.columns["group"]], weights, self.columns["value"])
+        weights = weights[self.place]
+        found: Columns = {"group": self.groups[starts], "unit": units[starts]}
+        sums: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for name in rates:
+            values = self.columns[name][self.place]
+            unknown = np.isnan(values)
+            same = [sum_ for mask, *sum_ in sums if (mask == unknown).all()]
+            weighed, values = np.where(unknown, 0.0, weights), np.where(unknown, 0.0, values)
+            if not same:
+                of_order = sums_between(self.starts, weighed)
+                same = [[sums_between(starts, weighed), sums_between(of_orders, of_order**2)]]
+                sums.append((unknown, same[0][0], same[0][1]))
+            found[f"weight {name}"], found[f"square {name}"] = same[0]
+            found[f"value {name}"] = sums_between(starts, values)
+            found[f"product {name}"] = sums_between(starts, weighed * values)
+        return found
 
 
-def _effective_number(weights: np.ndarray) -> float:
-    """Return how many orders of equal value would say as much (Kish): at most how many there are."""
-    return float(weights.sum() ** 2 / (weights**2).sum())
+def _estimate_cells(
+    cells: Columns,
+    rates: Sequence[str],
+    known: Mapping[str, np.ndarray],
+    many: np.ndarray,
+    bootstrap: Bootstrap,
+    drawn: dict[str, np.ndarray],
+) -> None:
+    """Estimate the groups of some cells, of which all are here."""
+    place = np.argsort(cells["group"], kind="stable")
+    cells = {name: column[place] for name, column in cells.items()}
+    starts = first_of(cells["group"])
+    stops, groups = np.append(starts, len(place))[1:], cells["group"][starts]
+    wanted: dict[int, list[int]] = {}
+    for number, name in enumerate(rates):
+        kinds = ("value", "weight", "square", "product")
+        value, weight, square, product = (sums_between(starts, cells[f"{kind} {name}"]) for kind in kinds)
+        fills = known[name][groups]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn["mean"][number, groups] = value / fills
+            drawn["weighted"][number, groups] = np.where(weight > 0, product / weight, np.nan)
+            effective = weight**2 / square  # how many orders of equal value would say as much (Kish)
+        for row in np.flatnonzero((weight > 0) & (np.minimum(fills, effective) >= FEWEST)).tolist():
+            wanted.setdefault(row, []).append(number)
+    for row, numbers in wanted.items():
+        part, group = slice(starts[row], stops[row]), groups[row]
+        names = [f"{kind} {rates[number]}" for number in numbers for kind in ("weight", "product")]
+        counts = bootstrap.counts(cells["unit"][part], many=bool(many[group]))
+        totals = drawn_sums(counts, np.stack([cells[name][part] for name in names]))
+        for number, (weight, product) in zip(numbers, totals.reshape(-1, 2, DRAWS), strict=True):
+            drawn["low"][number, group], drawn["high"][number, group] = bootstrap.interval(product, weight)
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
-    for shift, factor in MIXERS:
-        words = (words ^ words >> np.uint64(shift)) * np.uint64(factor)
-    mixed: np.ndarray = words ^ words >> np.uint64(31)
-    return mixed
+class Bootstrap:
+    """How often units count in the draws, and intervals from what is drawn."""
+
+    def __init__(self, seed: int, level: float) -> None:
+        self._steps = np.arange(WORDS, dtype=np.uint64) + np.uint64(seed * WORDS % 2**64)
+        self._tail = (1 - level) / 2
+        self._of_units: np.ndarray | None = None
+
+    def counts(self, units: np.ndarray, *, many: bool) -> np.ndarray:
+        """Return how often each unit counts in each draw: units by draws; `many` are numbers of units."""
+        if not many:
+            return self._draw(units)
+        if self._of_units is None:
+            self._of_units = self._draw(np.arange(UNITS_AT_MOST, dtype=np.uint64))
+        return self._of_units[units.astype(np.int64)]
+
+    def interval(self, numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, float]:
+        """Return the percentiles of a ratio in draws, without undefined ones."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = numerators / denominators
+        known = ratios[~np.isnan(ratios)]
+        low, high = np.quantile(known, [self._tail, 1 - self._tail]) if len(known) else (np.nan, np.nan)
+        return float(low), float(high)
+
+    def _draw(self, units: np.ndarray) -> np.ndarray:
+        counts = np.empty((len(units), DRAWS), np.uint8)
+        for start in range(0, len(units), CHUNK):
+            part = slice(start, start + CHUNK)
+            words = mixed(units[part, None] + self._steps * np.uint64(GAMMA))
+            for quarter in range(4):
+                rows = slice(quarter * WORDS, (quarter + 1) * WORDS)
+                counts[part, rows] = POISSON[words >> np.uint64(16 * quarter) & LOW_BITS]
+        return counts
 
 
-def _rates(tokens: Sequence[str], times: np.ndarray, prices: Sequence[pa.Table]) -> dict[str, np.ndarray]:
-    """Return the value of tokens in the first of them at each time, where markets connect them."""
-    known = pa.concat_tables(
-        [part.select(PRICED) for part in prices], promote_options="permissive"
-    ).drop_null()
-    known = known.filter(pc.greater(known["price"], pa.scalar(0, known["price"].type)))
-    pairs, codes = _pairs(known)
-    counts = np.bincount(codes, minlength=len(pairs))
-    rates = {tokens[0]: np.ones(len(times))}
-    while not rates.keys() >= {*tokens}:
-        edges = [
-            n for n, (base, quote) in enumerate(pairs) if counts[n] and (base in rates) != (quote in rates)
-        ]
-        if not edges:
-            break
-        most = min(edges, key=lambda n: (-counts[n], pairs[n]))
-        base, quote = pairs[most]
-        price = _nearest(known.filter(pa.array(codes == most)), times)
-        if base in rates:
-            rates[quote] = rates[base] / price
-        else:
-            rates[base] = rates[quote] * price
-    return rates
+def drawn_sums(counts: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Add up columns over units, each counted as often as it is drawn: columns by draws.
+
+    Numbers are split into parts whose sums are exact, so that the order of adding them changes nothing.
+    """
+    shift = _shift(np.abs(sums).max(axis=1, initial=0.0, keepdims=True), DRAWN_BITS)
+    high = (sums + shift) - shift
+    shift = shift * 2.0**-DRAWN_BITS
+    low = (sums - high + shift) - shift
+    parts = np.concatenate([high, low])
+    totals = np.zeros((len(parts), DRAWS))
+    for start in range(0, len(counts), CHUNK):
+        some = slice(start, start + CHUNK)
+        totals += parts[:, some] @ counts[some].astype(np.float64)
+    return totals[: len(sums)] + totals[len(sums) :]
 
 
-def _pairs(prices: pa.Table) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """Return the pairs of tokens in a table of prices, and the number of each row's pair."""
-    bases, quotes = (prices[name].combine_chunks().dictionary_encode() for name in ("base", "quote"))
-    names = [
-        (base, quote) for base in bases.dictionary.to_pylist() for quote in quotes.dictionary.to_pylist()
-    ]
-    return names, bases.indices.to_numpy() * max(len(quotes.dictionary), 1) + quotes.indices.to_numpy()
+def sums_between(starts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Add up values from each start to the next; the order of values in between changes nothing."""
+    if not len(starts):
+        return np.zeros(0)
+    sums, counts = np.add.reduceat(values, starts), np.diff(np.append(starts, len(values)))
+    several = (counts > 2) & (np.abs(sums) < LARGEST)
+    if not several.any():
+        return sums
+    if not several.all():
+        values, counts = values[np.repeat(several, counts)], counts[several]
+        starts = np.cumsum(counts) - counts
+    top = np.maximum.reduceat(np.abs(values), starts)
+    shift = np.repeat(_shift(top, ADDED_BITS), counts)
+    high = (values + shift) - shift
+    shift *= 2.0**-ADDED_BITS
+    low = (values - high + shift) - shift
+    exact = np.add.reduceat(high, starts) + np.add.reduceat(low, starts)
+    sums[several] = np.where(top < LARGEST, exact, sums[several])
+    return sums
 
 
-def _nearest(history: pa.Table, times: np.ndarray) -> np.ndarray:
-    known, prices = history["moment"].to_numpy(), floats(history["price"])
-    place = np.lexsort((prices, known))
-    known, prices = known[place], prices[place]
-    after = np.clip(np.searchsorted(known, times), 0, len(known) - 1)
-    before = np.maximum(after - 1, 0)
-    nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)
-    return np.asarray(prices[np.where(nearer, before, after)])
+def _shift(top: np.ndarray, bits: int) -> np.ndarray:
+    """Return what rounds numbers to so many bits of the largest, if it is added and taken away again."""
+    return np.asarray(np.ldexp(1.5, np.frexp(top)[1] + (52 - bits)))
+
+
+def first_of(*columns: np.ndarray) -> np.ndarray:
+    """Return the places in sorted columns where one of them changes."""
+    changes = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    for column in columns:
+        changes |= column[1:] != column[:-1]
+    return np.flatnonzero(np.append(True, changes))[: len(columns[0])]
+
+
+def _known_values(rows: Buckets, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for part in rows:
+        known = ~np.isnan(part[name])
+        yield part["group"][known], part[name][known]

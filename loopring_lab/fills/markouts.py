@@ -51,6 +51,7 @@ from loopring_lab.fills.prices import (
 )
 from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
 from loopring_lab.fills.sides import with_roles
+from loopring_lab.fills.values import Values
 
 HORIZONS = ("10s", "1min", "5min", "1h")
 ORDER_KEYS = ("order_hash", "account_id", "market", "side", "storage_id")
@@ -161,7 +162,8 @@ def markouts(
         return label.noted(result, note_on_sides(result, caller))
     horizon = Key("horizon")
     horizon.order = [*lengths]
-    columns, note = estimated(parts, caller, [*names, horizon], MARKOUTS, intervals, seed, prices)
+    values = Values.of_frame(trades, caller, prices)
+    columns, note = estimated(parts, values, [*names, horizon], MARKOUTS, intervals, seed)
     return label.noted(result_frame(trades, label.of_groups(columns)), note)
 
 
@@ -250,7 +252,7 @@ def shortfall(
     if names is None:
         return label.noted(parts.frame(label.column), note_on_sides(trades, caller))
     orders = pa.concat_tables(parts, promote_options="permissive")
-    columns, _ = estimated([orders], caller, names, SHORTFALLS, intervals, seed, prices)
+    columns, _ = estimated([orders], Values(lambda: [orders], prices), names, SHORTFALLS, intervals, seed)
     groups, fills = GroupBy(orders, names), pa.concat_tables(sides, promote_options="permissive")
     paired, seconds = PairedFills(fills, caller), orders["seconds_to_fill"].to_pandas()
     columns |= {

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import basis_points, per
-from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
-from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal, result_frame
+from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
 from loopring_lab.engines.arrays import NAT, as_text, encoded, places_among
 from loopring_lab.engines.asof import (
     CHANCE,
@@ -28,7 +27,8 @@ from loopring_lab.engines.asof import (
 )
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, values_in_one_token
+from loopring_lab.fills.intervals import Estimates, check_sampling
+from loopring_lab.fills.values import Values
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -118,7 +118,8 @@ def price_gap(
     if names is None:
         return parts.frame()
     keys = list(dict.fromkeys([*names, "fill_type"]))
-    columns, note = estimated(parts, caller, keys, GAPS, intervals, seed, missing="unmatched")
+    values = Values.of_frame(trades, caller)
+    columns, note = estimated(parts, values, keys, GAPS, intervals, seed, "unmatched")
     return convert.with_note(result_frame(trades, columns), note)
 
 
@@ -222,8 +223,8 @@ def all_in_cost(
     )
     if names is None:
         return label.noted(parts.frame(label.column))
-    others = None if source is trades else source
-    columns, note = estimated(parts, caller, names, COSTS, intervals, seed, others)
+    values = Values.of_frame(trades, caller, None if source is trades else source)
+    columns, note = estimated(parts, values, names, COSTS, intervals, seed)
     return label.noted(result_frame(trades, label.of_groups(columns)), note)
 
 
@@ -290,39 +291,6 @@ def keys_of_estimates(
 def needed_for(names: list[str] | None) -> list[str]:
     """Return the columns that estimates by these names need: those, and what weights fills by value."""
     return [] if names is None else [*names, "base", "quote", "price", "notional"]
-
-
-def estimates(
-    fills: pa.Table,
-    paired: PairedFills,
-    keys: list[str],
-    rates: dict[str, np.ndarray],
-    level: float,
-    seed: int,
-    prices: Any = None,
-    missing: str = "unpriced",
-) -> dict[str, Any]:
-    """Count the fills of each group, and those without the first rate, and estimate the rates."""
-    groups = GroupBy(fills, keys)
-    weights = _weights(groups, prices)
-    unknown = np.isnan(next(iter(rates.values())))
-    if "trade_id" not in fills.column_names:
-        fills = fills.append_column("trade_id", pa.nulls(len(fills), pa.string()))
-    counts = {
-        "fills": np.bincount(groups.ids, minlength=groups.count),
-        missing: np.bincount(groups.ids[unknown], minlength=groups.count),
-    }
-    found = estimate(rates, weights, order_keys(fills), groups.ids, groups.count, level, seed)
-    return groups.key_columns() | counts | found | {"both_sides": paired.count(groups)}
-
-
-def _weights(groups: GroupBy, prices: Any) -> np.ndarray:
-    """Return the value of each fill, in one token where its group has several quote tokens."""
-    fills, values = groups.table, floats(groups.table["notional"])
-    alone = groups.only_value("quote").is_valid().to_numpy(zero_copy_only=False)[groups.ids]
-    if alone.all():
-        return values
-    return np.where(alone, values, values_in_one_token(fills, fills, *linked(prices)))
 
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
@@ -397,18 +365,18 @@ def rows_of(
 
 def estimated(
     parts: Iterable[pa.Table],
-    caller: str,
+    values: Values,
     keys: list[str],
     rates: Sequence[str],
     level: float,
     seed: int,
-    prices: Any = None,
     missing: str = "unpriced",
 ) -> tuple[dict[str, Any], str]:
     """Estimate rates of the rows of parts, and say of how many fills both sides are counted."""
-    rows = pa.concat_tables(parts, promote_options="permissive")
-    paired, values = PairedFills(rows, caller), {name: rows[name].to_numpy() for name in rates}
-    return estimates(rows, paired, keys, values, level, seed, prices, missing), paired.note
+    found = Estimates(keys, level, seed, values, missing)
+    for rows in parts:
+        found.add(rows, {name: rows[name].to_numpy() for name in rates})
+    return found.columns(), found.note
 
 
 def note_on_sides(frame: Any, caller: str) -> str:
@@ -423,11 +391,3 @@ def columns_of(
     fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
     added = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
     return {name: fills[name] for name in shown} | columns | added
-
-
-def linked(prices: Any) -> list[pa.Table]:
-    """Read prices that name their tokens, to convert values with."""
-    names = ["created_at", "base", "quote", "price"]
-    if prices is None or not {*names} <= {*convert.column_names(prices)}:
-        return []
-    return [convert.to_table(prices, "prices", names)]

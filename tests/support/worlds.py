@@ -14,7 +14,7 @@ import pyarrow as pa
 from loopring_lab import amounts, fees, tables
 from loopring_lab.amounts import to_float
 from loopring_lab.engines import convert
-from loopring_lab.fills.intervals import values_in_one_token
+from loopring_lab.fills.values import Values
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -73,7 +73,7 @@ def values_of(trades: pd.DataFrame) -> pd.Series:
     """Return the value of each fill, by its id, in the quote token with most fills."""
     names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
     table = convert.to_table(trades, "values_of", names)
-    values = pd.Series(values_in_one_token(table, table), table["trade_id"].to_pandas())
+    values = pd.Series(Values(lambda: [table]).of(table), table["trade_id"].to_pandas())
     return values.groupby(level=0).first()
 
 

@@ -1,0 +1,199 @@
+"""Values of fills in one quote token, as weights: converted at the prices nearest in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts.scaling import floats
+from loopring_lab.engines import convert
+from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.asof import LAST, moments_of
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
+
+PRICED = ("created_at", "base", "quote", "price")
+Pair = tuple[str, str]
+
+
+class Values:
+    """Values of fills in the quote token with most fills, converted along markets with most prices.
+
+    `read` returns the parts of all fills, with the columns of `PRICED` normalized. Frames of `prices` that
+    name their tokens convert values too.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
+        self._read_fills = read
+        self._kept: _Prices | None = None
+        self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
+
+    @classmethod
+    def of_frame(cls, trades: Any, caller: str, *prices: Any) -> Values:
+        """Prepare the values of a frame of any engine."""
+        return cls(lambda: convert.batches(trades, PRICED, caller), *prices)
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several quote tokens, so that values need converting."""
+        return len(self._tokens) > 1
+
+    def of(self, fills: pa.Table) -> np.ndarray:
+        """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
+        values, moments = floats(fills["notional"]), moments_of(fills)
+        codes, names = encoded(fills["quote"])
+        values[(codes < 0) | (moments == NAT)] = np.nan
+        for code, name in enumerate(names):
+            if self._tokens[:1] == [name]:
+                continue
+            rows = np.flatnonzero((codes == code) & (moments != NAT))
+            values[rows] *= self._rates(name, moments[rows])
+        return values
+
+    def _rates(self, token: str, times: np.ndarray) -> np.ndarray | float:
+        """Return the value of a token at each time; NaN where no market connects it."""
+        if token not in self._paths:
+            return np.nan
+        rates = np.ones(len(times))
+        for pair, divides in self._paths[token]:
+            prices = self._histories[pair].nearest(times)
+            rates = rates / prices if divides else rates * prices
+        return rates
+
+    @cached_property
+    def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
+        """Count fills by quote token and prices by pair of tokens, and return the first and last time."""
+        quotes: Counter[str] = Counter()
+        pairs: Counter[Pair] = Counter()
+        first, last = LAST, NAT
+        for number, prices in enumerate(self._read()):
+            quotes.update(prices.quotes)
+            pairs.update(prices.counts())
+            first, last = min(first, prices.times.min(initial=LAST)), max(last, prices.times.max(initial=NAT))
+            self._kept = None if number else prices
+        return quotes, pairs, int(first), int(last)
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        """The quote tokens, the one with most fills first."""
+        quotes = self._seen[0]
+        return sorted(quotes, key=lambda name: (-quotes[name], name))
+
+    @cached_property
+    def _paths(self) -> dict[str, list[tuple[Pair, bool]]]:
+        """The pairs along which tokens are converted, and whether by division."""
+        counts = self._seen[1]
+        paths: dict[str, list[tuple[Pair, bool]]] = {token: [] for token in self._tokens[:1]}
+        while not paths.keys() >= {*self._tokens}:
+            edges = [pair for pair in counts if (pair[0] in paths) != (pair[1] in paths)]
+            if not edges:
+                break
+            base, quote = most = min(edges, key=lambda pair: (-counts[pair], pair))
+            if base in paths:
+                paths[quote] = [*paths[base], (most, True)]
+            else:
+                paths[base] = [*paths[quote], (most, False)]
+        return paths
+
+    @cached_property
+    def _histories(self) -> dict[Pair, _History]:
+        _, _, first, last = self._seen
+        used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
+        histories = {pair: _History(first, last) for pair in used}
+        for prices in [self._kept] if self._kept else self._read():
+            for pair in used:
+                histories[pair].add(*prices.of(pair))
+        return histories
+
+    def _read(self) -> Iterator[_Prices]:
+        for part in self._read_fills():
+            yield _Prices(part, is_fills=True)
+        for prices in self._prices:
+            for part in convert.batches(prices, PRICED, "prices"):
+                yield _Prices(part, is_fills=False)
+
+
+class _Prices:
+    """The known prices of some rows, by pair of tokens; and of fills, how many there are by quote token."""
+
+    def __init__(self, rows: pa.Table, *, is_fills: bool) -> None:
+        (bases, self._bases), (quotes, self._quotes) = encoded(rows["base"]), encoded(rows["quote"])
+        self.quotes = _counts(quotes, self._quotes) if is_fills else {}
+        moments, self._column = moments_of(rows), rows["price"]
+        positive = pc.greater(self._column, pa.scalar(0, self._column.type)).fill_null(False)
+        known = np.asarray(positive) & (bases >= 0) & (quotes >= 0) & (moments != NAT)
+        pairs = bases * max(len(self._quotes), 1) + quotes
+        self._rows = np.flatnonzero(known)
+        self._pairs, self.times = pairs[self._rows], moments[self._rows]
+
+    @cached_property
+    def _floats(self) -> np.ndarray:
+        return floats(self._column)[self._rows]
+
+    def counts(self) -> dict[Pair, int]:
+        """Return how many prices there are of each pair of tokens."""
+        return _counts(self._pairs, [(base, quote) for base in self._bases for quote in self._quotes])
+
+    def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times and prices of a pair."""
+        if pair[0] not in self._bases or pair[1] not in self._quotes:
+            return self.times[:0], np.empty(0)
+        number = self._bases.index(pair[0]) * len(self._quotes) + self._quotes.index(pair[1])
+        rows = self._pairs == number
+        return self.times[rows], self._floats[rows]
+
+
+def _counts(numbers: np.ndarray, names: list[Any]) -> dict[Any, int]:
+    """Return how often each name is numbered, without those that are not."""
+    counts = np.bincount(numbers[numbers >= 0], minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+class _History:
+    """Prices of a pair of tokens, in slices of time."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self._first, self._step = first, (last - first) // BUCKETS + 1
+        self._rows = Buckets()
+        self._loaded: dict[tuple[int, int], Columns] = {}
+
+    def add(self, times: np.ndarray, prices: np.ndarray) -> None:
+        self._rows.add(self._slices(times), {"time": times, "price": prices})
+
+    def nearest(self, times: np.ndarray) -> np.ndarray:
+        """Return the price nearest to each time: of two the earlier, of one time the lower."""
+        if self._rows.in_memory:
+            return self._among((0, BUCKETS - 1), times)
+        found, slices = np.empty(len(times)), self._slices(times)
+        filled = np.flatnonzero(self._rows.counts)
+        for slice_ in np.flatnonzero(np.bincount(slices)):
+            rows = slices == slice_
+            before, after = np.searchsorted(filled, [slice_, slice_ + 1]) - (1, 0)
+            ends = filled[[max(before, 0), min(after, len(filled) - 1)]].tolist()
+            found[rows] = self._among((ends[0], ends[1]), times[rows])
+        return found
+
+    def _slices(self, times: np.ndarray) -> np.ndarray:
+        return np.asarray(((times - self._first) // self._step).clip(0, BUCKETS - 1))
+
+    def _among(self, slices: tuple[int, int], times: np.ndarray) -> np.ndarray:
+        if slices not in self._loaded:
+            rows = self._rows.read(*slices)
+            place = np.lexsort((rows["price"], rows["time"]))
+            self._loaded = {slices: {name: column[place] for name, column in rows.items()}}
+        known, prices = self._loaded[slices]["time"], self._loaded[slices]["price"]
+        after = np.clip(np.searchsorted(known, times), 0, len(known) - 1)
+        before = np.maximum(after - 1, 0)
+        nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)
+        return np.asarray(prices[np.where(nearer, before, after)])
+
+
+def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """Return the number of each text of a column, -1 for null, and the texts."""
+    texts = as_text(column).dictionary_encode()
+    return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()
