@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import adapters, convert
+from loopring_lab.engines.pairs import Sides, row_groups
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -243,37 +244,59 @@ class PairedFills:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
-        if not self._total:
+        if "side" in groups.keys:
             return pa.array(np.zeros(groups.count, np.int64))
         if set(PAIRED_BY) <= set(groups.table.column_names):
-            rows = groups.table.select(PAIRED_BY).append_column("group", pa.array(groups.ids))
-            found = _both_sides(nw.from_native(rows), ["group"])
-            numbers = found["group"].to_numpy()
-        else:  # partial sums: the engine looks at the rows again
-            found = self._by_keys(groups.keys, every)
-            known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
-            ids = GroupBy(pa.concat_tables([known, found], promote_options="permissive"), groups.keys).ids
-            numbers = np.argsort(ids[: len(known)])[ids[len(known) :]]
-        return pa.array(np.bincount(numbers, found["fills"].to_numpy(), groups.count).astype(np.int64))
+            sides = Sides()
+            sides.add(groups.table, groups.ids)
+            return pa.array(sides.count(np.arange(groups.count), groups.count)[1])
+        period = None if every is None else Period.parse(every)
+        if adapters.engine_of(self._trades) == "spark":
+            found = self._on_spark(groups.keys, period)
+            counts = np.bincount(_places(groups, [found]), found["fills"].to_numpy(), groups.count)
+            return pa.array(counts.astype(np.int64))
+        sides, parts = self._read(groups.keys, period)
+        self._total, counts = sides.count(_places(groups, parts), groups.count)
+        return pa.array(counts)
 
     @cached_property
     def _total(self) -> int:
-        found = self._by_keys([], None)["fills"] if self._known else []
-        return int(found[0].as_py()) if len(found) else 0
+        if not self._known:
+            return 0
+        if adapters.engine_of(self._trades) == "spark":
+            return int(pc.sum(self._on_spark([], None)["fills"]).as_py() or 0)
+        sides, parts = self._read([], None)
+        return sides.count(np.zeros(len(parts), np.int64), 1)[0]
 
-    def _by_keys(self, keys: Sequence[str], every: str | None) -> pa.Table:
-        period = None if every is None else Period.parse(every)
-        names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
-        names = list(dict.fromkeys(names))
-        if adapters.engine_of(self._trades) == "dask":
-            parts = convert.batches(self._trades, names, self._caller)
-            rows = nw.from_native(pa.concat_tables(parts, promote_options="permissive"))
-        else:
-            rows = adapters.open_frame(self._trades, names, self._caller)
+    def _read(self, keys: Sequence[str], period: Period | None) -> tuple[Sides, list[pa.Table]]:
+        """Read all rows in batches, and the combinations of keys in each, which groups are numbered by."""
+        sides, parts, count = Sides(), list[pa.Table](), 0
+        for batch in convert.batches(self._trades, self._needed(keys, period), self._caller):
+            rows = batch.append_column("period", period.numbers(batch["moment"])) if period else batch
+            groups, first = row_groups(rows, keys)
+            sides.add(rows, groups + count)
+            found = _key_columns(rows.take(pa.array(first)), keys, period)
+            parts.append(pa.table(found | {"fills": np.zeros(len(first), np.int64)}))
+            count += len(first)
+        return sides, parts
+
+    def _on_spark(self, keys: Sequence[str], period: Period | None) -> pa.Table:
+        rows = adapters.open_frame(self._trades, self._needed(keys, period), self._caller)
         if period:
             rows = rows.with_columns(period.bins(nw.col("moment")).alias("period"))
         found = _both_sides(rows, keys)
         return pa.table(_key_columns(found, keys, period) | {"fills": found["fills"].cast(pa.int64())})
+
+    def _needed(self, keys: Sequence[str], period: Period | None) -> list[str]:
+        names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
+        return list(dict.fromkeys(names))
+
+
+def _places(groups: GroupBy, parts: Sequence[pa.Table]) -> np.ndarray:
+    """Return the group of each row of tables that have its keys."""
+    known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
+    ids = GroupBy(pa.concat_tables([known, *parts], promote_options="permissive"), groups.keys).ids
+    return np.argsort(ids[: len(known)])[ids[len(known) :]]
 
 
 def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
