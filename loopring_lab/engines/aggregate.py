@@ -75,14 +75,21 @@ class Period(NamedTuple):
         return pa.array(times, adapters.TIMESTAMP, mask=np.asarray(bins.is_null()))
 
 
-def aggregate(trades: Any, by: Sequence[str], caller: str, every: str | None = None) -> pa.Table:
-    """Add up trades on their engine: a row for each combination of period, `by`, tokens and fee rate."""
+def aggregate(
+    trades: Any, by: Sequence[str], caller: str, every: str | None = None, *, rates: bool = True
+) -> pa.Table:
+    """Add up trades on their engine: a row for each combination of period, `by`, tokens and fee rate.
+
+    Without `rates`, fills of all fee rates are added up together.
+    """
     period = None if every is None else Period.parse(every)
     engine = adapters.engine_of(trades)
     if engine == "dask":
-        return pa.concat_tables(_partition_sums(trades, by, caller, every), promote_options="permissive")
+        return pa.concat_tables(
+            _partition_sums(trades, by, caller, every, rates), promote_options="permissive"
+        )
     table = adapters.open_frame(trades, list(dict.fromkeys([*COLUMNS, *by])), caller)
-    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", "milli_bps"]))
+    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", *["milli_bps"][:rates]]))
     try:
         sums = _engine_sums(table, keys, period, engine)
     except Exception as error:  # each engine has its own for an overflow
@@ -354,12 +361,14 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
     return grouped.lazy().collect("pyarrow").to_native()
 
 
-def _partition_sums(trades: Any, by: Sequence[str], caller: str, every: str | None) -> list[pa.Table]:
+def _partition_sums(
+    trades: Any, by: Sequence[str], caller: str, every: str | None, rates: bool
+) -> list[pa.Table]:
     """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
     import dask
 
     def serialized_sums(part: pd.DataFrame) -> bytes:
-        sums = aggregate(part, by, caller, every)
+        sums = aggregate(part, by, caller, every, rates=rates)
         with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, sums.schema) as stream:
             stream.write_table(sums)
         return bytes(sink.getvalue())  # a table itself would arrive with unaligned buffers
@@ -401,7 +410,8 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     for name in SUMMED:
         known = pc.greater(sums[f"{name} known"], 0)
         columns[name] = pc.if_else(known, sums[name].cast(SUM), missing).combine_chunks()
-    counts = {"fills": "fills", "charged": "fee known", "zero": "zero", "first": "first", "last": "last"}
+    counts = {"fills": "fills", "charged": "fee known", "valued": "notional known", "zero": "zero"}
+    counts |= {"first": "first", "last": "last"}
     for name, source in counts.items():
         columns[name] = sums[source].cast(pa.int64()).combine_chunks()
     in_base, in_quote = (pc.equal(columns["fee_token"], columns[token]) for token in ("base", "quote"))
