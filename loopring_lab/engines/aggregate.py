@@ -163,7 +163,7 @@ class GroupBy:
 
 
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
-    """Compute the exact sums and the ratios that every summary has."""
+    """Compute the exact sums and the ratios that every summary has; the median where there are rates."""
     table, complete = groups.table, groups.complete()
     fee_token = groups.only_value("fee_token")
     rated = complete & table["received"].is_valid().to_numpy()
@@ -179,7 +179,7 @@ def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
         "received": _sum_in_one_token(groups, "received", "fee_token"),
         "fee": _sum_in_one_token(groups, "fee", "fee_token"),
         "bps": ratio(rated_fee, groups.sum("received", rated), 10_000),
-        "median_bps": groups.median_bps(),
+        **({"median_bps": groups.median_bps()} if "milli_bps" in table.column_names else {}),
         "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
