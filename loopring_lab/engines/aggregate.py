@@ -78,10 +78,7 @@ class Period(NamedTuple):
 def aggregate(
     trades: Any, by: Sequence[str], caller: str, every: str | None = None, *, rates: bool = True
 ) -> pa.Table:
-    """Add up trades on their engine: a row for each combination of period, `by`, tokens and fee rate.
-
-    Without `rates`, fills of all fee rates are added up together.
-    """
+    """Add up trades on their engine: a row for each period, `by`, tokens and, with `rates`, fee rate."""
     period = None if every is None else Period.parse(every)
     engine = adapters.engine_of(trades)
     if engine == "dask":
