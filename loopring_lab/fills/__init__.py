@@ -134,7 +134,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     1  SELL     56  0.000560394014186320
     """
     names = group_keys(by, "fills.vwap", frame=trades)
-    table = aggregate(trades, names, "fills.vwap", every)
+    table = aggregate(trades, names, "fills.vwap", every, rates=False)
     keys = [*with_period(names, every), "base", "quote"]
     groups = GroupBy(table, keys)
     complete = groups.complete()
