@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import is_none, to_integers
+from loopring_lab.amounts.limbs import Limbs, blocks
+from loopring_lab.amounts.scaling import UNIT
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
@@ -21,6 +23,7 @@ FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 PLACES = 18
 ALL_BPS = 10_000
 PRICE_STEP = 10**8  # prices are truncated to 8 decimals
+UNDECIDED = 1e-10  # from a whole number: floats of tiers are that exact
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 """What fills have in common that are charged alike; all but the role must be known to say so."""
 ENOUGH = 50
@@ -144,13 +147,11 @@ class FeeAmounts:
     def __init__(self, batch: pa.Table) -> None:
         in_base = equal(batch["fee_token"], batch["base"])
         in_quote = equal(batch["fee_token"], batch["quote"]) & ~in_base
-        size, notional, fee = (to_integers(batch[name]) for name in ("size", "notional", "fee"))
-        no_size, no_notional, no_fee = is_none(size), is_none(notional), is_none(fee)
-        self.known = ~no_fee & ~no_size & (in_base | (in_quote & ~no_notional))
-        self.fee = np.where(self.known, fee, 0)
-        size = np.where(self.known, size, 0)
-        self.least = np.where(self.known & in_quote, notional, size)
-        self.most = self.least + np.where(in_quote & self.known, size // PRICE_STEP + 2, 0)
+        size, notional, self.fee = (Limbs.of(batch[name]) for name in ("size", "notional", "fee"))
+        self.known = self.fee.known & size.known & (in_base | (in_quote & notional.known))
+        self.least = Limbs.where(in_quote, notional, size)
+        cut = Limbs.where(in_quote, size.over(PRICE_STEP) + Limbs.small(2), Limbs.small(0))
+        self.most = self.least + cut
 
 
 def _tier_bounds(
@@ -162,26 +163,46 @@ def _tier_bounds(
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):
-        amounts = FeeAmounts(batch)
-        fee, least, most = amounts.fee, amounts.least, amounts.most
-        unit = np.array([units.get(token, 10**PLACES) for token in batch["fee_token"].to_pylist()], object)
-        low = _divide_up(fee * ALL_BPS, most)
-        high = _divide_up((fee + unit) * ALL_BPS, least) - 1
-        low = np.where((low < 0) | (low > ALL_BPS), ALL_BPS + 1, low)
-        high = np.where(least == 0, ALL_BPS, np.clip(high, -1, ALL_BPS))
-        bounds = {"low": low, "high": high}
-        found = {name: np.where(amounts.known, bound, -1).astype(np.int64) for name, bound in bounds.items()}
+        low, high = np.concatenate([_bounds(block, units) for block in blocks(batch)], axis=1)
         missing = {name: pa.nulls(len(batch), pa.string()) for name in LIKE}
-        yield pa.table(missing | dict(zip(batch.column_names, batch.columns, strict=True)) | found)
+        known = dict(zip(batch.column_names, batch.columns, strict=True))
+        yield pa.table(missing | known | {"low": low, "high": high})
+
+
+def _bounds(batch: pa.Table, units: Mapping[str | None, int]) -> tuple[np.ndarray, np.ndarray]:
+    amounts, (names, codes) = FeeAmounts(batch), _coded(batch["fee_token"])
+    unit = np.array([units.get(name, UNIT) for name in [*names, None]])[codes]
+    low = _tiers_up(amounts.fee, amounts.most)
+    high = np.clip(_tiers_up(amounts.fee + Limbs.small(unit), amounts.least) - 1, -1, ALL_BPS)
+    low = np.where(low < 0, ALL_BPS + 1, low)
+    high = np.where(amounts.least.is_zero(), ALL_BPS, high)
+    return np.where(amounts.known, low, -1), np.where(amounts.known, high, -1)
 
 
 def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(list(tables), promote_options="permissive")
 
 
-def _divide_up(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Divide integers and round up; division by 0 leaves the numerator."""
-    return -(-numerators // np.where(denominators == 0, 1, denominators))
+def _tiers_up(fees: Limbs, gross: Limbs) -> np.ndarray:
+    """Return fees in basis points of gross amounts, or of 1e-18 for 0, rounded up and cut to -1 to 10,001."""
+    gross = Limbs(gross.low | gross.is_zero(), gross.high, gross.known)
+    with np.errstate(all="ignore"):
+        quotients = fees.floats * ALL_BPS / gross.floats
+        found: np.ndarray = np.ceil(np.clip(quotients, -1, ALL_BPS + 1)).astype(np.int64)
+        whole = np.rint(quotients)
+        near = (np.abs(quotients - whole) < UNDECIDED) & (np.abs(whole) <= ALL_BPS + 1)
+    rows = np.flatnonzero(near)
+    tier, gross = whole[rows].astype(np.int64), gross[rows]
+    rest = fees[rows] * Limbs.small(ALL_BPS) - gross * Limbs.small(tier)
+    above = ~rest.is_zero() & ((rest.high < 0) == (gross.high < 0))
+    found[rows] = np.minimum(tier + above, ALL_BPS + 1)
+    return found
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
+    """Return the values of a column, and the number of each row's; null has the number after the last."""
+    coded = column.combine_chunks().dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.fill_null(len(coded.dictionary)).to_numpy()
 
 
 def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None, int]:
@@ -193,15 +214,26 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
         return {str(symbol): 10 ** max(0, PLACES - int(places)) for symbol, places in decimals}
     divisors: dict[str | None, int] = {}
     for batch in convert.batches(trades, ("base", "fee_token", "size", "fee"), caller):
-        for token, amount in (("fee_token", "fee"), ("base", "size")):
-            names = np.asarray(batch[token].to_pylist(), object)
-            amounts = to_integers(batch[amount].fill_null(0))
-            for name in set(names):
-                divisors[name] = math.gcd(divisors.get(name, 0), np.gcd.reduce(amounts[names == name]))
+        for block, (token, amount) in product(blocks(batch), (("fee_token", "fee"), ("base", "size"))):
+            names, codes = _coded(block[token])
+            order = np.argsort(codes, kind="stable")
+            below = _below_one(Limbs.of(block[amount].fill_null(0)))[order]
+            found, starts = np.unique(codes[order], return_index=True)
+            for code, divisor in zip(
+                found, np.gcd.reduceat(below, starts) if len(below) else (), strict=True
+            ):
+                name = [*names, None][code]
+                divisors[name] = math.gcd(divisors.get(name, UNIT), int(divisor))
     powers = [10**places for places in range(PLACES, -1, -1)]
     return {
         name: next(power for power in powers if divisor % power == 0) for name, divisor in divisors.items()
     }
+
+
+def _below_one(amounts: Limbs) -> np.ndarray:
+    """Return the digits of amounts after the point, as integers of 1e-18 units."""
+    whole = amounts.over(10**9).over(10**9)
+    return np.asarray((amounts.low - whole.low * np.uint64(UNIT)).view(np.int64))
 
 
 def _count(batch: pa.Table, names: Sequence[str], period: Period | None, borrow: bool) -> pa.Table:
