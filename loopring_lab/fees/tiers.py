@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import Limbs, blocks
 from loopring_lab.amounts.scaling import UNIT
@@ -26,6 +25,7 @@ PRICE_STEP = 10**8  # prices are truncated to 8 decimals
 UNDECIDED = 1e-10  # from a whole number: floats of tiers are that exact
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 """What fills have in common that are charged alike; all but the role must be known to say so."""
+CERTAINTIES = ("unknown", "none", "exact", "likely", "ambiguous")
 ENOUGH = 50
 """Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most."""
 
@@ -85,11 +85,11 @@ def tiers(
     1       dex        30     exact
     """
     caller = "fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "lent", frame=trades)
     period = None if every is None else Period.parse(every)
-    bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
-    table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
-    tier, certainty = _choose_tier(table, tokens is not None)
+    found = _with_lent_tiers(trades, ["created_at", *names], tokens, caller)
+    table = _concatenate(_count(batch, [*names, "low", "high", "lent"], period) for batch in found)
+    tier, certainty = _choose_tier(table)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
     groups, around = GroupBy(table, [*outer, "tier_bps", "certainty"]), GroupBy(table, outer)
@@ -133,11 +133,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
-    table = _concatenate(_tier_bounds(trades, ["created_at"], tokens, caller))
-    counts = {"first": table["moment"], "last": table["moment"], "fills": pa.repeat(1, len(table))}
-    for name, column in counts.items():
-        table = table.append_column(name, column)
-    tier, certainty = _choose_tier(table, tokens is not None)
+    tier, certainty = _choose_tier(_concatenate(_with_lent_tiers(trades, ["created_at"], tokens, caller)))
     return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
 
 
@@ -236,32 +232,44 @@ def _below_one(amounts: Limbs) -> np.ndarray:
     return np.asarray((amounts.low - whole.low * np.uint64(UNIT)).view(np.int64))
 
 
-def _count(batch: pa.Table, names: Sequence[str], period: Period | None, borrow: bool) -> pa.Table:
-    """Count the fills of a batch by their bounds; keep ambiguous ones apart by time if they borrow tiers."""
-    moment, low, high = batch["moment"], batch["low"], batch["high"]
-    columns = {name: batch[name] for name in [*names, *(LIKE if borrow else ()), "low", "high"]}
-    if borrow:
-        columns["uncertain_at"] = pc.if_else(pc.less(low, high), moment, pa.scalar(None, moment.type))
+def _count(batch: pa.Table, names: Sequence[str], period: Period | None = None) -> pa.Table:
+    """Count the fills of a batch by columns of it, and by period."""
+    columns = {name: batch[name] for name in names}
     if period:
-        columns["period"] = period.starts(period.numbers(moment))
-    rows = pa.table(columns | {"moment": moment}).group_by(list(columns))
+        columns["period"] = period.starts(period.numbers(batch["moment"]))
+    rows = pa.table(columns | {"moment": batch["moment"]}).group_by(list(columns))
     counts = rows.aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
     return counts.rename_columns([*columns, "first", "last", "fills"])
 
 
-def _choose_tier(table: pa.Table, borrow: bool) -> tuple[pa.Array, pa.Array]:
+def _choose_tier(table: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Choose the tier between bounds where the data justifies one, and say with what certainty."""
-    low, high = (table[name].to_numpy() for name in ("low", "high"))
-    tier = np.where(low == high, low, -1)
-    if borrow:
-        tier = np.where(low < high, _lent_tiers(table, low, high), tier)
-    conditions = [low < 0, low > high, low == high, tier >= 0]
-    certainty = np.select(conditions, ["unknown", "none", "exact", "likely"], "ambiguous")
-    return pa.array(tier, pa.int64(), mask=tier < 0), pa.array(certainty, pa.string())
+    low, high, lent = (table[name].to_numpy() for name in ("low", "high", "lent"))
+    tier = np.where(low == high, low, lent)
+    conditions = [low < 0, low > high, low == high, lent >= 0]
+    certainty = pa.array(CERTAINTIES).take(pa.array(np.select(conditions, [0, 1, 2, 3], 4)))
+    return pa.array(tier, pa.int64(), mask=tier < 0), certainty
 
 
-def _lent_tiers(table: pa.Table, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _with_lent_tiers(
+    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
+) -> Iterator[pa.Table]:
+    """Yield batches with bounds, and the tier that like fills lend to an ambiguous one, else -1."""
+    counts = None
+    if tokens is not None:
+        bounds = _tier_bounds(trades, ["created_at"], tokens, caller)
+        counts = _concatenate(_count(batch, [*LIKE, "low", "high"]) for batch in bounds)
+    for batch in _tier_bounds(trades, columns, tokens, caller):
+        lent = np.full(len(batch), -1) if counts is None else _lent_tiers(batch, counts)
+        yield batch.append_column("lent", pa.array(lent))
+
+
+def _lent_tiers(batch: pa.Table, counts: pa.Table) -> np.ndarray:
     """Find the only exact tier of like fills, before and after, that fits an ambiguous one, else -1."""
+    columns = {name: batch[name] for name in (*LIKE, "low", "high")}
+    moments = {"first": batch["moment"], "last": batch["moment"], "fills": np.zeros(len(batch), np.int64)}
+    table = _concatenate([counts, pa.table(columns | moments)])
+    low, high = (table[name].to_numpy() for name in ("low", "high"))
     like, step = GroupBy(table, LIKE), ALL_BPS + 2
     group = like.ids
     first, last = (table[name].to_numpy(zero_copy_only=False) for name in ("first", "last"))
@@ -278,4 +286,4 @@ def _lent_tiers(table: pa.Table, low: np.ndarray, high: np.ndarray) -> np.ndarra
     known = np.logical_and.reduce([table[name].is_valid().to_numpy() for name in LIKE if name != "role"])
     inside = (begin[start] <= first) & (last <= end[start])
     tiers = np.append(kinds, -1)[start] % step
-    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)
+    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)[len(counts) :]
