@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import to_integers
+from loopring_lab.amounts import limbs
 from loopring_lab.engines import adapters, convert
 from loopring_lab.engines.pairs import Sides, row_groups
 from loopring_lab.errors import AmountError, LabError
@@ -32,6 +32,7 @@ SUM = pa.decimal256(76, 18)
 PAIRED_BY = ("trade_id", "side")
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
+FEW = 1 << 16  # numbers for which a table is made, whatever their count
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
@@ -111,9 +112,10 @@ class GroupBy:
         self.ids = np.zeros(len(table), np.int64)
         for name in self.keys:
             values, count = ranks(table[name], name)
-            self.ids = np.unique(self.ids * count + values, return_inverse=True)[1]
-        numbers, self.first_rows = np.unique(self.ids, return_index=True)
-        self.count = len(numbers)
+            self.ids = _renumber(self.ids * count + values)
+        self.count = int(self.ids.max(initial=-1)) + 1
+        self.first_rows = np.empty(self.count, np.int64)
+        self.first_rows[self.ids[::-1]] = np.arange(len(table))[::-1]  # of several, the last to be set stays
 
     def key_columns(self) -> dict[str, Any]:
         """Return the value of each key in each group."""
@@ -184,8 +186,7 @@ def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
 
 def ratio(numerators: pa.Array, denominators: pa.Array, times: int = 1) -> pa.Array:
     """Divide exact sums, each quotient correctly rounded to float64; null where it is not defined."""
-    pairs = zip(to_integers(numerators), to_integers(denominators), strict=True)
-    return pa.array([None if a is None or not b else a * times / b for a, b in pairs], pa.float64())
+    return pa.array(limbs.ratios(numerators, denominators, times), from_pandas=True)
 
 
 def equal(left: pa.ChunkedArray, right: Any) -> np.ndarray:
@@ -205,10 +206,16 @@ def numbers_of_quantiles(
     sizes: pa.ChunkedArray, groups: np.ndarray, rows: np.ndarray, count: int
 ) -> np.ndarray:
     """Number the quantile of some rows' sizes in their group from 0, equal ones alike; others have -1."""
-    places = pd.Series(ranks(sizes, "size")[0][rows]).groupby(groups[rows])
-    numbers = np.full(len(groups), -1)
-    numbers[rows] = (places.rank("min").astype(np.int64) - 1) * count // places.transform("size")
-    return numbers
+    chosen = np.flatnonzero(rows)
+    numbers, group = limbs.Limbs.of(sizes)[chosen], groups[chosen]
+    order = numbers.order(group)
+    numbers, group, chosen = numbers[order], group[order], chosen[order]
+    changes = np.diff(group, prepend=-1) != 0
+    new = changes | numbers.is_new()
+    place, start = (np.flatnonzero(mark)[np.cumsum(mark) - 1] for mark in (new, changes))
+    quantiles = np.full(len(groups), -1)
+    quantiles[chosen] = (place - start) * count // np.bincount(group, minlength=1)[group]
+    return quantiles
 
 
 class PairedFills:
@@ -436,6 +443,16 @@ def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
     places = np.empty(len(order) + 1, np.int64)
     places[order], places[-1] = np.arange(len(order)), len(order)
     return places[coded.indices.fill_null(len(order)).to_numpy()], len(places)
+
+
+def _renumber(numbers: np.ndarray) -> np.ndarray:
+    """Number the different numbers in their order from 0, and return those of all."""
+    count = int(numbers.max(initial=-1)) + 1
+    if count > FEW + 4 * len(numbers):
+        return np.unique(numbers, return_inverse=True)[1]
+    there = np.zeros(count, bool)
+    there[numbers] = True
+    return np.asarray((np.cumsum(there) - 1)[numbers])
 
 
 def _sum_in_one_token(groups: GroupBy, amount: str, token: str) -> pa.Array:
