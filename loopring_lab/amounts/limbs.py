@@ -1,38 +1,255 @@
-"""Exact arithmetic on columns of decimals, without a Python object for each row."""
+"""Exact arithmetic on columns of decimals, without a Python object for each row.
+
+An integer is two limbs of 64 bits, and beside them the nearest pair of floats, which holds 106 bits. Floats
+find a quotient; what they cannot decide is settled by the limbs, and by Python where an integer has more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 
 BPS = 10_000
 SUM = pa.decimal256(76, 18)
+ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
+LIMB = 2.0**64
+SPLITTER = 2.0**27 + 1
+CERTAIN = 2.0**-96  # relative error of a quotient of pairs, with a margin of 4 bits
+FITTING = 1 << 61  # of high limbs, so that differences fit too
+LARGEST = 2.0**96  # quotients whose error is below 1
 
-Decimals = pa.Array | pa.ChunkedArray
+Decimals: TypeAlias = "pa.Array | pa.ChunkedArray"
+
+
+class Pairs(NamedTuple):
+    """Real numbers as sums of two floats, of which the second is at most half the last bit of the first."""
+
+    high: np.ndarray
+    low: np.ndarray
+
+    def times(self, other: Pairs) -> Pairs:
+        product, error = _product(self.high, other.high)
+        return Pairs(product, error + (self.high * other.low + self.low * other.high))
+
+    def over(self, other: Pairs) -> Pairs:
+        quotient = self.high / other.high
+        product, error = _product(quotient, other.high)
+        rest = ((self.high - product) - error) + (self.low - quotient * other.low)
+        return Pairs(quotient, rest / other.high)
+
+
+class Limbs:
+    """Integers as an unsigned low and a signed high limb; `known` where the rows are not null and fit."""
+
+    def __init__(self, low: np.ndarray, high: np.ndarray, known: np.ndarray) -> None:
+        self.low, self.high, self.known = low, high, known
+
+    @classmethod
+    def of(cls, array: Decimals) -> Limbs:
+        """Read 256-bit decimals."""
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if not len(array):
+            return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool))
+        words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, 4)[array.offset :][: len(array)]
+        low, high = words[:, 0].copy(), words[:, 1].astype(np.int64)
+        sign = (high >> 63).astype(np.uint64)
+        known = (words[:, 2] == sign) & (words[:, 3] == sign) & (high < FITTING) & (high >= -FITTING)
+        if array.null_count:
+            known &= array.is_valid().to_numpy(zero_copy_only=False)
+        return cls(low, high, known)
+
+    @classmethod
+    def repeat(cls, number: int, count: int) -> Limbs:
+        """Repeat a number below 2**63."""
+        return cls(np.full(count, number, np.uint64), np.zeros(count, np.int64), np.ones(count, bool))
+
+    def __getitem__(self, rows: Any) -> Limbs:
+        return Limbs(self.low[rows], self.high[rows], self.known[rows])
+
+    def __add__(self, other: Limbs) -> Limbs:
+        low = self.low + other.low
+        return Limbs(low, self.high + other.high + (low < self.low), self.known & other.known)
+
+    def __sub__(self, other: Limbs) -> Limbs:
+        high = self.high - other.high - (self.low < other.low)
+        return Limbs(self.low - other.low, high, self.known & other.known)
+
+    def __mul__(self, other: Limbs) -> Limbs:
+        """Multiply modulo 2**128."""
+        half, mask = np.uint64(32), np.uint64((1 << 32) - 1)
+        a, b, c, d = self.low & mask, self.low >> half, other.low & mask, other.low >> half
+        first, second = a * d, b * c
+        carried = ((a * c) >> half) + (first & mask) + (second & mask)
+        high = b * d + (first >> half) + (second >> half) + (carried >> half)
+        high += self.low * other.high.view(np.uint64) + self.high.view(np.uint64) * other.low
+        return Limbs(self.low * other.low, high.view(np.int64), self.known & other.known)
+
+    def __lt__(self, other: Limbs) -> np.ndarray:
+        return np.asarray((self.high < other.high) | ((self.high == other.high) & (self.low < other.low)))
+
+    @cached_property
+    def floats(self) -> np.ndarray:
+        """The integers as floats, in the same order: at most the last two bits differ from the nearest."""
+        return np.asarray(self.high * LIMB + self.low)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The integers as pairs of floats, with a relative error below 2**-104."""
+        top = self.high.astype(np.float64)
+        rest = (self.high - top.astype(np.int64)) * LIMB + (self.low >> np.uint64(32)) * 2.0**32
+        high, low = _sum(top * LIMB, rest)
+        return Pairs(*_sum(high, low + (self.low & np.uint64((1 << 32) - 1))))
 
 
 def basis_points(values: Decimals, origins: Decimals, bases: Decimals) -> np.ndarray:
     """Return how far values lie above origins in basis points of bases, correctly rounded, or NaN."""
-    rows = zip(*map(to_integers, (values, origins, bases)), strict=True)
-    rates = [np.nan if None in row or not row[2] else (row[0] - row[1]) * BPS / row[2] for row in rows]
-    return np.array(rates, np.float64)
+
+    def exactly(value: int, origin: int, base: int) -> float:
+        return (value - origin) * BPS / base
+
+    def nearly(value: Limbs, origin: Limbs, base: Limbs) -> tuple[np.ndarray, np.ndarray]:
+        return quotients(value - origin, base, BPS)
+
+    return _rounded([values, origins, bases], nearly, exactly)
 
 
 def ratios(numerators: Decimals, denominators: Decimals, times: int = 1) -> np.ndarray:
     """Return numerators times a number, divided by denominators, correctly rounded, or NaN."""
-    rows = zip(to_integers(numerators), to_integers(denominators), strict=True)
-    return np.array([np.nan if a is None or not b else a * times / b for a, b in rows], np.float64)
+
+    def exactly(numerator: int, denominator: int) -> float:
+        return numerator * times / denominator
+
+    def nearly(numerator: Limbs, denominator: Limbs) -> tuple[np.ndarray, np.ndarray]:
+        return quotients(numerator, denominator, times)
+
+    return _rounded([numerators, denominators], nearly, exactly)
 
 
 def times(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Multiply amounts by prices, rounded down to 18 decimals; null where one is null."""
-    rows = zip(to_integers(amounts), to_integers(prices), strict=True)
-    return from_integers([None if None in row else row[0] * row[1] // UNIT for row in rows], SUM)
+
+    def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
+        return floors(amount, price, Limbs.repeat(UNIT, len(price.low)))
+
+    return _decimals([amounts, prices], nearly, lambda amount, price: amount * price // UNIT)
 
 
 def per(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Divide amounts by prices, rounded down to 18 decimals; null where one is null or the price is 0."""
-    rows = zip(to_integers(amounts), to_integers(prices), strict=True)
-    return from_integers([None if None in row or not row[1] else row[0] * UNIT // row[1] for row in rows], SUM)
+
+    def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
+        return floors(amount, Limbs.repeat(UNIT, len(price.low)), price)
+
+    return _decimals(
+        [amounts, prices], nearly, lambda amount, price: amount * UNIT // price if price else None
+    )
+
+
+def floors(factors: Limbs, others: Limbs, divisors: Limbs) -> tuple[Limbs, np.ndarray]:
+    """Return products over divisors, rounded down, and where that is certain: from 0 to 2**96."""
+    with np.errstate(all="ignore"):
+        high, low = _sum(*factors.pairs.times(others.pairs).over(divisors.pairs))
+        known = factors.known & others.known & divisors.known
+        known &= (divisors.high >= 0) & (high >= 0) & (high < LARGEST)
+        whole = np.where(known, np.floor(high), 0.0)
+        top = np.floor(whole / LIMB)
+        rest = np.floor(np.where(known, (high - whole) + low, 0.0)).astype(np.int64)
+    found = Limbs((whole - top * LIMB).astype(np.uint64), top.astype(np.int64), known)
+    found += Limbs(rest.view(np.uint64), rest >> 63, known)
+    remainder = factors * others - found * divisors  # true ones lie between -2 and 2 divisors
+    step = np.where(remainder.high < 0, -1, (~(remainder < divisors)).astype(np.int64))
+    return found + Limbs(step.view(np.uint64), step >> 63, known), known
+
+
+def to_decimals(numbers: Limbs, to: pa.DataType) -> pa.Array:
+    """Build decimals, null where numbers are not known."""
+    words = np.empty((len(numbers.low), 4), "<u8")
+    words[:, 0], words[:, 1] = numbers.low, numbers.high.view(np.uint64)
+    words[:, 2:] = (numbers.high >> 63).view(np.uint64)[:, None]
+    bits = None if numbers.known.all() else pa.py_buffer(np.packbits(numbers.known, bitorder="little"))
+    return pa.Array.from_buffers(to, len(words), [bits, pa.py_buffer(words)])
+
+
+def _sum(larger: np.ndarray, smaller: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Add floats, of which the first is 0 or not the smaller, and return the rounding error too."""
+    total = larger + smaller
+    return total, smaller - (total - larger)
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Multiply floats and return the rounding error too, as Dekker did."""
+    product, a, c = left * right, left * SPLITTER, right * SPLITTER
+    a -= a - left
+    c -= c - right
+    b, d = left - a, right - c
+    return product, ((a * c - product) + a * d + b * c) + b * d
+
+
+def quotients(numerators: Limbs, denominators: Limbs, times: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return quotients correctly rounded, NaN over 0, and where that is certain."""
+    with np.errstate(all="ignore"):
+        scale = Pairs(np.array(float(times)), np.array(0.0))
+        high, low = numerators.pairs.times(scale).over(denominators.pairs)
+        doubt = np.abs(high) * CERTAIN
+        found = np.copysign(high + (low + doubt), high)
+        undefined = denominators.low | denominators.high.view(np.uint64) == 0
+        found[undefined] = np.nan
+        sure = undefined | (found == high + (low - doubt))
+    return found, sure & numerators.known & denominators.known
+
+
+def _rounded(
+    columns: Sequence[Decimals], nearly: Callable[..., Any], exactly: Callable[..., float]
+) -> np.ndarray:
+    """Compute floats in blocks, and with Python's integers the rows that these leave open."""
+    result = np.empty(len(columns[0]))
+    for rows, parts in _blocks(columns):
+        found, sure = nearly(*map(Limbs.of, parts))
+        found[~sure] = np.nan
+        rest = _open_rows(parts, sure)
+        found[rest] = [exactly(*row) if row[-1] else np.nan for row in _integers(parts, rest)]
+        result[rows] = found
+    return result
+
+
+def _decimals(
+    columns: Sequence[Decimals], nearly: Callable[..., Any], exactly: Callable[..., Any]
+) -> pa.Array:
+    """Compute decimals in blocks, and with Python's integers the rows that these leave open."""
+    results = [pa.array([], SUM)]
+    for _, parts in _blocks(columns):
+        found, sure = nearly(*map(Limbs.of, parts))
+        rest = _open_rows(parts, sure)
+        results.append(to_decimals(found, SUM))
+        if len(rest):
+            mask = np.zeros(len(sure), bool)
+            mask[rest] = True
+            values = from_integers([exactly(*row) for row in _integers(parts, rest)], SUM)
+            results[-1] = pc.replace_with_mask(results[-1], pa.array(mask), values)
+    return pa.concat_arrays(results)
+
+
+def _blocks(columns: Sequence[Decimals]) -> Iterator[tuple[slice, list[pa.Array]]]:
+    whole = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns]
+    for start in range(0, len(whole[0]), ROWS_AT_ONCE):
+        yield slice(start, start + ROWS_AT_ONCE), [one.slice(start, ROWS_AT_ONCE) for one in whole]
+
+
+def _open_rows(columns: Sequence[pa.Array], sure: np.ndarray) -> np.ndarray:
+    """Return the rows in which nothing is null and that are not yet sure."""
+    rows = ~sure
+    for column in columns:
+        if column.null_count:
+            rows &= column.is_valid().to_numpy(zero_copy_only=False)
+    return np.flatnonzero(rows)
+
+
+def _integers(columns: Sequence[pa.Array], rows: np.ndarray) -> Iterator[tuple[int, ...]]:
+    return zip(*(to_integers(column.take(pa.array(rows))) for column in columns), strict=True)
