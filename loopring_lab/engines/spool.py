@@ -78,7 +78,9 @@ class ResultFiles:
         self._remove.detach()
         weakref.finalize(data, shutil.rmtree, self._folder, ignore_errors=True)
         if engine_of(like) == "duckdb":
-            frame: Any = like.query("trades", "FROM data")  # of the connection that the trades are of
+            import duckdb
+
+            frame: Any = duckdb.from_arrow(data)
         else:
             import polars
 
