@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import limbs
-from loopring_lab.engines import adapters, convert
+from loopring_lab.engines import adapters, convert, workers
 from loopring_lab.engines.pairs import Sides, row_groups
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
@@ -377,14 +377,11 @@ def _partition_sums(
     import dask
 
     def serialized_sums(part: pd.DataFrame) -> bytes:
-        sums = aggregate(part, by, caller, every, rates=rates)
-        with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, sums.schema) as stream:
-            stream.write_table(sums)
-        return bytes(sink.getvalue())  # a table itself would arrive with unaligned buffers
+        return workers.pack(aggregate(part, by, caller, every, rates=rates))
 
     parts = adapters.partitions(trades, [*COLUMNS, *by], caller)
     results = dask.compute(*map(dask.delayed(serialized_sums), parts))  # type: ignore[attr-defined, no-untyped-call]
-    return [pa.ipc.open_stream(sums).read_all() for sums in results]
+    return [*map(workers.unpack, results)]
 
 
 def _may_have_wrapped(sums: pa.Table) -> bool:
