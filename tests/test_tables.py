@@ -80,7 +80,22 @@ def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
         assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
 
 
-PIECES = [b'"', b",", b"[", b"]", b'","', b'"],["', b'", "', b"], [", b'\\"', b"\n", b" ", b"", b"null", b"\xc3"]
+PIECES = [
+    b'"',
+    b",",
+    b"[",
+    b"]",
+    b'","',
+    b'"],["',
+    b'", "',
+    b"], [",
+    b'\\"',
+    b"\n",
+    b" ",
+    b"",
+    b"null",
+    b"\xc3",
+]
 
 
 @settings(max_examples=200)
@@ -104,7 +119,7 @@ def test_the_fast_path_reads_damaged_pages_as_the_tolerant_one_or_not_at_all(
     if fast is not None:
         slow = wire.read_tolerantly([bytes(text)] * 2, ["1", "2"], "account")
         assert fast.columns.equals(slow.columns)
-        assert (fast.counts, fast.totals) == (slow.counts, slow.totals)
+        assert (fast.counts, *map(str, fast.totals)) == (slow.counts, *map(str, slow.totals))
 
 
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
