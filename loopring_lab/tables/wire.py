@@ -19,7 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, printable, to_json
+from loopring_lab.bounded import (
+    MAX_DOCUMENT,
+    MAX_PAGE,
+    parse_integer,
+    parse_json,
+    printable,
+    to_json,
+    whole_or_text,
+)
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
@@ -268,7 +276,7 @@ def _split_page(page: Page, size: int) -> tuple[bytes, Any] | None:
 def _total_of(outline: bytes) -> tuple[Any] | None:
     """Return the ``totalNum`` of a page with `_ROWS` in place of its rows; None if it is no such page."""
     try:
-        answer = parse_json(outline, "page")
+        answer = parse_json(outline, "page", number=whole_or_text)
     except UnexpectedAnswer:
         return None
     is_page = isinstance(answer, Mapping) and answer.get("trades") == _ROWS
