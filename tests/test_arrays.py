@@ -91,7 +91,8 @@ def test_spans_in_columns_change_no_price() -> None:
     plain = convert.to_table(frame, "test", frame.column_names)
     first, last = order_span(plain)
     spanned = plain.append_column("first", pa.array(first)).append_column("last", pa.array(last))
-    assert PriceHistory(spanned, "test").has_spans and not PriceHistory(plain, "test").has_spans
+    assert PriceHistory(spanned, "test").has_spans
+    assert not PriceHistory(plain, "test").has_spans
     slow, fast = PriceHistory(plain, "test").lookup(plain), PriceHistory(spanned, "test").lookup(spanned)
     assert (slow.after(last) == fast.after(last)).all()
     assert (slow.before(first, strictly=True) == fast.before(first, strictly=True)).all()
