@@ -23,8 +23,8 @@ from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.spool import ResultFiles, Spool
 
-ROW_BYTES = 256
-"""What a row of the columns that lookups need takes."""
+ROW_BYTES = 512
+"""What a row takes: its columns, and the numbers that lookups make of them."""
 BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
