@@ -160,6 +160,30 @@ def add_columns(
     return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
 
 
+def take_rows(
+    trades: Any,
+    caller: str,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    work: Callable[[Any, Window], np.ndarray],
+) -> Any:
+    """Take from trades of any engine the rows whose positions `work` finds inside each window.
+
+    It is given the rows with all of their columns, and the window.
+    """
+    wanted, _ = _wanted(trades, caller, columns, optional, None, ())
+    cuts = _cut(wanted, None, 0, 0)
+    if cuts is None and engine_of(trades) in IN_MEMORY:
+        return convert.take(trades, work(trades, next(_one_window(wanted, None))))
+    if cuts is None:
+        whole = pa.concat_tables(convert.whole_batches(trades, caller), promote_options="permissive")
+        window = next(_one_window(wanted._replace(frame=whole), None))
+        return _frame_of_rows(trades, [convert.take(whole, work(whole, window))])
+    windows = _whole_windows(cuts, wanted, None)
+    return _frame_of_rows(trades, (convert.take(whole, work(whole, window)) for whole, window in windows))
+
+
 def map_batches(
     trades: Any,
     caller: str,
