@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support.engines import on, result_rows
+from support.engines import OTHERS, on, result_rows
 from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import (
@@ -26,7 +28,8 @@ from support.worlds import (
 )
 
 import loopring_lab as lab
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, limits
+from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.fills import intervals
 from loopring_lab.fills.values import Values
@@ -119,6 +122,44 @@ def test_many_orders_are_put_together_without_a_narrower_interval(monkeypatch: p
         widths = [found["high_bps"][group] - found["low_bps"][group] for found in (whole, fewer)]
         assert widths[1] == pytest.approx(widths[0], rel=0.15)
     assert fewer["weighted_bps"] == pytest.approx(whole["weighted_bps"])
+
+
+@pytest.mark.parametrize("orders", [300, 4000])
+def test_parts_order_and_disk_change_no_digit(monkeypatch: pytest.MonkeyPatch, orders: int) -> None:
+    """4,000 orders in two groups are more than are resampled one by one here."""
+    monkeypatch.setattr(intervals, "UNITS_AT_MOST", 1024)
+    monkeypatch.setattr(intervals, "UNIT_BITS", 10)
+    fills = drawn(orders, 9)
+    fills["weights"] *= 10.0 ** (fills["orders"] % np.uint64(30)).astype(float)
+    whole = estimated(fills)
+    assert np.median(fills["values"][fills["groups"] == 1]) == whole["median_bps"][1]
+    mixed = np.random.default_rng(5).permutation(len(fills["values"]))
+    shuffled = {name: column[mixed] for name, column in fills.items()}
+    assert estimated(shuffled, parts=7) == whole
+    monkeypatch.setattr(limits, "memory_limit", lambda: 4000)
+    monkeypatch.setattr(limits, "rows_at_once", lambda _: 64)
+    assert estimated(fills, parts=50) == estimated(shuffled, parts=3) == whole
+
+
+@given(st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=40), st.randoms(use_true_random=False))
+def test_sums_are_right_and_the_same_in_any_order(numbers: list[float], chance: Any) -> None:
+    mixed = chance.sample(numbers, len(numbers))
+    found, again = (intervals.sums_between(np.array([0]), np.array(some))[0] for some in (numbers, mixed))
+    assert found == again
+    assert abs(Fraction(found) - sum(map(Fraction, numbers))) <= Fraction(max(map(abs, numbers))) / 2**46
+
+
+def test_order_statistics_are_those_of_sorted_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(3)
+    values = np.round(chance.normal(0, 2, 5000), 1) * chance.choice([0, 1, 1e-9, -1e9], 5000)
+    groups = chance.integers(0, 3, 5000) * 2  # the others are empty
+    counts = np.bincount(groups, minlength=6)
+    ranks = np.array([(counts - 1) // 2, counts // 2, np.maximum(counts - 1, 0), np.zeros(6, int)])
+    expected = [[sorted(values[groups == g])[r[g]] if counts[g] else None for g in range(6)] for r in ranks]
+    for most in (10**6, 700, 1):
+        monkeypatch.setattr(limits, "rows_at_once", lambda _, most=most: most)
+        found = select(lambda: iter([(groups[:9], values[:9]), (groups[9:], values[9:])]), counts, ranks)
+        assert [pa.array(row, from_pandas=True).to_pylist() for row in found] == expected
 
 
 def test_few_fills_few_orders_and_unknown_weights_give_no_interval() -> None:
@@ -338,8 +379,21 @@ def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFra
         assert_frame_equal(ask(pd.concat(parts)), found)
         for engine in ("pyarrow", "polars", "polars, lazy"):
             assert result_rows(ask(on(engine, trades))) == result_rows(found)
-    with pytest.raises(lab.LabError, match="fills.compare_venues"):
-        lab.fills.compare_venues(on("duckdb", trades))
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_venues_compare_alike_on_engines_in_windows_of_any_size(
+    trades: pd.DataFrame, marks: pa.Table, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trades = trades.assign(role=None)
+    for prices, rows in ((marks, 10**6), (None, 900), (marks.to_pandas(), 900)):
+        found = lab.fills.compare_venues(trades, prices, by="market")
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, "rows_at_once", lambda _, rows=rows: rows)
+            patch.setattr(limits, "memory_limit", lambda rows=rows: rows * 100)
+            assert result_rows(
+                lab.fills.compare_venues(on(engine, trades), prices, by="market")
+            ) == result_rows(found)
 
 
 def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:

@@ -19,6 +19,7 @@ from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
 
 import loopring_lab as lab
+from loopring_lab.engines import limits
 from loopring_lab.relayer import World
 
 Roles = dict[tuple[int, str], str]
@@ -243,11 +244,20 @@ def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None
         assert_refused(lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong), "pools=", free)
 
 
-@pytest.mark.parametrize("engine", OTHERS[:2])
-def test_other_engines_say_how_to_collect(block: pd.DataFrame, engine: str) -> None:
-    for ask in (lab.fills.with_roles, lab.fills.one_side):
-        with pytest.raises(lab.LabError, match="needs a pandas, pyarrow or Polars frame"):
-            ask(on(engine, block))
+@pytest.mark.parametrize("engine", OTHERS)
+def test_roles_and_sides_are_the_same_on_engines_in_windows_of_any_size(
+    block: pd.DataFrame, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [collected(ask(block)) for ask in (lab.fills.with_roles, lab.fills.one_side)]
+    for rows in (10**6, 150):
+        monkeypatch.setattr(limits, "rows_at_once", lambda _, rows=rows: rows)
+        monkeypatch.setattr(limits, "memory_limit", lambda rows=rows: rows * 100)
+        for ask, known in zip((lab.fills.with_roles, lab.fills.one_side), expected, strict=True):
+            found = collected(ask(on(engine, block)))
+            names = ["trade_id", "side", *(name for name in COLUMNS if name in known.column_names)]
+            keys = [("trade_id", "ascending"), ("side", "ascending")]
+            found, known = (table.select(names).sort_by(keys).to_pylist() for table in (found, known))
+            assert found == known
 
 
 # Each fill once

@@ -23,8 +23,8 @@ from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.spool import ResultFiles, Spool
 
-ROW_BYTES = 256
-"""What a row of the columns that lookups need takes."""
+ROW_BYTES = 512
+"""What a row takes: its columns, and the numbers that lookups make of them."""
 BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
@@ -158,6 +158,30 @@ def add_columns(
         windows = _whole_windows(cuts, wanted, others)
     own = ((window.own(whole), window) for whole, window in windows)
     return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
+
+
+def take_rows(
+    trades: Any,
+    caller: str,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    work: Callable[[Any, Window], np.ndarray],
+) -> Any:
+    """Take from trades of any engine the rows whose positions `work` finds inside each window.
+
+    It is given the rows with all of their columns, and the window.
+    """
+    wanted, _ = _wanted(trades, caller, columns, optional, None, ())
+    cuts = _cut(wanted, None, 0, 0)
+    if cuts is None and engine_of(trades) in IN_MEMORY:
+        return convert.take(trades, work(trades, next(_one_window(wanted, None))))
+    if cuts is None:
+        whole = pa.concat_tables(convert.whole_batches(trades, caller), promote_options="permissive")
+        window = next(_one_window(wanted._replace(frame=whole), None))
+        return _frame_of_rows(trades, [convert.take(whole, work(whole, window))])
+    windows = _whole_windows(cuts, wanted, None)
+    return _frame_of_rows(trades, (convert.take(whole, work(whole, window)) for whole, window in windows))
 
 
 def map_batches(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
+from loopring_lab.engines import convert, windows
+from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines.aggregate import equal, result_frame
 from loopring_lab.engines.arrays import NAT, as_text
-from loopring_lab.engines.asof import ORDER, PriceHistory, order_span, parse_length
+from loopring_lab.engines.asof import PriceHistory, parse_length
+from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
+from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     DRAWS,
@@ -32,16 +35,16 @@ from loopring_lab.fills.intervals import (
     order_numbers,
     sums_between,
 )
-from loopring_lab.fills.prices import cost_sign, relative_bps, with_reference
-from loopring_lab.fills.sides import one_side, with_roles
-from loopring_lab.fills.values import Values
+from loopring_lab.fills.prices import LOOKED_UP_BY, PRICES, Reference, cost_sign, relative_bps
+from loopring_lab.fills.sides import TAKER, UNKNOWN, Roles, first_sides
+from loopring_lab.fills.values import Values, encoded
 from loopring_lab.tables.rows import FILL_TYPES
 
 SIZE_CLASSES = 5
 ADDED = ("value", "product", "fee_product", "off", "mean", "orders")
 CELL = ("market", "side", "size_class")
 READ = (
-    *("created_at", "trade_id", "order_hash", "market", "base", "quote", "side", "fill_type", "role"),
+    *("created_at", "trade_id", "order_hash", "market", "base", "quote", "side", "fill_type"),
     *("size", "price", "notional", "fee_bps"),
 )
 RESULTS = (
@@ -68,10 +71,10 @@ def compare_venues(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`. Each fill counts once, from its taker's side. Fills whose taker `with_roles`
         cannot tell are left out; a note in ``attrs["notes"]`` counts them.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark, optional
         Prices from outside the exchange, such as minute closes: ``created_at``, ``market``, ``price``. The
         reference is at most `horizon` older than the end of the order. By default `trades`: the reference is
         then a trade after the end of the order that is not its own.
@@ -128,15 +131,31 @@ def compare_venues(
     if not length:
         raise LabError(f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'.")
     check_sampling(intervals, seed, caller)
-    history = PriceHistory(trades if prices is None else prices, caller)
     fills, left_out = _takers_fills(trades, caller, names)
-    if len(fills) and len(history) and not (history.codes(fills) >= 0).any():
-        raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
+    costs = _Costs(fills, prices, caller, length)
+    around = partial(
+        windows.over,
+        fills,
+        caller,
+        [*READ, *names],
+        LOOKED_UP_BY,
+        prices=trades if prices is None else prices,
+        price_columns=PRICES,
+        before=length,
+        after=length,
+        spans=True,
+        placed_by="last",
+    )
+    if costs.is_open and not windows.is_in_memory(fills):  # whether prices are trades is known after a look
+        [*around(work=costs.look_at)]
+        costs.is_open = False
     compared = _Compared(names, intervals, seed)
-    compared.add(fills, _costs(fills, history, length, Values(lambda: [fills], prices)))
-    result = with_reference(trades, compared.columns(history.is_trades), history)
+    for part in around(work=costs.of):
+        compared.add(part)
+    costs.check()
+    result = result_frame(trades, costs.label.of_groups(compared.columns(costs.label.is_trades)))
     fills_are = "1 fill is" if left_out == 1 else f"{left_out:,} fills are"
-    return convert.with_note(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
+    return costs.label.noted(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
 
 
 def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]:
@@ -146,30 +165,95 @@ def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]
     return names
 
 
-def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[pa.Table, int]:
-    """Read each fill once whose type and taker are known, with its ``size_class``; also count the others."""
-    fills = convert.to_table(one_side(with_roles(trades)), caller, [*READ, *names], ORDER)
-    is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
-    taken = is_typed & equal(fills["role"], "taker")
-    left_out = len(fills) - np.count_nonzero(taken | (is_typed & equal(fills["role"], "maker")))
-    fills = fills.filter(pa.array(taken))
-    markets, sized = GroupBy(fills, ["market"]).ids, floats(fills["size"]) > 0
-    classes = numbers_of_quantiles(fills["size"], markets, sized, SIZE_CLASSES)
-    return fills.append_column("size_class", pa.array(classes)), int(left_out)
+def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, int]:
+    """Read each fill once whose type and taker are known, into memory or files; also count the others."""
+    roles, left_out = Roles.of_frame(trades, caller), list[int]()
+
+    def taken(window: Window) -> pa.Table:
+        role = roles.of(window.rows)[0]
+        places = first_sides(window.rows, window.rows, role, window.inside)
+        fills, role = window.rows.take(pa.array(places)), role[places]
+        is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
+        left_out.append(int(np.count_nonzero(~is_typed | (role == UNKNOWN))))
+        fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP)).drop_columns("moment")
+        return fills.filter(pa.array(is_typed & (role == TAKER)))
+
+    read = [*READ, "account_id", "role", "fee", *names]
+    parts = windows.over(trades, caller, read, LOOKED_UP_BY, before=0, after=0, work=taken)
+    fills = next(iter(parts)) if windows.is_in_memory(trades) else parts.frame()
+    return fills, sum(left_out)
 
 
-def _costs(fills: pa.Table, history: PriceHistory, length: int, values: Values) -> Columns:
-    """Return the value of each fill, its cost, the fee in it, and how far its price is from the reference."""
-    end, lookup = order_span(fills)[1], history.lookup(fills)
-    until = np.where(end == NAT, NAT, end + length)
-    if history.is_trades:
-        places = lookup.before(until, newer_than=end)
-    else:
-        places = lookup.before(until, within=2 * length)
-    price = relative_bps(fills, history.take(places)) * cost_sign(fills)
-    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
-    value = np.where(fills["size_class"].to_numpy() < 0, np.nan, values.of(fills))
-    return {"value": value, "cost": price + fee, "fee": fee, "distance": np.abs(price)}
+class _Costs:
+    """What takers paid, window by window: value, cost and fee, and the distance from the reference."""
+
+    def __init__(self, fills: Any, prices: Any, caller: str, length: int) -> None:
+        self.label, self._caller, self._length = Reference(prices, caller), caller, length
+        self.is_open = prices is not None and "trade_id" not in convert.column_names(prices)
+        self._values = Values.of_frame(fills, caller, prices)
+        self._classes = _SizeClasses(lambda: convert.batches(fills, ["market", "size"], caller))
+        self._fills = self._prices = self._shared = 0
+
+    def look_at(self, window: Window) -> pa.Table:
+        """Look whether prices are trades."""
+        self.label.add(PriceHistory(window.prices, self._caller), window)
+        return window.rows.slice(0, 0)
+
+    def of(self, window: Window) -> pa.Table:
+        """Return the fills of a window with their costs, NaN where unknown."""
+        history, end = PriceHistory(window.prices, self._caller), window.rows["last"].to_numpy()
+        if self.is_open:
+            self.label.add(history, window)
+        lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + self._length)
+        if self.label.is_trades:
+            places = lookup.before(until, newer_than=end)
+        else:
+            places = lookup.before(until, within=2 * self._length)
+        fills, places = window.own(window.rows), places[window.inside]
+        self._fills, self._prices = self._fills + len(fills), self._prices + len(history)
+        self._shared += int(np.count_nonzero(history.codes(fills) >= 0))
+        price = relative_bps(fills, history.take(places)) * cost_sign(fills)
+        fee, classes = fills["fee_bps"].fill_null(np.nan).to_numpy(), self._classes.of(fills)
+        value = np.where(classes < 0, np.nan, self._values.of(fills))
+        costs = {"value": value, "cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}
+        for name, column in (costs | {"size_class": classes}).items():
+            fills = fills.append_column(name, pa.array(column))
+        return fills
+
+    def check(self) -> None:
+        """Raise a `LabError` if prices are of other markets."""
+        if self._fills and self._prices and not self._shared:
+            raise LabError(
+                f"{self._caller}: prices= has no price of a market in trades. Give prices of those markets."
+            )
+
+
+class _SizeClasses:
+    """Quintiles of size in each market, among fills whose size is known; equal sizes are in one class."""
+
+    def __init__(self, read: Callable[[], Iterable[pa.Table]]) -> None:
+        self._markets, counts = dict[str | None, int](), np.zeros(0, np.int64)
+        for part in read():
+            markets = self._sized(part)[0]
+            counts = np.bincount(markets, minlength=len(self._markets)) + np.pad(
+                counts, (0, len(self._markets) - len(counts))
+            )
+        steps = np.arange(1, SIZE_CLASSES)[:, None]
+        self._least = select(lambda: map(self._sized, read()), counts, -(-steps * counts // SIZE_CLASSES) - 1)
+
+    def of(self, fills: pa.Table) -> np.ndarray:
+        """Return the class of each fill from 0, or -1."""
+        sizes, markets = floats(fills["size"]), self._numbers(fills)
+        return np.where(sizes > 0, (sizes > self._least[:, markets]).sum(axis=0), -1)
+
+    def _numbers(self, fills: pa.Table) -> np.ndarray:
+        codes, names = encoded(fills["market"])
+        numbers = [self._markets.setdefault(name, len(self._markets)) for name in (*names, None)]
+        return np.asarray(np.array(numbers)[codes])
+
+    def _sized(self, fills: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        sizes = floats(fills["size"])
+        return self._numbers(fills)[sizes > 0], sizes[sizes > 0]
 
 
 class _Compared:
@@ -180,8 +264,9 @@ class _Compared:
         self._bootstrap = Bootstrap(seed, level)
         self._fills, self._known = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
 
-    def add(self, fills: pa.Table, costs: Columns) -> None:
+    def add(self, fills: pa.Table) -> None:
         """Add fills with the columns of groups and cells, and their costs, NaN where unknown."""
+        costs = {name: fills[name].to_numpy() for name in ("value", "cost", "fee_cost", "distance")}
         cells, pool = self._cells.numbers(fills), equal(fills["fill_type"], FILL_TYPES[0])
         known = (costs["value"] > 0) & ~np.isnan([*costs.values()]).any(axis=0)
         slots, count = 2 * cells + pool, len(self._cells)
@@ -268,7 +353,7 @@ def _units(rows: SortedRows, many: np.ndarray) -> Columns:
     """Add up the fills of each unit that is resampled, in each cell and venue."""
     units = np.where(many[rows.groups], rows.orders % np.uint64(UNITS_AT_MOST), rows.orders)
     starts = first_of(rows.groups, units)
-    names = ("value", "cost", "fee", "distance")
+    names = ("value", "cost", "fee_cost", "distance")
     value, cost, fee, distance = (rows.columns[name][rows.place] for name in names)
     worth, paid = (sums_between(rows.starts, column) for column in (value, value * cost))
     of_orders = np.searchsorted(rows.starts, starts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -13,12 +13,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.arrays import numbered
-from loopring_lab.engines.asof import TIE_BREAKERS, in_order
+from loopring_lab.engines.arrays import as_text, numbered
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order, moments_of
+from loopring_lab.engines.spill import GAMMA, Buckets, Columns, mixed
 from loopring_lab.errors import LabError
+from loopring_lab.fills.intervals import first_of, numbers_of_ids
+from loopring_lab.fills.values import encoded
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import ROLES
 
@@ -43,7 +46,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`; with more accounts, more roles follow.
     pools : mapping of str to int or list of int, or list of int, optional
         Accounts that are pools, by market where that is known: any other account's fills at the pool of such
@@ -81,14 +84,19 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     {'taker'}
     """
     caller = "fills.with_roles"
-    given = _pool_accounts(pools, caller)
-    fills = convert.to_table(trades, caller, COLUMNS, ["role_source"])
-    found = _Roles(fills, given)
-    role = pc.coalesce(fills["role"].cast(pa.string()), _texts(found.role, ROLES))
-    source = _texts(found.source, SOURCES)
-    if "role_source" in fills.column_names:
-        source = pc.if_else(fills["role"].is_valid(), pc.coalesce(fills["role_source"], source), source)
-    return convert.with_columns(trades, {"role": role, "role_source": source})
+    roles = Roles.of_frame(trades, caller, pools)
+
+    def found(window: windows.Window) -> dict[str, pa.Array]:
+        fills, (role, source) = window.rows, roles.of(window.rows)
+        texts = pc.coalesce(as_text(fills["role"]), _texts(role, ROLES))
+        sources: pa.Array = _texts(source, SOURCES)
+        if "role_source" in fills.column_names:
+            reported = pc.coalesce(as_text(fills["role_source"]), sources)
+            sources = pc.if_else(fills["role"].is_valid(), reported, sources)
+        own = pa.array(np.flatnonzero(window.inside))
+        return {"role": texts.take(own), "role_source": sources.take(own)}
+
+    return windows.add_columns(trades, caller, [*COLUMNS, "created_at"], ["role_source"], work=found)
 
 
 def one_side(trades: Any) -> Any:
@@ -99,7 +107,7 @@ def one_side(trades: Any) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, usually of several accounts, or from `with_roles`.
 
     Returns
@@ -123,40 +131,190 @@ def one_side(trades: Any) -> Any:
     (True, True)
     """
     caller = "fills.one_side"
-    fills = convert.to_table(trades, caller, [*COLUMNS, "created_at", "order_hash"], PLACE)
-    order = _order(trades, fills)
-    preference = np.array([2, 0, 1])[_Roles(fills, {}).role]  # the maker last, of unknown role before it
-    ids, count = ranks(fills["trade_id"], "trade_id")
-    best = np.lexsort((order, ranks(fills["side"], "side")[0], preference, ids))
-    first = np.append(True, np.diff(ids[best]) != 0)[: len(best)]
-    kept = best[first | (ids[best] == count - 1)]  # the last rank is that of null
-    return convert.take(trades, kept[np.argsort(order[kept])])
+    roles = Roles.of_frame(trades, caller)
+
+    def kept(rows: Any, window: windows.Window) -> np.ndarray:
+        return first_sides(rows, window.rows, roles.of(window.rows)[0], window.inside)
+
+    return windows.take_rows(trades, caller, [*COLUMNS, "created_at", "order_hash"], PLACE, work=kept)
 
 
-class _Roles:
-    """The role of each row and how it is known, as positions in `ROLES` and `SOURCES`."""
+def first_sides(rows: Any, fills: pa.Table, roles: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Return the positions of one row of each fill, the taker's if it is there, in their total order.
 
-    def __init__(self, fills: pa.Table, pools: Pools) -> None:
-        reported = [equal(fills["role"], role) for role in ROLES]
-        self.role = np.select(reported, [MAKER, TAKER], UNKNOWN)
-        self._settled = np.asarray(fills["role"].is_valid())
-        self.source = np.where(self._settled, REPORTED, UNKNOWN)
-        self._account, self._market = numbered(fills["account_id"]), numbered(fills["market"])
-        self._pool_fill, self._book_fill = (equal(fills["fill_type"], name) for name in ("amm", "dex"))
-        self._pair_up(fills)
-        self._use_given_pools(fills, pools)
-        self._use_fees(np.asarray(pc.greater(fills["fee"], ZERO).fill_null(False)))
-        while self._use_other_sides() | self._use_proven_pools():
-            pass
+    `rows` are the fills with all of their columns, which tell rows apart that share everything else.
+    """
+    place = np.flatnonzero(inside)
+    preference = np.array([2, 0, 1])[roles[place]]  # the maker last, of unknown role before it
+    sides = ranks(fills["side"], "side")[0][place]
+    known = np.asarray(fills["trade_id"].is_valid())[place]
+    numbers = np.unique(numbers_of_ids(fills["trade_id"])[place], return_inverse=True)[1]
+    numbers[~known] = len(fills) + np.arange(np.count_nonzero(~known))  # each for itself
+    order = np.lexsort((sides, preference, numbers))
+    place, keys = place[order], np.stack([numbers, preference, sides])[:, order]
+    same = np.append(False, (keys[:, 1:] == keys[:, :-1]).all(axis=0))[: len(place)]
+    starts = first_of(keys[0])
+    best = np.zeros(len(place), bool)
+    best[starts] = True
+    tied = np.append(same[1:], False)[: len(place)] & best
+    if tied.any():  # of rows that are alike so far, the first in the total order
+        run = np.cumsum(~same)
+        among = np.flatnonzero(np.isin(run, run[tied]))
+        first = among[_in_order(rows, fills, place[among])]
+        first = first[np.unique(keys[0][first], return_index=True)[1]]
+        best[tied], best[first] = False, True
+    kept = place[best]
+    return np.asarray(kept[_in_order(rows, fills, kept)])
 
-    def _pair_up(self, fills: pa.Table) -> None:
-        """Number the sides of each fill, so that `side ^ 1` is the other side; -1 where unknown."""
-        trade = numbered(fills["trade_id"])
-        pairs = pd.DataFrame({"trade": trade, "market": self._market})
-        number, side = pairs.groupby(["trade", "market"]).ngroup().to_numpy(), np.full(len(trade), -1)
-        for code, name in enumerate(SIDES):
-            side[equal(fills["side"], name)] = code
-        self._side = np.where((trade < 0) | (side < 0), -1, 2 * number + side)
+
+class Roles:
+    """Roles of fills, and what a frame tells about accounts and fees that they follow from.
+
+    Roles follow in rounds: those that are known tell pools and traders, which tell more roles. The facts of
+    each round are kept, so that the same roles follow for any part that holds both sides of its fills.
+    """
+
+    def __init__(self, parts: Iterable[pa.Table], pools: Pools) -> None:
+        self._pools, self._markets = pools, dict[str, int]()
+        self._fees_tell, self._rounds = True, list[_Facts]()
+        rows = Buckets()
+        for part in parts:
+            columns = self._columns(part)
+            rows.add(columns["pair"] >> np.uint64(56), columns)
+        if all(part["settled"].all() for part in rows):
+            return
+        self._fees_tell = not any(self._fills(part).makers_pay() for part in rows)
+        settled = -1
+        while settled:
+            self._rounds.append(self._facts(rows))
+            settled = sum(self._fills(part).settled for part in rows)
+
+    @classmethod
+    def of_frame(cls, trades: Any, caller: str, pools: Any = None) -> Roles:
+        """Read what tells roles from a frame of any engine."""
+        given = _pool_accounts(pools, caller)
+        return cls(convert.batches(trades, [*COLUMNS, "created_at"], caller), given)
+
+    def of(self, fills: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Return the role of each row and how it is known, as positions in `ROLES` and `SOURCES`."""
+        found = self._fills(self._columns(fills))
+        return found.role, found.source
+
+    def _columns(self, fills: pa.Table) -> Columns:
+        """Return what roles follow from; sides of a fill share trade id, market and time."""
+        accounts, (markets, names) = numbers_of_ids(fills["account_id"]), encoded(fills["market"])
+        codes = np.array([*(self._markets.setdefault(name, len(self._markets)) for name in names), -1])
+        pairs = numbers_of_ids(fills["trade_id"])
+        for column in (codes[markets], moments_of(fills)):
+            pairs = mixed(pairs ^ mixed(column.view(np.uint64)))
+        side = np.select([equal(fills["side"], name) for name in SIDES], [0, 1], -1)
+        known = np.asarray(fills["trade_id"].is_valid()) & (markets >= 0)
+        return {
+            "pair": pairs,
+            "side": np.where(known, side, -1),
+            "role": np.select([equal(fills["role"], role) for role in ROLES], [MAKER, TAKER], UNKNOWN),
+            "settled": np.asarray(fills["role"].is_valid()),
+            "account": accounts,
+            "has_account": np.asarray(fills["account_id"].is_valid()),
+            "market": codes[markets],
+            "pool_fill": equal(fills["fill_type"], "amm"),
+            "book_fill": equal(fills["fill_type"], "dex"),
+            "paid": np.asarray(pc.greater(fills["fee"], ZERO).fill_null(False)),
+        }
+
+    def _facts(self, rows: Buckets) -> _Facts:
+        """Return what the roles known so far, and those of their other sides, tell of accounts."""
+
+        def fills() -> Iterator[_Fills]:
+            for part in rows:
+                found = self._fills(part)
+                found.use_other_sides()
+                yield found
+
+        traders = _distinct(np.concatenate([part.traders() for part in fills()]))
+        pools, markets = zip(*(part.pools(traders) for part in fills()), strict=True)
+        return _Facts(traders, _distinct(np.concatenate(pools)), _distinct(np.concatenate(markets)))
+
+    def _fills(self, columns: Columns) -> _Fills:
+        """Find the roles of rows by all that is known so far."""
+        fills = _Fills(columns)
+        for market, accounts in self._pools.items():
+            fills.use_given_pools(None if market is None else self._markets.get(market, -2), accounts)
+        fills.use_fees(self._fees_tell)
+        for facts in self._rounds:
+            fills.settled = fills.use_other_sides() + fills.use_proven_pools(facts)
+        return fills
+
+
+class _Facts(NamedTuple):
+    """Accounts that trade, and the markets and accounts of pools, by a number for both."""
+
+    traders: np.ndarray
+    pools: np.ndarray
+    markets: np.ndarray
+
+
+class _Fills:
+    """Rows with the roles found for them; `settled` counts those found in the last round."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._rows, self.role, self._done = columns, columns["role"].copy(), columns["settled"].copy()
+        self.source = np.where(self._done, REPORTED, UNKNOWN)
+        self.settled = 0
+        order = np.argsort(columns["pair"])
+        pairs = np.empty(len(order), np.int64)
+        pairs[order] = np.cumsum(np.append(False, np.diff(columns["pair"][order]) != 0)[: len(order)])
+        self._side = np.where(columns["side"] < 0, -1, 2 * pairs + columns["side"])
+        self._pools = mixed(columns["account"] + np.uint64(GAMMA) * columns["market"].view(np.uint64))
+
+    def makers_pay(self) -> bool:
+        """Tell whether a maker on the order book paid a fee."""
+        return bool((~self._rows["pool_fill"] & self._makers_pay()).any())
+
+    def use_given_pools(self, market: int | None, accounts: set[int]) -> None:
+        """Use that accounts are pools, of a market or of any."""
+        given = np.array(sorted(accounts), np.int64).view(np.uint64)
+        own = self._rows["has_account"] & np.isin(self._rows["account"], given)
+        here = self._rows["pool_fill"] & (market is None or self._rows["market"] == market)
+        self._settle(here & own, MAKER, POOL)
+        self._settle(here & ~own & self._rows["has_account"] & (market is not None), TAKER, POOL)
+
+    def use_fees(self, on_book: bool) -> None:
+        """Take who pays for the taker; on the book only if no maker there pays."""
+        paid, tell = self._rows["paid"], self._rows["pool_fill"] | on_book
+        free = ~self._has_other(self.role == TAKER) & ~self._has_other(paid)
+        self._settle(paid & tell & free, TAKER, FEE)
+
+    def use_other_sides(self) -> int:
+        """Use that one side of a fill is the maker's and one the taker's."""
+        made, taken = (self._has_other(self.role == role) for role in (MAKER, TAKER))
+        makers = self._settle(taken & ~made, MAKER, OTHER_SIDE)
+        return makers + self._settle(made & ~taken, TAKER, OTHER_SIDE)
+
+    def use_proven_pools(self, facts: _Facts) -> int:
+        """Use that an account which made a pool fill is that market's pool, and one that takes is none."""
+        known = self._at_pool()
+        at_pool = known & _among(self._pools, facts.pools)
+        others = _among(self._rows["account"], facts.traders) | _among(self._rows["market"], facts.markets)
+        return self._settle(at_pool, MAKER, POOL) + self._settle(known & ~at_pool & others, TAKER, POOL)
+
+    def traders(self) -> np.ndarray:
+        """Return the accounts known to trade."""
+        trade = self._rows["has_account"] & (self._rows["book_fill"] | (self.role == TAKER))
+        return _distinct(self._rows["account"][trade])
+
+    def pools(self, traders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pools that are known to be some, and their markets."""
+        made = self._at_pool() & (self.role == MAKER) & (self._rows["market"] >= 0)
+        rows = np.flatnonzero(made)[~_among(self._rows["account"][made], traders)]
+        return _distinct(self._pools[rows]), _distinct(self._rows["market"][rows])
+
+    def _at_pool(self) -> np.ndarray:
+        return np.asarray(self._rows["pool_fill"] & self._rows["has_account"])
+
+    def _makers_pay(self) -> np.ndarray:
+        paid, taken = self._rows["paid"], self._has_other(self.role == TAKER)
+        return np.asarray(paid & ((self.role == MAKER) | taken | self._has_other(paid)))
 
     def _has_other(self, rows: np.ndarray) -> np.ndarray:
         """Return a mask of the rows whose other side is among these."""
@@ -164,46 +322,12 @@ class _Roles:
         found[self._side[rows]] = True
         return np.asarray((self._side >= 0) & found[self._side ^ 1])
 
-    def _settle(self, rows: np.ndarray, role: int, source: int) -> bool:
-        """Set the role of rows that have none yet; return whether there are any."""
-        new = rows & ~self._settled
+    def _settle(self, rows: np.ndarray, role: int, source: int) -> int:
+        """Set the role of rows that have none yet; return how many there are."""
+        new = rows & ~self._done
         self.role[new], self.source[new] = role, source
-        self._settled |= new
-        return bool(new.any())
-
-    def _use_given_pools(self, fills: pa.Table, pools: Pools) -> None:
-        for market, accounts in pools.items():
-            here = self._pool_fill & (market is None or equal(fills["market"], market))
-            own = np.asarray(pc.is_in(fills["account_id"], pa.array(accounts, fills["account_id"].type)))
-            self._settle(here & own, MAKER, POOL)
-            self._settle(here & ~own & (self._account >= 0) & (market is not None), TAKER, POOL)
-
-    def _use_fees(self, paid: np.ndarray) -> None:
-        """Take who pays for the taker; on the book only if no maker there pays."""
-        taken = self._has_other(self.role == TAKER)
-        book = ~self._pool_fill
-        makers_pay = paid & ((self.role == MAKER) | taken | self._has_other(paid))
-        fees_tell = self._pool_fill | ~(book & makers_pay).any()
-        self._settle(paid & fees_tell & ~taken & ~self._has_other(paid), TAKER, FEE)
-
-    def _use_other_sides(self) -> bool:
-        made, taken = (self._has_other(self.role == role) for role in (MAKER, TAKER))
-        return self._settle(taken & ~made, MAKER, OTHER_SIDE) | self._settle(made & ~taken, TAKER, OTHER_SIDE)
-
-    def _use_proven_pools(self) -> bool:
-        """Use that an account which made a pool fill is that market's pool, and one that takes is none."""
-        if not len(self.role):
-            return False
-        known = self._pool_fill & (self._account >= 0)
-        is_trader = np.zeros(self._account.max() + 2, bool)
-        is_trader[self._account[self._book_fill | (self.role == TAKER)]] = True
-        is_trader[-1] = False
-        trader = is_trader[self._account]
-        proven = known & (self.role == MAKER) & ~trader & (self._market >= 0)
-        place = self._market * (self._account.max() + 1) + self._account
-        at_pool = known & np.isin(place, place[proven])
-        other = known & ~at_pool & (trader | np.isin(self._market, self._market[proven]))
-        return self._settle(at_pool, MAKER, POOL) | self._settle(other, TAKER, POOL)
+        self._done |= new
+        return int(np.count_nonzero(new))
 
 
 def _pool_accounts(pools: Any, caller: str) -> Pools:
@@ -221,19 +345,37 @@ def _pool_accounts(pools: Any, caller: str) -> Pools:
     return found
 
 
-def _order(trades: Any, fills: pa.Table) -> np.ndarray:
-    """Number rows in their total order; rows that share all of its columns by their whole content."""
+def _in_order(rows: Any, fills: pa.Table, places: np.ndarray) -> np.ndarray:
+    """Return the order of some rows; those that share all that orders them by their whole content."""
+    order = in_order(fills.take(pa.array(places)))
+    sorted_ = fills.take(pa.array(places[order]))
     names = [name for name in ("moment", *TIE_BREAKERS) if name in fills.column_names]
-    tied = pd.DataFrame({name: numbered(fills[name]) for name in names}).duplicated(keep=False)
-    places, content = np.flatnonzero(tied), np.zeros(len(fills), np.int64)
-    if len(places):
-        rows = nw.from_native(convert.take(trades, places)).lazy().collect().to_pandas()
-        texts = [rows[name].astype(str).fillna("") for name in rows]
-        content[places] = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
-    first = np.argsort(content, kind="stable")
-    numbers = np.empty(len(fills), np.int64)
-    numbers[first[in_order(fills.take(pa.array(first)))]] = np.arange(len(fills))
-    return numbers
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for name in names:
+        if not same.any():
+            return order
+        numbers = numbered(sorted_[name])
+        same &= numbers[1:] == numbers[:-1]
+    run = np.cumsum(np.append(True, ~same)[: len(order)])
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
+    whole = nw.from_native(convert.take(rows, places[order[tied]])).lazy().collect().to_pandas()
+    texts = [whole[name].astype(str).fillna("") for name in whole]
+    content = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
+    order[tied] = order[tied[np.lexsort((content, run[tied]))]]
+    return order
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    ordered = np.sort(values)
+    return np.asarray(ordered[first_of(ordered)])
+
+
+def _among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Return a mask of the values that are among sorted others."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
+    return np.asarray(ordered[places] == values)
 
 
 def _texts(codes: np.ndarray, texts: tuple[str, ...]) -> pa.Array:
