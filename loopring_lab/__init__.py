@@ -4,23 +4,44 @@ Examples in docstrings start from ``import loopring_lab as lab`` and ``client = 
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab import amounts, errors, tables
-from loopring_lab.amounts import show, to_float
-from loopring_lab.client import Client
-from loopring_lab.connection import connect
-from loopring_lab.errors import LabError
-from loopring_lab.tables import anomalies
-
 if TYPE_CHECKING:
-    from loopring_lab import engines, fees, figures, fills, keys, protocol, rollup, widgets
+    from loopring_lab import (
+        amounts,
+        engines,
+        errors,
+        fees,
+        figures,
+        fills,
+        keys,
+        protocol,
+        rollup,
+        tables,
+        widgets,
+    )
+    from loopring_lab.amounts import show, to_float
     from loopring_lab.archive import Archive
+    from loopring_lab.client import Client
+    from loopring_lab.connection import connect
+    from loopring_lab.errors import LabError
     from loopring_lab.keys import KeyUpdate, Receipt
+    from loopring_lab.tables import anomalies
 
-__version__ = version("loopring-lab")
-_ELSEWHERE = {"Archive": "archive", "KeyUpdate": "keys", "Receipt": "keys"}
+    __version__: str
+
+_HOMES = {
+    "Archive": "archive",
+    "Client": "client",
+    "KeyUpdate": "keys",
+    "LabError": "errors",
+    "Receipt": "keys",
+    "anomalies": "tables",
+    "connect": "connection",
+    "show": "amounts",
+    "to_float": "amounts",
+}
+"""The modules of the public names that are no modules themselves."""
 
 __all__ = [
     "Archive",
@@ -51,9 +72,11 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used, where its module takes a while to load."""
-    if name in ("engines", "fees", "figures", "fills", "keys", "protocol", "rollup", "widgets"):
+    """Load a public name when it is first used; to load them all takes a second."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("loopring-lab")
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in __all__:
         return import_module(f"{__name__}.{name}")
-    if name in _ELSEWHERE:
-        return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,17 +14,15 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pandas as pd
-
 from loopring_lab import templates
-from loopring_lab.archive import Archive
-from loopring_lab.bounded import read_text
-from loopring_lab.client import Client
-from loopring_lab.connection import DEFAULT_RATE, connect
 from loopring_lab.errors import IncompleteHistory, LabError
-from loopring_lab.redaction import SecretText, hide
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from loopring_lab.archive import Archive
+    from loopring_lab.client import Client
+    from loopring_lab.redaction import SecretText
     from loopring_lab.relayer import Relayer
     from loopring_lab.rollup import Store
 
@@ -168,6 +166,8 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
 
 def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Run a command on an archive, and print what it reports."""
+    from loopring_lab.archive import Archive
+
     archive = Archive(arguments.path)
     try:
         if arguments.command == "sync":
@@ -194,7 +194,8 @@ def run_blocks_command(arguments: argparse.Namespace, argv: Sequence[str]) -> in
         if action == "check":
             return _check_blocks(store)
         if action == "sync":
-            store.sync(_rpc_address(), **_chosen(arguments, "exchange", "from_block", "to_block", "rate"))
+            rate = {} if arguments.rate is None else _chosen(arguments, "rate")
+            store.sync(_rpc_address(), **_chosen(arguments, "exchange", "from_block", "to_block"), **rate)
         elif action == "import":
             store.import_files(arguments.files, **_chosen(arguments, "tokens", "first_block", "source"))
     except MissingBlocks as error:
@@ -346,8 +347,8 @@ def _add_blocks(commands: Any) -> None:
     sync.add_argument("--exchange", metavar="ADDRESS", help="the exchange's contract (default: Ethereum's)")
     sync.add_argument("--from-block", type=int, metavar="N", help="Ethereum block to begin with")
     sync.add_argument("--to-block", type=int, metavar="N", help="Ethereum block to end with")
-    rate_help = f"HTTP requests per second (default: {DEFAULT_RATE:g})"
-    sync.add_argument("--rate", type=float, default=DEFAULT_RATE, metavar="N", help=rate_help)
+    rate_help = "HTTP requests per second (default: as lab.connect)"
+    sync.add_argument("--rate", type=float, metavar="N", help=rate_help)
     imports.add_argument("files", type=Path, nargs="+", help="files or folders with blocks")
     imports.add_argument("--tokens", type=Path, metavar="FILE", help="listing of tokens, as JSON")
     first_help = "number of the first block, where nothing else tells it"
@@ -418,6 +419,8 @@ def _check_blocks(store: Store) -> int:
 
 
 def _rpc_address() -> SecretText | None:
+    from loopring_lab.redaction import hide
+
     if os.environ.get(RPC_VARIABLE) or not sys.stdin.isatty():
         return None
     prompt = "Address of an Ethereum endpoint (not shown; empty for the embedded chain): "
@@ -437,6 +440,8 @@ def _print_blocks(report: pd.DataFrame) -> int:
 
 
 def _connect(arguments: argparse.Namespace) -> Client:
+    from loopring_lab.connection import connect
+
     if not arguments.base_url:
         return connect(recording=arguments.recording)
     if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
@@ -446,6 +451,8 @@ def _connect(arguments: argparse.Namespace) -> Client:
 
 def _read_accounts(file: Path | None) -> list[int]:
     """Read account ids from a file, one per line."""
+    from loopring_lab.bounded import read_text
+
     if file is None:
         return []
     lines = [line.partition("#")[0].strip() for line in read_text(file).splitlines()]

@@ -1,4 +1,4 @@
-"""Budgets of time and bytes, and HTTP exchanges that keep to them.
+"""Budgets of time and bytes, HTTP exchanges that keep to them, and the pace of these.
 
 An exchange runs in a thread of its own, and whoever asked for it waits for the outcome. So Ctrl-C is answered
 at once, even during a DNS lookup, which nothing can interrupt; the traceback shows no frame that holds a
@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +28,8 @@ from requests.adapters import HTTPAdapter
 from loopring_lab.errors import RelayerTimeout
 
 IDLE_THREADS = 16
+DRIFT, SPREAD = 1.001, 0.9  # a server's clock may run faster; requests keep most of an even distance
+LEAST_PAUSE = 0.005  # seconds
 Result = TypeVar("Result")
 _active: ContextVar[Budget | None] = ContextVar("active budget", default=None)
 _thread = threading.local()
@@ -114,6 +117,46 @@ class Budget:
             yield self
         finally:
             _active.reset(token)
+
+
+class RateLimiter:
+    """Never brings more requests into a server's window than the rate allows, whatever delays they meet.
+
+    A request arrives after it was sent and before it is answered. So it takes a place from when it is sent
+    until a window after its answer; answers within 20 ms leave 98 % of the rate, within 0.2 s 83 %.
+    """
+
+    def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._places = math.inf if rate is None else max(1, int(rate))
+        self._window = 0.0 if rate is None else DRIFT * self._places / rate
+        self._gap = SPREAD * self._window / self._places
+        self._clock, self._lock = clock, threading.Lock()
+        self._next, self._under_way = -math.inf, 0
+        self._leaving: deque[float] = deque()
+
+    def wait(self, sleep: Callable[[float], None]) -> None:
+        """Sleep until a place is free, and take it; `answered` gives it back."""
+        while seconds := self._take():
+            sleep(max(seconds, LEAST_PAUSE))
+
+    def answered(self) -> None:
+        """Note that a request was answered, or given up: its place is free after a window."""
+        with self._lock:
+            self._under_way -= 1
+            self._leaving.append(self._clock() + self._window)
+
+    def _take(self) -> float:
+        """Take a place, or return how long to wait before another try."""
+        with self._lock:
+            now = self._clock()
+            while self._leaving and self._leaving[0] <= now:
+                self._leaving.popleft()
+            is_full = self._under_way + len(self._leaving) >= self._places
+            free = self._leaving[0] if is_full and self._leaving else now + LEAST_PAUSE * is_full
+            if max(free, self._next) > now:
+                return max(free, self._next) - now
+            self._next, self._under_way = now + self._gap, self._under_way + 1
+            return 0.0
 
 
 class Exchange(Generic[Result]):

@@ -33,7 +33,7 @@ from loopring_lab.addresses import (
     redirect_target,
 )
 from loopring_lab.bounded import MAX_ANSWER, parse_json, printable
-from loopring_lab.deadlines import Budget, CutAdapter, Exchange
+from loopring_lab.deadlines import Budget, CutAdapter, Exchange, RateLimiter
 from loopring_lab.errors import (
     LabError,
     NotAuthorized,
@@ -162,7 +162,10 @@ class Channel:
         limiter.wait(request.pause)
         seconds = min(self._timeout, request.budget.seconds_left)
         exchange = Exchange(lambda: self._send(request), private=request.private)
-        outcome = exchange.run(seconds, request.budget) if seconds > 0 else None
+        try:
+            outcome = exchange.run(seconds, request.budget) if seconds > 0 else None
+        finally:
+            limiter.answered()
         if outcome is not None:
             return outcome
         if seconds < self._timeout:
@@ -320,28 +323,6 @@ def one_operation(method: Callable[Arguments, Result]) -> Callable[Arguments, Re
             return method(*args, **kwargs)
 
     return on_budget
-
-
-class RateLimiter:
-    """Spaces requests evenly, 3.5 % below the rate, so that network jitter never exceeds it."""
-
-    def __init__(
-        self,
-        rate: float | None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._gap = 1.035 / rate if rate else 0.0
-        self._clock = clock
-        self._next, self._lock = 0.0, threading.Lock()
-
-    def wait(self, sleep: Callable[[float], None]) -> None:
-        """Sleep until it is the caller's turn."""
-        with self._lock:
-            now = self._clock()
-            turn = max(now, self._next)
-            self._next = turn + self._gap
-        if turn > now:
-            sleep(turn - now)
 
 
 def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | None:

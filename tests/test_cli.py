@@ -353,4 +353,5 @@ def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
 def test_help_loads_neither_frames_nor_servers() -> None:
     code = "import sys\nfrom loopring_lab.cli import build_parser\nbuild_parser()\nprint(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
-    assert loaded & {"jupyterlab", "fastapi", "uvicorn", "matplotlib", "loopring_lab.relayer"} == set()
+    slow = {"jupyterlab", "fastapi", "uvicorn", "matplotlib", "numpy", "pandas", "requests"}
+    assert loaded & (slow | {"loopring_lab.relayer"}) == set()

@@ -30,7 +30,19 @@ MODULES_AT_MOST, LINES_AT_MOST = 119, 29_250
 MODULE_LINES, FUNCTION_LINES, MEDIAN_LINES = 600, 50, 8
 HELPER_DOCSTRING = 4  # lines; numpydoc is for what users reach
 SLOW = {
-    *("matplotlib", "ipywidgets", "eth_account", "fastapi", "uvicorn", "tqdm.notebook", "IPython"),
+    *(
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "requests",
+        "matplotlib",
+        "ipywidgets",
+        "eth_account",
+        "fastapi",
+        "uvicorn",
+        "tqdm.notebook",
+        "IPython",
+    ),
     *("narwhals", "polars", "duckdb", "dask", "distributed", "pyspark", "deltalake"),
 }
 DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns and yields

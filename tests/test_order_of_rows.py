@@ -1,9 +1,7 @@
 """Any order of rows, and any split into frames put together again, gives the same result of every function."""
 
 import functools
-import inspect
 import random
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,53 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.questions import POOL, QUESTIONS, ROOMS, Ask
 from support.settled_block import client_of, trades_of
 from support.wire_rows import DECIMALS, NAMES, page, read, row
 
 import loopring_lab as lab
 
-POOL = 1  # an account that is a pool, in the block and in what is drawn
-NEEDED = {"token": "ETH", "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}], "pool_account": POOL}
-"""Arguments without a default; those of a new function are added here."""
-FURTHER: dict[str, Any] = {
-    "by": ["market", "role"],
-    "every": "1h",
-    "horizons": ["10s", "1min"],
-    "reference": "last",
-}
-ROOMS = {"fees": lab.fees, "fills": lab.fills}
-SOME = range(POOL, 10**6, 2)
 SHUFFLES = 3
 HASHES = [f"0x{number:064x}" for number in range(20)]
-
-Ask = Callable[[pd.DataFrame], Any]
-
-
-def questions() -> Iterator[tuple[str, Ask]]:
-    """Ask every public function with its defaults, and again with each further argument that it takes."""
-    for room, module in ROOMS.items():
-        for name in module.__all__:
-            function = getattr(module, name)
-            if name == "describe":  # says in words what another function found
-                yield f"{room}.{name}", lambda frame: lab.fills.describe(lab.fills.compare_venues(frame))
-                continue
-            parameters = inspect.signature(function).parameters
-            _, *others = parameters.values()
-            needed = {one.name: NEEDED[one.name] for one in others if one.default is inspect.Parameter.empty}
-            yield f"{room}.{name}", functools.partial(function, **needed)
-            for argument in sorted(FURTHER.keys() & parameters.keys()):
-                asked = functools.partial(function, **needed, **{argument: FURTHER[argument]})
-                yield f"{room}.{name}, {argument}", asked
-            if "prices" in parameters:
-                yield f"{room}.{name}, prices", with_prices(function, needed)
-
-
-def with_prices(function: Callable[..., Any], needed: dict[str, Any]) -> Ask:
-    """Ask about every other account, with all rows as prices."""
-    return lambda frame: function(frame[frame["account_id"].isin(SOME)], **needed, prices=frame)
-
-
-QUESTIONS = dict(questions())
 
 
 @functools.cache

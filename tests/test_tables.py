@@ -80,6 +80,33 @@ def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
         assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
 
 
+PIECES = [b'"', b",", b"[", b"]", b'","', b'"],["', b'", "', b"], [", b'\\"', b"\n", b" ", b"", b"null", b"\xc3"]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.sampled_from(PIECES)), max_size=4),
+    st.sampled_from([",", ", "]),
+)
+@example([(44, 0, b"],["), (60, 0, b'"')], ",")
+@example([(40, 0, b'],["')], ",")
+@example([(40, 0, b'", "')], ", ")
+def test_the_fast_path_reads_damaged_pages_as_the_tolerant_one_or_not_at_all(
+    damage: list[tuple[int, int, bytes]], comma: str
+) -> None:
+    members = [row(id=str(number))[:8] for number in range(4)]
+    text = bytearray(
+        json.dumps({"totalNum": 4, "trades": members, "more": {}}, separators=(comma, ":")).encode()
+    )
+    for place, removed, piece in damage:
+        text[place : place + removed] = piece
+    fast = wire._read_regular([bytes(text)] * 2, ["1", "2"], "account")
+    if fast is not None:
+        slow = wire.read_tolerantly([bytes(text)] * 2, ["1", "2"], "account")
+        assert fast.columns.equals(slow.columns)
+        assert (fast.counts, fast.totals) == (slow.counts, slow.totals)
+
+
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_row_order_page_split_and_overlap_do_not_matter(
     rows: list[list[Any]], chance: random.Random, step: int

@@ -1,8 +1,12 @@
+import heapq
+import itertools
 import logging
 import socket
 import subprocess
 import sys
 import time
+from bisect import bisect_left
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 from support.scripted_server import Answer, Request, Script, scripted
 
 from loopring_lab import transport
+from loopring_lab.deadlines import RateLimiter
 from loopring_lab.errors import (
     LabError,
     NotAuthorized,
@@ -22,7 +27,7 @@ from loopring_lab.errors import (
     RelayerUnreachable,
     TransportError,
 )
-from loopring_lab.transport import HINTS, RateLimiter, Transport, relayer_error
+from loopring_lab.transport import HINTS, Transport, relayer_error
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 
@@ -235,22 +240,54 @@ def test_a_rate_is_above_zero(rate: float) -> None:
         Transport("https://host", rate=rate)
 
 
-@given(st.lists(st.floats(0, 2), min_size=30, max_size=60))
-def test_never_more_than_the_rate_in_any_second_and_hardly_less(waits: list[float]) -> None:
-    now = [0.0]
+class ScriptedServer:
+    """Requests on a clock of its own: each is on its way, and its answer too, for as long as is drawn."""
 
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
+    def __init__(self, rate: float, ways: Iterable[tuple[float, float]]) -> None:
+        self.now, self.sent, self.arrivals = 0.0, list[float](), list[float]()
+        self.limiter = RateLimiter(rate, clock=lambda: self.now)
+        self._ways = ways
+        self._answers: list[float] = []
 
-    limiter = RateLimiter(5.0, clock=lambda: now[0])
-    turns = []
-    for wait in waits:
-        now[0] += wait if wait > 1.7 else 0.0
-        limiter.wait(sleep)
-        turns.append(now[0])
-    assert all(later - earlier > 1 for earlier, later in zip(turns, turns[5:], strict=False))
-    busy = sum(wait for wait in waits if wait > 1.7)
-    assert turns[-1] <= busy + 1.035 * len(waits) / 5
+    def sleep(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._answers and self._answers[0] <= end:
+            self.now = heapq.heappop(self._answers)
+            self.limiter.answered()
+        self.now = end
+
+    def run(self) -> None:
+        for there, back in self._ways:
+            self.limiter.wait(self.sleep)
+            self.sent.append(self.now)
+            self.arrivals.append(self.now + there)
+            heapq.heappush(self._answers, self.now + there + back)
+
+    def most_in(self, window: float) -> int:
+        arrivals = sorted(self.arrivals)
+        return max(bisect_left(arrivals, first + window) - place for place, first in enumerate(arrivals))
+
+
+LATENCIES = st.one_of(st.floats(0, 0.05), st.floats(0, 5), st.sampled_from([0.0, 0.2, 1.0]))
+
+
+@given(st.sampled_from([1, 2, 5, 20]), st.lists(st.tuples(LATENCIES, LATENCIES), min_size=1, max_size=80))
+def test_no_delay_of_requests_or_answers_brings_more_than_the_rate_into_a_second(
+    rate: int, ways: list[tuple[float, float]]
+) -> None:
+    server = ScriptedServer(rate, ways)
+    server.run()
+    assert server.most_in(1.0) <= rate
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.01), st.floats(0, 0.01)), min_size=40, max_size=80))
+def test_a_server_that_answers_quickly_gets_most_of_the_rate_and_no_bunches(
+    ways: list[tuple[float, float]],
+) -> None:
+    server = ScriptedServer(5, ways)
+    server.run()
+    assert (len(ways) - 1) / server.sent[-1] / 5 >= 0.95
+    assert all(later - earlier > 0.17 for earlier, later in itertools.pairwise(server.sent))
 
 
 def test_no_rate_means_no_waiting() -> None:

@@ -12,7 +12,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
@@ -317,15 +316,9 @@ class Archive:
         0 2022-12-26 07:19:15.141+00:00  GRID-ETH  BUY       amm
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
-        moment, unknown = pc.field("created_at"), pc.field("created_at").is_null()
-        start, end = parse_utc("since", since), parse_utc("until", until)
-        where = pc.scalar(True)
-        if start is not None:
-            where = where & (unknown | (moment >= _scalar(start)))
-        if end is not None:
-            where = where & (unknown | (moment < _scalar(end)))
-        accounts = None if account_id is None else [parse_account_id(account_id)]
-        rows = self._folder.read_trades(where, accounts)
+        accounts = None if account_id is None else [account_id]
+        asked = _asked(since, until, accounts)
+        rows = self._folder.read_trades(asked.expression(), asked.accounts)
         known = listings(self._folder)
         used = set(pc.unique(rows["listing"]).to_pylist()) if "listing" in rows.column_names else known
         snapshots = [known[digest] for digest in known if digest in used] or list(known.values())
@@ -337,13 +330,30 @@ class Archive:
         frame.attrs |= {"fee_token": "received", "source": "; ".join(sources), "synthetic": synthetic}
         return frame
 
-    def scan(self, engine: str) -> Any:
-        """Open all trades on another engine, without reading them yet.
+    def scan(
+        self,
+        engine: str,
+        *,
+        since: Moment = None,
+        until: Moment = None,
+        accounts: Iterable[int] | None = None,
+    ) -> Any:
+        """Open trades on another engine, without reading them yet.
+
+        Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked,
+        and Dask reads groups of files of about 32 MB, each in the worker that needs it.
 
         Parameters
         ----------
         engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
-            DuckDB's and Spark's sessions are set to show times in UTC. pyarrow reads immediately.
+            DuckDB has a connection of its own that all archives share, within the limit of
+            `lab.engines.set_memory`; ask it in SQL with ``relation.query("trades", "SELECT ...")``. Spark's
+            active session is used, also one of Spark Connect whose server can read the archive's folder, and
+            set to show times in UTC. pyarrow reads immediately.
+        since, until : str, datetime or Timestamp, optional
+            As for `trades`.
+        accounts : iterable of int, optional
+            Only these accounts.
 
         Returns
         -------
@@ -354,7 +364,7 @@ class Archive:
         Raises
         ------
         LabError
-            The engine is not known or not installed.
+            The engine is not known or not installed, or a time or an account is not valid.
 
         Examples
         --------
@@ -362,7 +372,7 @@ class Archive:
         >>> fills.fetchall()
         [('amm', 689), ('dex', 11)]
         """
-        return queries.scan(self._folder, engine)
+        return queries.scan(self._folder, engine, _asked(since, until, accounts))
 
     def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
         """Report what the archive holds and whether anything is missing.
@@ -547,5 +557,8 @@ def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list
     return list(dict.fromkeys(map(parse_account_id, ids)))
 
 
-def _scalar(moment: pd.Timestamp) -> pa.Scalar:
-    return pa.scalar(moment.as_unit("us").to_pydatetime(), pa.timestamp("us", "UTC"))
+def _asked(since: Moment, until: Moment, accounts: Iterable[int] | None) -> queries.Rows:
+    if isinstance(accounts, int | float | str):
+        raise LabError(f"accounts={accounts!r} is not a list of account ids. Give one, such as [10083].")
+    ids = None if accounts is None else list(map(parse_account_id, accounts))
+    return queries.Rows(parse_utc("since", since), parse_utc("until", until), ids)

@@ -68,6 +68,7 @@ SETTLED_SCHEMAS = {
 """The tables of an archive of blocks; a row of imports is a range of blocks that were held whole at a
 version of settled, and the number of rows in it then."""
 ROWS_OF_A_GROUP = 1 << 16
+"""So that readers of a time skip most of a large file, for 7 % more bytes."""
 
 
 class ArchiveFolder(DeltaFolder):
@@ -88,6 +89,7 @@ class ArchiveFolder(DeltaFolder):
         reading="report, trades and scan",
         same_source="If both are one source, give it the archive's name: source=archive.source, "
         "or a source.json beside saved files.",
+        groups={TRADES: ROWS_OF_A_GROUP},
         added=frozenset(ADDED),
     )
 
@@ -156,9 +158,7 @@ class SettledFolder(DeltaFolder):
     )
 
     def read_trades(self, where: Any, accounts: Sequence[int] | None) -> pa.Table:
-        """Read trades in the order of the blocks, the taker's side first."""
-        if accounts is not None:
-            where &= pc.field("account_id").isin(accounts)
+        """Read trades in the order of the blocks, the taker's side first; `where` selects the accounts."""
         return self.read(SETTLED, TYPED, where).sort_by([("trade_id", "ascending"), ("role", "descending")])
 
     def mark_as_pools(self, trade_ids: pa.Array, table: DeltaTable) -> None:

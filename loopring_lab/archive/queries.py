@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,8 @@ from loopring_lab.archive.folder import (
     SettledFolder,
 )
 from loopring_lab.archive.records import last_sync_records, read_in_order
+from loopring_lab.bounded import MAX_INT64
+from loopring_lab.engines import limits
 from loopring_lab.errors import LabError
 
 KEYS = ["account_id", "fill_type"]
@@ -36,6 +39,9 @@ COUNTED = {
     "odd": pc.field("extra").is_valid() & pc.field("current"),
 }
 MOMENT = "datetime64[ms, UTC]"
+PARTITION = "partition.account_id"
+PART_BYTES = 32 << 20
+"""Of the files that are one partition of Dask: about 200,000 trades."""
 DTYPES: dict[str, Any] = {
     "rows": "int64",
     "total": "Int64",
@@ -45,6 +51,61 @@ DTYPES: dict[str, Any] = {
     "second_versions": "int64",
     "odd": "int64",
 }
+
+
+class Rows(NamedTuple):
+    """Which rows are asked for: from a time, before another, of some accounts; of unknown time always."""
+
+    since: pd.Timestamp | None = None
+    until: pd.Timestamp | None = None
+    accounts: list[int] | None = None
+
+    def expression(self) -> pc.Expression:
+        """Select the rows with Arrow."""
+        moment, selected = pc.field("created_at"), pc.scalar(True)
+        if self.since is not None:
+            selected &= moment.is_null() | (moment >= _scalar(self.since))
+        if self.until is not None:
+            selected &= moment.is_null() | (moment < _scalar(self.until))
+        return selected if self.accounts is None else selected & pc.field("account_id").isin(self.accounts)
+
+    def select(self, frame: Any) -> Any:
+        """Select the rows of an engine's frame."""
+        import narwhals as nw
+
+        moment, selected = nw.col("created_at"), nw.from_native(frame)
+        if self.since is not None:
+            selected = selected.filter(moment.is_null() | (moment >= nw.lit(self.since.to_pydatetime())))
+        if self.until is not None:
+            selected = selected.filter(moment.is_null() | (moment < nw.lit(self.until.to_pydatetime())))
+        if self.accounts is not None:
+            selected = selected.filter(nw.col("account_id").is_in(self.accounts))
+        return selected.to_native()
+
+    def may_be_in(self, files: pa.Table) -> pa.ChunkedArray:
+        """Tell in which files the rows may be, by the statistics in the log; where there are none, in all."""
+        may = pa.chunked_array([np.ones(len(files), bool)])
+        if self.accounts is not None:
+            asked = np.sort(np.array(self.accounts, np.int64))
+            last = np.searchsorted(asked, _account(files, "max", MAX_INT64), "right")
+            may = pa.chunked_array([np.searchsorted(asked, _account(files, "min", 0)) < last])
+        for name, is_inside, moment in (("max", pc.greater_equal, self.since), ("min", pc.less, self.until)):
+            if moment is not None and f"{name}.created_at" in files.column_names:
+                known = pc.equal(files["null_count.created_at"], 0)
+                inside = is_inside(files[f"{name}.created_at"], _scalar(moment))
+                may = pc.and_(may, pc.or_(inside, pc.invert(known)).fill_null(True))
+        return may
+
+
+def _account(files: pa.Table, end: str, unknown: int) -> np.ndarray:
+    """Return each file's least or largest account; of a file of one account, that."""
+    name = f"{end}.account_id"
+    column = files[name if name in files.column_names else PARTITION]
+    return np.asarray(column.fill_null(unknown))
+
+
+def _scalar(moment: pd.Timestamp) -> pa.Scalar:
+    return pa.scalar(moment.as_unit("us").to_pydatetime(), SCHEMAS[TRADES].field("created_at").type)
 
 
 def report(folder: AnyFolder, accounts: Sequence[int] | None = None) -> pd.DataFrame:
@@ -123,99 +184,115 @@ def _add_up(table: pa.Table) -> pa.Table:
     return added.rename_columns({f"{name}_{how}": name for name, how in sums})
 
 
-def scan(folder: AnyFolder, engine: str) -> Any:
-    """Open the current versions of all trades on an engine."""
+def scan(folder: AnyFolder, engine: str, rows: Rows) -> Any:
+    """Open the current versions of trades on an engine."""
     if engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
         raise LabError(f"engine={engine!r} is not known. Use one of {known}; for pandas there is trades().")
     try:
-        return ENGINES[engine](folder)
+        return ENGINES[engine](folder, rows)
     except ImportError as error:
         hint = "Install it, or use another engine."
         raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
 
 
-def _pyarrow(folder: AnyFolder) -> pa.Table:
+def _files(folder: AnyFolder, rows: Rows) -> dict[str, int]:
+    """List the files that may hold such rows, by account and time, each checked; with their bytes."""
+    held = pa.table(folder.table(folder.kind.main).get_add_actions(flatten=True))
+    held = held.filter(rows.may_be_in(held))
+    by = [name for name in (PARTITION, "min.created_at", "path") if name in held.column_names]
+    held = held.sort_by([(name, "ascending") for name in by])
+    names = [f"{folder.kind.main}/{path}" for path in held["path"].to_pylist()]
+    with folder.translate_errors(f"reading {folder.kind.main}/"):
+        folder.digests.check(names)
+    base = folder.path.resolve()
+    return {str(base / name): size for name, size in zip(names, held["size_bytes"].to_pylist(), strict=True)}
+
+
+def _pyarrow(folder: AnyFolder, rows: Rows) -> pa.Table:
     if isinstance(folder, SettledFolder):
-        return folder.read(SETTLED)
-    return folder.read(TRADES, TYPED, pc.field("current"))
+        return folder.read(SETTLED, where=rows.expression())
+    return folder.read(TRADES, TYPED, rows.expression() & pc.field("current"), rows.accounts)
 
 
-def _duckdb(folder: AnyFolder) -> Any:
-    import duckdb
-
-    files = folder.files()
+def _duckdb(folder: AnyFolder, rows: Rows) -> Any:
+    connection, files = limits.database(), [*_files(folder, rows)]
     if not files:
-        return duckdb.from_arrow(_pyarrow(folder))
-    duckdb.execute("SET TimeZone = 'UTC'")
+        return connection.from_arrow(SETTLED_SCHEMAS[SETTLED].empty_table())
     if isinstance(folder, SettledFolder):
-        return duckdb.read_parquet(files, hive_partitioning=False)
-    opened = duckdb.read_parquet(files, hive_partitioning=False, filename=True)
+        return rows.select(connection.read_parquet(files, hive_partitioning=False))
+    opened = connection.read_parquet(files, hive_partitioning=False, filename=True)
     account = f"CAST(regexp_extract(filename, '{ACCOUNT}', 1) AS BIGINT) AS account_id"
     columns = (account if name == "account_id" else name for name in TYPED)
-    return opened.filter("current").project(", ".join(columns))
+    return rows.select(opened.filter("current").project(", ".join(columns)))
 
 
-def _polars(folder: AnyFolder) -> Any:
+def _polars(folder: AnyFolder, rows: Rows) -> Any:
     import polars
 
-    files = folder.files()
+    files = [*_files(folder, rows)]
     if not files:
-        return polars.LazyFrame(polars.from_arrow(_pyarrow(folder)))
+        return polars.LazyFrame(polars.from_arrow(SETTLED_SCHEMAS[SETTLED].empty_table()))
     if isinstance(folder, SettledFolder):
-        return polars.scan_parquet(files, glob=False, hive_partitioning=False)
+        return rows.select(polars.scan_parquet(files, glob=False, hive_partitioning=False))
     opened = polars.scan_parquet(files, glob=False, hive_partitioning=False, include_file_paths="file")
     account = polars.col("file").str.extract(ACCOUNT).cast(polars.Int64)
-    return opened.with_columns(account_id=account).filter("current").select(TYPED)
+    return rows.select(opened.with_columns(account_id=account).filter("current").select(TYPED))
 
 
-def _dask(folder: AnyFolder) -> Any:
+def _dask(folder: AnyFolder, rows: Rows) -> Any:
     import dask.dataframe as dd
 
-    files: list[str | None] = [*folder.files()] or [None]
-    read = _read_settled if isinstance(folder, SettledFolder) else _read_file
-    return dd.from_map(read, files, meta=_read_file(None))  # type: ignore[no-untyped-call]
+    settled = isinstance(folder, SettledFolder)
+    parts = _of_equal_bytes(_files(folder, rows)) or [[]]
+    return dd.from_map(  # type: ignore[no-untyped-call]
+        _read_part, parts, settled=settled, rows=rows, meta=_read_part([], settled=settled, rows=rows)
+    )
 
 
-def _spark(folder: AnyFolder) -> Any:
+def _spark(folder: AnyFolder, rows: Rows) -> Any:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    files = folder.files()
+    files = [*_files(folder, rows)]
     if not files:
-        return spark.createDataFrame(_pyarrow(folder))
+        return spark.createDataFrame(SETTLED_SCHEMAS[SETTLED].empty_table())
     if isinstance(folder, SettledFolder):
-        return spark.read.parquet(*files)
+        return rows.select(spark.read.parquet(*files))
     reader = spark.read.option("basePath", str((folder.path / TRADES).resolve()))
     opened = reader.parquet(*files).where("current")
-    return opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED)
+    return rows.select(opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED))
 
 
-def _read_file(file: str | None, columns: list[str] | None = None) -> pd.DataFrame:
-    """Read one file, in a worker of Dask; without a file, an empty frame."""
-    wanted = columns or TYPED
-    if file is None:
-        table = SCHEMAS[TRADES].empty_table().select(wanted)
-    else:
-        partitioning = pads.partitioning(pa.schema([("account_id", pa.int64())]), flavor="hive")
-        base = str(Path(file).parents[1])
-        opened = pads.dataset(file, SCHEMAS[TRADES], partitioning=partitioning, partition_base_dir=base)
-        table = opened.to_table(columns=list(wanted), filter=pc.field("current"))
-    frame: pd.DataFrame = table.to_pandas(types_mapper=pd.ArrowDtype)
+def _of_equal_bytes(files: Mapping[str, int]) -> list[list[str]]:
+    """Group files, in their order, into partitions of about equal bytes."""
+    parts: dict[int, list[str]] = {}
+    before = 0
+    for file, size in files.items():
+        parts.setdefault((before + size // 2) // PART_BYTES, []).append(file)
+        before += size
+    return [*parts.values()]
+
+
+def _read_part(
+    files: Sequence[str], columns: list[str] | None = None, *, settled: bool, rows: Rows
+) -> pd.DataFrame:
+    """Read a partition's files, in a worker of Dask; without files, an empty frame."""
+    wanted, table = columns or TYPED, SETTLED_SCHEMAS[SETTLED].empty_table()
+    if settled and files:
+        opened = pads.dataset(list(files), table.schema, partitioning=None)
+        table = opened.to_table(wanted, filter=rows.expression())
+    elif files:
+        by_account = pads.partitioning(pa.schema([("account_id", pa.int64())]), flavor="hive")
+        base = str(Path(files[0]).parents[1])
+        opened = pads.dataset(list(files), SCHEMAS[TRADES], partitioning=by_account, partition_base_dir=base)
+        table = opened.to_table(wanted, filter=rows.expression() & pc.field("current"))
+    frame: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=pd.ArrowDtype)
     return frame
 
 
-def _read_settled(file: str | None, columns: list[str] | None = None) -> pd.DataFrame:
-    """Read one file of trades from blocks, in a worker of Dask."""
-    if file is None:
-        return _read_file(None, columns)
-    table = pads.dataset(file, SETTLED_SCHEMAS[SETTLED], partitioning=None).to_table(columns or TYPED)
-    frame: pd.DataFrame = table.to_pandas(types_mapper=pd.ArrowDtype)
-    return frame
-
-
-ENGINES: dict[str, Callable[[AnyFolder], Any]] = {
+ENGINES: dict[str, Callable[[AnyFolder, Rows], Any]] = {
     "duckdb": _duckdb,
     "polars": _polars,
     "dask": _dask,

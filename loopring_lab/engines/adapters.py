@@ -31,6 +31,7 @@ ENGINES = {
     nw.Implementation.DUCKDB: "duckdb",
     nw.Implementation.DASK: "dask",
     nw.Implementation.PYSPARK: "spark",
+    nw.Implementation.PYSPARK_CONNECT: "spark",
 }
 
 

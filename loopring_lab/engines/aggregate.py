@@ -293,13 +293,18 @@ def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:
     """Build a result of the same engine as the trades it comes from; amounts that do not fit raise."""
+    return convert.to_native(trades, result_table(columns))
+
+
+def result_table(columns: pa.Table | Mapping[str, Any]) -> pa.Table:
+    """Give columns of a result the types that all engines convert; amounts that do not fit raise."""
     table, fields = pa.table(columns), []
     for name, column in zip(table.column_names, table.columns, strict=True):
         is_decimal, is_int = pa.types.is_decimal(column.type), pa.types.is_int64(column.type)
         type_ = adapters.DECIMAL_256 if is_decimal else column.type
         fields.append(pa.field(name, type_, nullable=not is_int or column.null_count > 0))
     narrow = [adapters.checked_cast(table[field.name], field.type, field.name) for field in fields]
-    return convert.to_native(trades, pa.table(narrow, schema=pa.schema(fields)))
+    return pa.table(narrow, schema=pa.schema(fields))
 
 
 def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine: str) -> pa.Table:

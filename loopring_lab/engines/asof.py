@@ -40,8 +40,7 @@ class PriceHistory:
     """
 
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
-        if isinstance(frame, (str, os.PathLike)):
-            raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(frame)!r}).")
+        check_prices(frame, caller)
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
         self.is_trades = "trade_id" in table.column_names
         known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
@@ -274,6 +273,12 @@ class _Places:
         known &= (spots >= 0) & self._known[last]
         found = np.searchsorted(self._at, spots * self._width + self._number(blocks, indices), "right") - 1
         return np.where(known, found, last)
+
+
+def check_prices(prices: Any, caller: str) -> None:
+    """Raise a `LabError` that says how prices are read, if they are the path of a file."""
+    if isinstance(prices, (str, os.PathLike)):
+        raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r}).")
 
 
 def order_names(rows: pa.Table) -> pa.Array:

@@ -42,9 +42,7 @@ def to_native(frame: Any, table: pa.Table) -> Any:
         result = polars.from_arrow(narrow)
         return result.lazy() if isinstance(frame, polars.LazyFrame) else result  # type: ignore[union-attr]
     if engine == "duckdb":
-        import duckdb
-
-        return duckdb.from_arrow(narrow)
+        return frame.query("trades", "FROM narrow")  # of the connection that the frame is of
     return frame.sparkSession.createDataFrame(narrow)
 
 
@@ -82,16 +80,30 @@ def take(frame: Any, positions: np.ndarray) -> Any:
     return taken.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else taken
 
 
-def batches(frame: Any, columns: Sequence[str], caller: str) -> Iterator[pa.Table]:
-    """Read columns of a frame of any engine in batches, as normalized Arrow tables."""
+def batches(frame: Any, columns: Sequence[str], caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables."""
     if engine_of(frame) == "dask":
         for part in adapters.partitions(frame, columns, caller):
-            yield from batches(part.compute(), columns, caller)
+            yield from batches(part.compute(), columns, caller, most)
         return
     opened = open_frame(frame, columns, caller)
-    for part in _native_parts(opened, engine_of(frame)):
-        for start in range(0, max(len(part), 1), BATCH_ROWS):
-            yield normalize(part.slice(start, BATCH_ROWS))
+    for part in _native_parts(opened, engine_of(frame), most):
+        for start in range(0, max(len(part), 1), most):
+            yield normalize(part.slice(start, most))
+
+
+def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """Read all columns of a frame that is not in memory, as they stand, in batches."""
+    if engine_of(frame) == "dask":
+        parts = adapters.partitions(frame, list(frame.columns), caller)
+        tables: Iterator[pa.Table] = (
+            pa.Table.from_pandas(part.compute(), preserve_index=False) for part in parts
+        )
+    else:
+        tables = _native_parts(nw.from_native(frame), engine_of(frame), most)
+    for table in tables:
+        for start in range(0, max(len(table), 1), most):
+            yield table.slice(start, most)
 
 
 def column_names(frame: Any) -> list[str]:
@@ -114,6 +126,12 @@ def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence
     """Read columns of a frame into memory, and `optional` ones that it has; normalized."""
     there = set(column_names(frame)) if optional else set()
     names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
+    if (
+        isinstance(frame, pa.Table)
+        and "moment" in frame.column_names
+        and "created_at" not in frame.column_names
+    ):
+        return frame.select(["moment" if name == "created_at" else name for name in names])  # a window's
     if engine_of(frame) in COLLECT:
         return pa.concat_tables(batches(frame, [*names], caller), promote_options="permissive")
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
@@ -140,14 +158,20 @@ def normalize(part: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _native_parts(opened: Any, engine: str) -> Iterator[pa.Table]:
+def _native_parts(opened: Any, engine: str, most: int) -> Iterator[pa.Table]:
     native = opened.to_native()
     if engine == "duckdb":
-        reader = native.to_arrow_reader(BATCH_ROWS)
+        reader = native.to_arrow_reader(most)
         yield from (pa.Table.from_batches([batch]) for batch in reader)
         yield reader.schema.empty_table()  # an empty relation has no batches, and callers need one
     elif engine == "spark":
         yield native.toArrow()
+    elif isinstance(opened, nw.LazyFrame):
+        if hasattr(native, "collect_batches"):  # of Polars from 1.34
+            yield from (part.to_arrow() for part in native.collect_batches(chunk_size=most))
+            yield native.head(0).collect().to_arrow()
+        else:
+            yield native.collect().to_arrow()
     else:
         yield opened.lazy().collect("pyarrow").to_native()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,40 +12,51 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import UNIT, to_integers
-from loopring_lab.engines import convert
+from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import TIMESTAMP, Key
-from loopring_lab.engines.aggregate import COLUMNS, GroupBy, PairedFills, aggregate, equal, summary_columns
+from loopring_lab.engines.aggregate import (
+    COLUMNS,
+    GroupBy,
+    PairedFills,
+    aggregate,
+    equal,
+    result_frame,
+    summary_columns,
+)
 from loopring_lab.engines.asof import (
-    ORDER,
-    PLACE,
     PriceHistory,
     as_text,
     moments_of,
     numbered,
     order_names,
-    order_span,
     parse_length,
     parse_tolerance,
     sold_by_order,
 )
+from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
 from loopring_lab.fills.prices import (
+    LOOKED_UP_BY,
+    PRICES,
+    Reference,
     average_price,
-    columns_of,
     cost_sign,
-    estimates,
+    estimated,
     keys_of_estimates,
     known_prices,
     moved_bps,
     needed_for,
-    with_reference,
+    note_on_sides,
+    rows_of,
 )
+from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
 from loopring_lab.fills.sides import with_roles
 
 HORIZONS = ("10s", "1min", "5min", "1h")
 ORDER_KEYS = ("order_hash", "account_id", "market", "side", "storage_id")
 SHOWN = ("first", "last", "seconds_to_fill", "fills", "quote", "notional", "average_price")
+MARKOUTS = ("effective_bps", "realized_bps", "impact_bps")
+SHORTFALLS = ("shortfall_bps", "fee_bps", "all_in_bps")
 Length = str | pd.Timedelta
 
 
@@ -130,33 +142,25 @@ def markouts(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
-    convert.require_in_memory(trades, caller)
-    known = with_roles(trades)
-    fills = convert.to_table(known, caller, [*FILLS_SHOWN, "role", *needed_for(names)], [*ORDER, *PLACE])
-    takers = np.flatnonzero(equal(as_text(fills["role"]), "taker"))
-    history = PriceHistory(trades if prices is None else prices, caller)
-    lookup, moments = history.lookup(fills), moments_of(fills)
-    before = lookup.before(moments, within=limit)[takers]
-    afters = [lookup.before(moments + length, newer_than=moments)[takers] for length in lengths.values()]
-    before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
-    paired = PairedFills(fills.take(pa.array(takers)), caller)
-    fills = fills.take(pa.array(np.repeat(takers, len(lengths))))
-    fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
-    rates = _split_cost(fills, history.integers(before), history.integers(after))
+    label = Reference(prices, caller)
+    parts = windows.over(
+        with_roles(trades),
+        caller,
+        [*FILLS_SHOWN, "role", *needed_for(names)],
+        LOOKED_UP_BY,
+        prices=prices,
+        price_columns=PRICES,
+        before=limit,
+        after=max(lengths.values()),
+        work=partial(_moves, caller=caller, limit=limit, names=names, lengths=lengths, label=label),
+    )
     if names is None:
-        used = {
-            "price_before": history.take(before),
-            "price_after": history.take(after),
-            "after_at": history.take_times(after),
-        }
-        columns = columns_of(fills, [*FILLS_SHOWN, "horizon"], used, rates)
-    else:
-        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
-        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-        horizon = Key("horizon")
-        horizon.order = [*lengths]
-        columns = estimates(fills, paired, [*names, horizon], rates, intervals, seed, prices)
-    return with_reference(trades, columns, history, paired.note)
+        result = parts.frame(label.column)
+        return label.noted(result, note_on_sides(result, caller))
+    horizon = Key("horizon")
+    horizon.order = [*lengths]
+    columns, note = estimated(parts, caller, [*names, horizon], MARKOUTS, intervals, seed, prices)
+    return label.noted(result_frame(trades, label.of_groups(columns)), note)
 
 
 def shortfall(
@@ -226,32 +230,32 @@ def shortfall(
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    needed = [*COLUMNS, "trade_id", *ORDER_KEYS[:-1], *(names or [])]
-    history = PriceHistory(trades if prices is None else prices, caller)
-    fills = convert.to_table(trades, caller, needed, ORDER)
-    paired, orders = PairedFills(fills, caller), _orders(fills, names or [], caller)
-    arrived = orders["arrived"].to_numpy()
-    arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
-    worse = _shortfall_bps(orders, history.integers(arrival)) * cost_sign(orders)
-    fee = orders["bps"].fill_null(np.nan).to_numpy()
-    rates = {"shortfall_bps": worse + 0.0, "fee_bps": fee, "all_in_bps": worse + fee}
-    if names is not None:
-        columns = estimates(orders, paired, names, rates, intervals, seed, prices)
-        groups = GroupBy(orders, names)
-        seconds = orders["seconds_to_fill"].to_pandas().groupby(groups.ids).median()
-        columns |= {
-            "fills": groups.sum("fills"),
-            "median_seconds_to_fill": pa.array(seconds, from_pandas=True),
-            "both_sides": paired.count(GroupBy(fills, names)),
-        }
-        return with_reference(trades, columns, history, paired.note)
-    arrivals = {
-        "arrival_price": history.take(arrival),
-        "arrival_at": history.take_times(arrival),
-        "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
+    label, sides = Reference(prices, caller), list[pa.Table]()
+    parts = windows.over(
+        trades,
+        caller,
+        [*COLUMNS, "trade_id", *ORDER_KEYS[:-1], *(names or [])],
+        LOOKED_UP_BY,
+        prices=prices,
+        price_columns=PRICES,
+        before=limit,
+        after=0,
+        spans=True,
+        placed_by="first",
+        work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label, sides=sides),
+    )
+    if names is None:
+        return label.noted(parts.frame(label.column), note_on_sides(trades, caller))
+    orders = pa.concat_tables(parts, promote_options="permissive")
+    columns, _ = estimated([orders], caller, names, SHORTFALLS, intervals, seed, prices)
+    groups, fills = GroupBy(orders, names), pa.concat_tables(sides, promote_options="permissive")
+    paired, seconds = PairedFills(fills, caller), orders["seconds_to_fill"].to_pandas()
+    columns |= {
+        "fills": groups.sum("fills"),
+        "median_seconds_to_fill": pa.array(seconds.groupby(groups.ids).median(), from_pandas=True),
+        "both_sides": paired.count(GroupBy(fills, names)),
     }
-    columns = columns_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates)
-    return with_reference(trades, columns, history, paired.note)
+    return label.noted(result_frame(trades, label.of_groups(columns)), paired.note)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
@@ -265,6 +269,64 @@ def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
             "length once, such as ['1min', '1h']."
         )
     return lengths
+
+
+def _moves(
+    window: Window,
+    caller: str,
+    limit: int | None,
+    names: list[str] | None,
+    lengths: dict[str, int],
+    label: Reference,
+) -> pa.Table:
+    """Split the cost of takers' fills of a window, once for each horizon."""
+    history = PriceHistory(window.prices, caller)
+    label.add(history, window)
+    lookup, moments = history.lookup(window.rows), moments_of(window.rows)
+    takers = np.flatnonzero(window.inside & equal(as_text(window.rows["role"]), "taker"))
+    before = lookup.before(moments, within=limit)[takers]
+    afters = [lookup.before(moments + length, newer_than=moments)[takers] for length in lengths.values()]
+    before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
+    fills = window.rows.take(pa.array(np.repeat(takers, len(lengths))))
+    fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
+    rates = _split_cost(fills, history.integers(before), history.integers(after))
+    if names is not None:  # all rates over the same fills
+        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
+        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
+    used = {
+        "price_before": history.take(before),
+        "price_after": history.take(after),
+        "after_at": history.take_times(after),
+    }
+    return rows_of(fills, [*FILLS_SHOWN, "horizon"], used, rates, names)
+
+
+def _shortfalls(
+    window: Window,
+    caller: str,
+    limit: int | None,
+    names: list[str] | None,
+    label: Reference,
+    sides: list[pa.Table],
+) -> pa.Table:
+    """Compare the orders that began in a window with the prices on their arrival."""
+    history = PriceHistory(window.prices, caller)
+    label.add(history, window)
+    fills = window.own(window.rows)
+    orders = _orders(fills, names or [], caller)
+    arrival = history.lookup(orders).before(orders["arrived"].to_numpy(), strictly=True, within=limit)
+    worse = _shortfall_bps(orders, history.integers(arrival)) * cost_sign(orders)
+    fee = orders["bps"].fill_null(np.nan).to_numpy()
+    rates = dict(zip(SHORTFALLS, (worse + 0.0, fee, worse + fee), strict=True))
+    if names is not None:
+        sides.append(fills.select(list(dict.fromkeys(["trade_id", "side", *names]))))
+        return rows_of(orders, SHOWN, {}, rates, [*names, "fills", "seconds_to_fill"])
+    arrivals = {
+        "arrival_price": history.take(arrival),
+        "arrival_at": history.take_times(arrival),
+        "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
+    }
+    return rows_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates, None)
 
 
 def _split_cost(fills: pa.Table, before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
@@ -286,7 +348,7 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     added = {
         "number": pa.array(numbers),
         "trade_id": itself,
-        "arrived": pa.array(order_span(fills)[0]),
+        "arrived": fills["first"],
         "created_at": fills["moment"].cast(TIMESTAMP),
     }
     added |= {name: column for name, column in sold_by_order(fills).items() if name not in names}

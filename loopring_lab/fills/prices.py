@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,25 +12,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_positive, to_integers
-from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
+from loopring_lab.engines import convert, windows
+from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
 from loopring_lab.engines.aggregate import SUM, GroupBy, PairedFills, equal, result_frame
 from loopring_lab.engines.asof import (
+    CHANCE,
+    NAT,
     ORDER,
-    PLACE,
-    Lookup,
+    TIE_BREAKERS,
     PriceHistory,
     as_text,
+    check_prices,
     moments_of,
-    order_span,
     parse_tolerance,
 )
+from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import check_sampling, estimate, order_keys, values_in_one_token
 from loopring_lab.tables.rows import FILL_TYPES
 
 BPS = 10_000
 SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
+GAPS_SHOWN = tuple(name for name in SHOWN if name not in ("quote", "notional"))
+VENUE = ("market", "side", "fill_type")
+GAPS, COSTS = ("gap_bps", "worse_bps"), ("price_bps", "fee_bps", "all_in_bps")
+PRICES = ("created_at", "market", "price")
+LOOKED_UP_BY = (*TIE_BREAKERS, *ORDER)
+"""What orders prices of one moment, and tells a fill's own; read where frames have it."""
+PLACED_BY = {"next": "last", "last": "first"}
+"""The end of its order that a reference of this name counts from."""
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
     "The reference prices are trades of this exchange, which carry their own venue's cost: intervals cover "
@@ -91,23 +102,22 @@ def price_gap(
     caller = "fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    shown = [name for name in SHOWN if name not in ("quote", "notional")]
-    fills = convert.to_table(trades, caller, [*shown, *needed_for(names)], [*ORDER, *PLACE])
-    fills = fills.filter(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
-    history = PriceHistory(trades if prices is None else prices, caller, ("market", "side", "fill_type"))
-    other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
-    rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
-    other = history.lookup(rows).before(moments_of(fills), within=limit)
-    other[~is_positive(to_integers(fills["price"]))] = -1
-    gap = relative_bps(fills, history.integers(other))
-    rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
-    if names is not None:
-        keys = list(dict.fromkeys([*names, "fill_type"]))
-        paired = PairedFills(fills, caller)
-        columns = estimates(fills, paired, keys, rates, intervals, seed, missing="unmatched")
-        return convert.with_note(result_frame(trades, columns), paired.note)
-    others = {"other_price": history.take(other), "other_at": history.take_times(other)}
-    return result_frame(trades, columns_of(fills, shown, others, rates))
+    parts = windows.over(
+        trades,
+        caller,
+        [*GAPS_SHOWN, *needed_for(names)],
+        LOOKED_UP_BY,
+        prices=prices,
+        price_columns=["created_at", *VENUE, "price"],
+        before=limit,
+        after=0,
+        work=partial(_gaps, caller=caller, limit=limit, names=names),
+    )
+    if names is None:
+        return parts.frame()
+    keys = list(dict.fromkeys([*names, "fill_type"]))
+    columns, note = estimated(parts, caller, keys, GAPS, intervals, seed, missing="unmatched")
+    return convert.with_note(result_frame(trades, columns), note)
 
 
 def all_in_cost(
@@ -188,31 +198,64 @@ def all_in_cost(
         )
     if not isinstance(reference, str) and prices is not None:
         raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
-    fills = convert.to_table(
-        trades, caller, [*SHOWN, "fee_bps", "order_hash", *needed_for(names)], [*ORDER, *PLACE]
-    )
-    source = reference if not isinstance(reference, str) else trades if prices is None else prices
-    history = PriceHistory(source, caller)
-    positions = _reference_positions(history.lookup(fills), fills, reference, limit)
-    cost = relative_bps(fills, history.integers(positions)) * cost_sign(fills) + 0.0
-    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
-    rates = {"price_bps": cost, "fee_bps": fee, "all_in_bps": cost + fee}
-    if names is not None:
-        paired = PairedFills(fills, caller)
-        others = None if source is trades else source
-        columns = estimates(fills, paired, names, rates, intervals, seed, others)
-        return with_reference(trades, columns, history, paired.note)
-    columns = columns_of(fills, SHOWN, {"reference_price": history.take(positions)}, rates)
-    return with_reference(trades, columns, history)
-
-
-def _reference_positions(lookup: Lookup, fills: pa.Table, reference: Any, limit: int | None) -> np.ndarray:
-    first, last = order_span(fills)
     if not isinstance(reference, str):
-        return lookup.before(moments_of(fills), within=limit)
-    if reference == "next":
-        return lookup.after(last, within=limit)
-    return lookup.before(first, strictly=True, within=limit)
+        check_prices(reference, caller)
+        engine_of(reference)
+    source = reference if not isinstance(reference, str) else prices
+    label = Reference(source, caller)
+    placed_by = PLACED_BY[reference] if isinstance(reference, str) else "moment"
+    parts = windows.over(
+        trades,
+        caller,
+        [*SHOWN, "fee_bps", "order_hash", *needed_for(names)],
+        LOOKED_UP_BY,
+        prices=source,
+        price_columns=PRICES,
+        before=0 if placed_by == "last" else limit,
+        after=limit if placed_by == "last" else 0,
+        spans=placed_by != "moment",
+        placed_by=placed_by,
+        work=partial(_costs, caller=caller, limit=limit, names=names, placed_by=placed_by, label=label),
+    )
+    if names is None:
+        return label.noted(parts.frame(label.column))
+    others = None if source is trades else source
+    columns, note = estimated(parts, caller, names, COSTS, intervals, seed, others)
+    return label.noted(result_frame(trades, label.of_groups(columns)), note)
+
+
+def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | None) -> pa.Table:
+    """Compare fills of a window with the last ones of the other type before them."""
+    is_typed = pc.is_in(as_text(window.rows["fill_type"]), pa.array(FILL_TYPES))
+    fills, inside = window.rows.filter(is_typed), window.inside[np.asarray(is_typed)]
+    history = PriceHistory(window.prices, caller, VENUE)
+    other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
+    rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
+    other = history.lookup(rows).before(moments_of(fills), within=limit)
+    other[~is_positive(to_integers(fills["price"]))] = -1
+    fills, other = fills.filter(pa.array(inside)), other[inside]
+    gap = relative_bps(fills, history.integers(other))
+    rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
+    others = {"other_price": history.take(other), "other_at": history.take_times(other)}
+    return rows_of(fills, GAPS_SHOWN, others, rates, names)
+
+
+def _costs(
+    window: Window, caller: str, limit: int | None, names: list[str] | None, placed_by: str, label: Reference
+) -> pa.Table:
+    """Compare fills of a window with their reference prices."""
+    history = PriceHistory(window.prices, caller)
+    label.add(history, window)
+    lookup, moments = history.lookup(window.rows), window.rows[placed_by].fill_null(NAT).to_numpy()
+    if placed_by == "last":
+        places = lookup.after(moments, within=limit)
+    else:
+        places = lookup.before(moments, strictly=placed_by == "first", within=limit)
+    fills, places = window.own(window.rows), places[window.inside]
+    cost = relative_bps(fills, history.integers(places)) * cost_sign(fills) + 0.0
+    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
+    rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))
+    return rows_of(fills, SHOWN, {"reference_price": history.take(places)}, rates, names)
 
 
 def relative_bps(fills: pa.Table, references: np.ndarray) -> np.ndarray:
@@ -289,12 +332,90 @@ def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
 
 
+class Reference:
+    """What prices are: trades of this exchange, or from outside; known after the last window.
+
+    Prices without trade ids are taken for trades if many fills show theirs at the same moment.
+    """
+
+    def __init__(self, prices: Any, caller: str) -> None:
+        check_prices(prices, caller)
+        self._are_trades = prices is None or "trade_id" in convert.column_names(prices)
+        self._alike = self._rows = 0
+
+    def add(self, history: PriceHistory, window: Window) -> None:
+        """Count the fills of a window whose price the history has at their moment."""
+        if self._are_trades:
+            return
+        rows = window.rows.select(["market", "moment", "price"]).filter(pa.array(window.here))
+        codes, moments, alike = history.codes(rows), moments_of(rows), np.zeros(len(rows), bool)
+        place, end = (history.first_later(codes, moments, at_moment=at) for at in (True, False))
+        while len(left := np.flatnonzero(place < end)):
+            prices = rows["price"].take(pa.array(left))
+            alike[left] |= np.asarray(pc.equal(history.take(place[left]), prices).fill_null(False))
+            place[left] += 1
+        self._alike, self._rows = self._alike + int(alike.sum()), self._rows + len(rows)
+
+    @property
+    def is_trades(self) -> bool:
+        return self._are_trades or self._alike > self._rows * CHANCE
+
+    def column(self) -> dict[str, str]:
+        """Return the column that says what prices a result compares with."""
+        return {"reference": OWN_TRADES if self.is_trades else OUTSIDE_PRICES}
+
+    def of_groups(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Add the column to those of groups."""
+        count = len(next(iter(columns.values())))
+        return columns | {"reference": pa.repeat(self.column()["reference"], count)}
+
+    def noted(self, result: Any, note: str = "") -> Any:
+        """Add a note, and in pandas what trades as a reference mean."""
+        return convert.with_note(convert.with_note(result, note), OWN_TRADES_NOTE if self.is_trades else "")
+
+
 def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
     """Build a result that says what prices it compares with."""
     count = len(next(iter(columns.values())))
     label = pa.array([OWN_TRADES if history.is_trades else OUTSIDE_PRICES] * count, pa.string())
     result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
     return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
+
+
+def rows_of(
+    fills: pa.Table,
+    shown: Sequence[str],
+    columns: dict[str, Any],
+    rates: dict[str, np.ndarray],
+    names: list[str] | None,
+) -> pa.Table:
+    """Return the rows of a result, or what estimates by some names need of them."""
+    if names is None:
+        return pa.table(columns_of(fills, shown, columns, rates))
+    needed = {"moment", "trade_id", "side", "fill_type", *ORDER, "horizon", *needed_for(names)}
+    slim = fills.select([name for name in fills.column_names if name in needed])
+    return convert.with_columns(slim, {name: pa.array(values) for name, values in rates.items()})
+
+
+def estimated(
+    parts: Iterable[pa.Table],
+    caller: str,
+    keys: list[str],
+    rates: Sequence[str],
+    level: float,
+    seed: int,
+    prices: Any = None,
+    missing: str = "unpriced",
+) -> tuple[dict[str, Any], str]:
+    """Estimate rates of the rows of parts, and say of how many fills both sides are counted."""
+    rows = pa.concat_tables(parts, promote_options="permissive")
+    paired, values = PairedFills(rows, caller), {name: rows[name].to_numpy() for name in rates}
+    return estimates(rows, paired, keys, values, level, seed, prices, missing), paired.note
+
+
+def note_on_sides(frame: Any, caller: str) -> str:
+    """Say of how many fills both sides are in a frame of pandas, which shows notes."""
+    return PairedFills(frame, caller).note if isinstance(frame, pd.DataFrame) else ""
 
 
 def columns_of(

@@ -140,8 +140,7 @@ def join_batches(
     ]
 
     def convert(code: int, pages: Sequence[wire.Batch]) -> pa.Table:
-        batch = wire.oldest_first(wire.concat(pages))
-        return rows.convert(batch, [code] * len(pages), lookup, fee_token)
+        return rows.convert(wire.concat(pages), [code] * len(pages), lookup, fee_token)
 
     parts = _in_parallel(convert, *zip(*groups, strict=True)) if groups else [convert(0, [])]
     return join_typed(parts, lookup, account_id)

@@ -1,6 +1,9 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
+import pickle
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -12,8 +15,8 @@ from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive
-from loopring_lab.errors import LabError
+from loopring_lab.archive import Archive, queries
+from loopring_lab.errors import DamagedArchive, LabError
 from loopring_lab.relayer import Relayer
 
 ENGINES = ["pyarrow", "duckdb", "polars", "dask", "spark"]
@@ -109,6 +112,117 @@ def test_only_current_versions_are_given(archive: Archive, small: Ledger, engine
     rows = collected(archive.scan(engine))
     assert len(rows) == 240
     assert (rows["block_id"] == 777_777).sum() == 1
+
+
+def ids(frame: Any) -> list[int]:
+    """Take any engine's frame as sorted trade ids."""
+    return sorted(int(one) for one in collected(frame)["trade_id"])
+
+
+BEGIN, EVER = 1_640_000_000_000, 10**14
+MIDDLE = BEGIN + 977 * 30
+ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
+    ({}, 0, EVER, {20_000, 20_001}),
+    ({"since": pd.Timestamp(MIDDLE, unit="ms", tz="UTC")}, MIDDLE, EVER, {20_000, 20_001}),
+    ({"until": pd.Timestamp(MIDDLE, unit="ms", tz="Asia/Kolkata")}, 0, MIDDLE, {20_000, 20_001}),
+    (
+        {"since": "2021-12-20T11:34", "until": "2021-12-20T11:35:00.001", "accounts": [20_001]},
+        1_640_000_040_000,
+        1_640_000_100_001,
+        {20_001},
+    ),
+    ({"accounts": [20_001, 99]}, 0, EVER, {20_001}),
+    ({"accounts": []}, 0, EVER, set()),
+    ({"since": "2035"}, EVER, EVER, set()),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_a_scan_gives_the_time_and_the_accounts_asked_for(
+    archive: Archive, small: Ledger, engine: str
+) -> None:
+    for asked, first, end, accounts in ASKED:
+        expected = [
+            int(row[1]) for row in small.rows if first <= int(row[0]) < end and int(row[9]) in accounts
+        ]
+        assert ids(archive.scan(engine, **asked)) == sorted(expected)
+
+
+@pytest.mark.parametrize("engine", ENGINES[:-1], indirect=True)
+def test_files_of_other_accounts_and_times_are_not_needed(archive: Archive, engine: str) -> None:
+    for file in archive._folder.files():
+        if "account_id=20000" in file:
+            Path(file).unlink()
+    assert len(ids(archive.scan(engine, accounts=[20_001]))) == 120
+    assert ids(archive.scan(engine, until="2021")) == []
+    with pytest.raises(DamagedArchive):
+        archive.scan(engine)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"since": "soon"}, "since='soon' is not a time"),
+        ({"accounts": 20_000}, r"Give one, such as \[10083\]"),
+        ({"accounts": [-1]}, "-1 is not a valid account id"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(archive: Archive, asked: Any, message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        archive.scan("duckdb", **asked)
+
+
+def test_dask_reads_groups_of_files_of_about_equal_bytes(
+    archive: Archive, small: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dask = package_or_skip("dask")
+    assert archive.scan("dask").npartitions == 1
+    monkeypatch.setattr(queries, "PART_BYTES", 1)
+    many = archive.scan("dask")
+    assert many.npartitions == len(archive._folder.files()) > 1
+    monkeypatch.setattr(queries, "PART_BYTES", 10)
+    sizes = {"a": 4, "b": 4, "c": 4, "d": 30, "e": 1, "f": 9}
+    assert queries._of_equal_bytes(sizes) == [["a", "b"], ["c"], ["d"], ["e", "f"]]
+    with dask.config.set(scheduler="processes", num_workers=2):
+        assert sums(many, "dask") == truth(small)
+    assert max(len(pickle.dumps(part)) for part in many.to_delayed()) < 10_000
+
+
+def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package_or_skip("duckdb")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "spilled").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = archive.scan("duckdb")
+    lab.engines.set_memory("100MiB", tmp_path / "spilled")
+    try:
+        trades = archive.scan("duckdb")
+        setting = "SELECT current_setting('memory_limit'), current_setting('TimeZone')"
+        assert trades.query("trades", setting).fetchall() == [("100.0 MiB", "UTC")]
+        text = "SELECT hash(a) AS h, a || ' and some text' FROM range(3_000_000) AS t(a) ORDER BY h"
+        large = trades.query("trades", text)
+        reader = large.to_arrow_reader(1000)
+        assert len(reader.read_next_batch()) == 1000
+        assert any(file.is_file() for file in (tmp_path / "spilled").rglob("*"))
+        del reader, large
+        assert not list((tmp_path / "here").iterdir())
+        assert sums(before, "duckdb") == sums(trades, "duckdb")
+    finally:
+        lab.engines.set_memory()
+
+
+def test_frames_of_two_archives_and_their_results_join(archive: Archive, tmp_path: Path) -> None:
+    package_or_skip("duckdb")
+    shutil.copytree(archive._folder.path, tmp_path / "copy")
+    one, two = archive.scan("duckdb"), Archive(tmp_path / "copy").scan("duckdb")
+    joined = one.set_alias("one").join(two.set_alias("two"), "one.trade_id = two.trade_id")
+    assert len(joined.project("one.trade_id").fetchall()) == 240
+    fees = lab.fees.summary(one, by="market").set_alias("fees")
+    same = "one.market = fees.market AND one.fee_token = fees.fee_token"
+    joined = one.set_alias("one").join(fees, same)
+    assert len(joined.project("one.trade_id").fetchall()) == 240
 
 
 def test_a_scan_stays_as_it_is_while_others_write(archive: Archive, small: Ledger) -> None:

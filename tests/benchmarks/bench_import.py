@@ -9,7 +9,7 @@ import sys
 
 from timing import seconds
 
-TARGET = 1.3
+TARGET = 0.15
 COMMANDS = {"pandas, pyarrow": "import pandas, pyarrow", "loopring_lab": "import loopring_lab"}
 
 

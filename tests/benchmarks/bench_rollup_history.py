@@ -15,7 +15,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import duckdb
 from support.rollup_blocks import EXCHANGE
 from support.rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History
 
@@ -60,8 +59,6 @@ def import_again(folder: Path, blocks: int) -> str:
 
 
 def summarise(folder: Path, blocks: int) -> str:
-    duckdb.execute("SET memory_limit = '1200MB'")  # beyond it DuckDB uses the disk
-    duckdb.execute(f"SET temp_directory = '{folder / 'spilled'}'")
     found = lab.fees.summary(lab.Archive(folder / "archive").scan("duckdb"), by="fill_type").df()
     assert found["fills"].sum() == 2 * blocks * LAYOUT["spot_trade"]
     return f"{len(found)} lines"

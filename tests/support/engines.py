@@ -92,12 +92,12 @@ def result_rows(frame: Any) -> oracle.Rows:
 def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
+    if hasattr(frame, "sparkSession"):  # first: frames of Spark Connect have every attribute
+        return without_warnings(frame.toArrow)
     if hasattr(frame, "dask"):
         frame = frame.compute()
     if isinstance(frame, pd.DataFrame):
         return pa.Table.from_pandas(frame, preserve_index=False)
-    if hasattr(frame, "sparkSession"):
-        return without_warnings(frame.toArrow)
     if hasattr(frame, "to_arrow_table"):
         return frame.to_arrow_table()
     return frame.lazy().collect().to_arrow()

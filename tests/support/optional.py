@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 EXTRAS = {"duckdb": "duckdb", "dask": "dask", "distributed": "dask", "pyspark": "spark", "voila": "lab"}
+EXTRAS |= dict.fromkeys(("grpc", "grpc_status", "zstandard"), "spark")
 EXTRAS |= {"deltalake": "archive", "playwright": "browser", "polars": "test"}
 
 

@@ -1,0 +1,107 @@
+"""Rows on disk: put by what they belong together by, and read again part by part; results as files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from loopring_lab.engines import limits
+from loopring_lab.engines.adapters import engine_of
+
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+GROUP_ROWS = 1 << 17
+KEY = np.uint64(int.from_bytes(os.urandom(8), "little"))
+MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(32)
+
+
+class Spool:
+    """Tables on disk, in numbered slots; the folder is removed with the object."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._empty: pa.Table | None = None
+
+    def add(self, table: pa.Table, slots: np.ndarray) -> None:
+        """Append each row to its slot."""
+        self._empty = table.slice(0, 0) if self._empty is None else self._empty
+        order = np.argsort(slots, kind="stable")
+        table, slots = table.take(pa.array(order)), slots[order]
+        ends = np.append(np.flatnonzero(np.diff(slots)) + 1, len(slots))
+        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+            if start == end:
+                continue
+            part = table.slice(start, end - start)
+            with (
+                self._file(slots[start]).open("ab") as file,
+                pa.ipc.new_stream(file, part.schema, options=COMPRESSED) as stream,
+            ):
+                stream.write_table(part)
+
+    def read(self, slots: Iterable[int]) -> pa.Table:
+        """Read the rows of slots; there must have been some table."""
+        parts = [self._empty]
+        for slot in slots:
+            if self._file(slot).exists():
+                with pa.OSFile(str(self._file(slot))) as file:
+                    while file.tell() < file.size():
+                        parts.append(pa.ipc.open_stream(file).read_all())
+        return pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
+
+    def _file(self, slot: int) -> Path:
+        return self._folder / str(slot)
+
+
+class ResultFiles:
+    """Tables of a result in Parquet files, which are removed with the last frame that reads them."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        for number, table in enumerate(tables):
+            pq.write_table(table, self._folder / f"{number:06}.parquet", row_group_size=GROUP_ROWS)
+
+    def frame(self, like: Any, constants: Mapping[str, Any] | None = None) -> Any:
+        """Return the files as a frame of DuckDB or a lazy one of Polars, with columns of one value."""
+        data = pads.dataset(self._folder, format="parquet")
+        self._remove.detach()
+        weakref.finalize(data, shutil.rmtree, self._folder, ignore_errors=True)
+        if engine_of(like) == "duckdb":
+            import duckdb
+
+            frame: Any = duckdb.from_arrow(data)
+        else:
+            import polars
+
+            frame = polars.scan_pyarrow_dataset(data)
+        added = [nw.lit(value).alias(name) for name, value in (constants or {}).items()]
+        return nw.from_native(frame).with_columns(*added).to_native() if added else frame
+
+
+def text_hashes(texts: pa.Array) -> np.ndarray:
+    """Return 64-bit hashes of texts, equal for equal ones in this process; those of null mean nothing."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    lengths, found = np.diff(offsets), np.empty(len(texts), np.uint64)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        letters = np.zeros((len(rows), length // 8 + 1, 8), np.uint8)
+        places = offsets[rows][:, None] + np.arange(length)
+        letters.reshape(len(rows), -1)[:, :length] = data[places]
+        hashes = np.full(len(rows), KEY ^ np.uint64(length))
+        for words in letters.view(np.uint64)[:, :, 0].T:
+            hashes = (hashes ^ words) * MIXERS[0]
+            hashes ^= hashes >> MIXERS[1]
+        found[rows] = hashes
+    return found

@@ -1,0 +1,78 @@
+"""Every public function gives the same digits on every engine, in one window of time and in many."""
+
+import functools
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from support.engines import ENGINES, collected, on, without_warnings
+from support.questions import QUESTIONS, Ask
+from support.settled_block import client_of, trades_of
+from test_order_of_rows import drawn
+
+from loopring_lab.engines import limits
+
+BEFORE_1970 = pd.Timedelta(days=60 * 365)
+OTHERS = [engine for engine in ENGINES if engine != "pandas"]
+FEW = 16  # rows of a window
+
+
+@functools.cache
+def adversarial() -> pd.DataFrame:
+    """Return drawn rows, many at one moment, some of them long before 1970, in files of their own order."""
+    frame = drawn(3)
+    early = frame.assign(created_at=frame["created_at"] - BEFORE_1970, trade_id=frame["trade_id"] + 1000)
+    return pd.concat([frame, early], ignore_index=True)
+
+
+def content(result: Any) -> tuple[list[str], Counter[tuple[Any, ...]] | str]:
+    """Return the columns of a result of any engine, and how often each row occurs."""
+    if isinstance(result, str):
+        return [], result
+    table = without_warnings(collected, result)
+    columns = [[length(value) for value in column.to_pylist()] for column in table.columns]
+    return table.column_names, Counter(zip(*columns, strict=True))
+
+
+def length(value: Any) -> Any:
+    """Return DuckDB's intervals as lengths of time, as the other engines have them."""
+    if not isinstance(value, pa.MonthDayNano):
+        return value
+    assert value.months == 0
+    return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+
+
+@functools.cache
+def on_pandas(question: str) -> Any:
+    return content(QUESTIONS[question](adversarial()))
+
+
+def answer(ask: Ask, engine: str, frame: pd.DataFrame) -> Any:
+    return content(without_warnings(ask, frame, functools.partial(on, engine)))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("engine", OTHERS)
+def test_every_engine_gives_the_same_digits(engine: str, question: str) -> None:
+    assert answer(QUESTIONS[question], engine, adversarial()) == on_pandas(question)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("engine", ["duckdb", "dask"])
+def test_many_windows_give_the_same_digits(
+    engine: str, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = on_pandas(question)
+    monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: FEW)
+    assert answer(QUESTIONS[question], engine, adversarial()) == expected
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("engine", ["duckdb", "polars, lazy"])
+def test_a_real_block_gives_the_same_digits(any_block_folder: Path, engine: str, question: str) -> None:
+    block = trades_of(client_of(any_block_folder))
+    assert answer(QUESTIONS[question], engine, block) == content(QUESTIONS[question](block))
