@@ -122,7 +122,7 @@ def in_token(
     def valued(window: windows.Window) -> tuple[np.ndarray, Valued, PriceHistory]:
         if is_whole:
             _check_token(token, *_tokens(window.rows, window.prices))
-        history, rows = _history(window.prices), np.flatnonzero(window.inside)
+        history, rows = PriceHistory(window.prices, CALLER, PAIR), np.flatnonzero(window.inside)
         return rows, value(window.rows, rows, token, history, limit), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
@@ -186,16 +186,11 @@ def _check_token(token: Any, known: set[str], there_are_trades: bool) -> None:
         raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
 
 
-def _history(prices: pa.Table) -> PriceHistory:
-    times = prices["moment"].cast(TIMESTAMP)
-    return PriceHistory(prices.append_column("created_at", times), CALLER, PAIR)
-
-
 def _moves(prices: Any) -> Moves:
     """Look at all prices of a frame of any engine, window by window."""
 
     def own(window: windows.Window) -> pa.Table:
-        return Moves.rows(_history(window.rows.filter(pa.array(window.inside))))
+        return Moves.rows(PriceHistory(window.own(window.rows), CALLER, PAIR))
 
     moves = Moves()
     for part in windows.over(prices, CALLER, PRICED, (*TIE_BREAKERS, *ORDER), before=0, after=0, work=own):
@@ -354,7 +349,7 @@ class _Plan:
         ]
 
     def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: _Found) -> None:
-        """Find the path with the freshest oldest price for rows in the order of time, the shortest of equals."""
+        """Find the freshest path, the shortest of equals, for rows in the order of time."""
         moments = lookups.moments[rows]
         if self.unit == self.markets.token:
             found.add(rows, moments, self.unit, [])
@@ -429,7 +424,7 @@ class _Found:
         order = rows[np.argsort(numbers.astype(np.min_scalar_type(len(routes.dictionary))), kind="stable")]
         ends = np.bincount(numbers, minlength=len(routes.dictionary)).cumsum()
         texts, parts = [], [pa.array([], SUM)]
-        for route, mine in zip(routes.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=True):
+        for route, mine in zip(routes.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=False):
             names, steps = self._path(route)
             texts.append(">".join(names))
             amounts = fees.take(pa.array(mine)).combine_chunks().cast(SUM)

@@ -23,6 +23,7 @@ AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
 RANK_BITS = 32
+AGE_BITS = 41  # 69 years in ms
 
 Pair = tuple[str, ...]
 
@@ -163,7 +164,7 @@ class Sums:
         self._parts: list[pa.Table] = []
         self._known: pa.Table | None = None
         self._changes, self._squares = np.zeros(0), np.zeros(0)
-        self._ages: list[tuple[np.ndarray, np.ndarray]] = []
+        self._ages = _Ages()
         self._uses = Uses(*(np.empty(0, np.int64) for _ in range(3)), np.empty(0))
 
     def add(self, rows: pa.Table) -> None:
@@ -181,7 +182,7 @@ class Sums:
         }
         self._parts.append(pa.table(groups.key_columns() | sums))
         priced, ids = np.flatnonzero(~unpriced), numbers[groups.ids]
-        self._ages.append((ids[priced], rows["age"].to_numpy()[priced].astype(np.int64)))
+        self._ages.add(ids[priced], rows["age"].to_numpy()[priced].astype(np.int64))
         moments, changes = rows["moment"].to_numpy()[priced], rows["change"].to_numpy()[priced]
         weights = np.abs(floats(rows["fee_value"])[priced])
         order = _in_order(ids[priced], moments, weights, changes)
@@ -191,7 +192,7 @@ class Sums:
 
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
         """Return the groups and their columns."""
-        self._settle(np.arange(len(self._uses.groups)))
+        self._settle(np.ones(len(self._uses.groups), bool))
         groups = GroupBy(pa.concat_tables(self._parts, promote_options="permissive"), self._keys)
         number_of = np.empty(groups.count, np.int64)
         number_of[groups.ids] = groups.table["number"].to_numpy()
@@ -201,7 +202,7 @@ class Sums:
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
-        columns["median_age"] = self._median_ages().take(pa.array(number_of)).cast(AGES)
+        columns["median_age"] = self._ages.medians(len(number_of)).take(pa.array(number_of)).cast(AGES)
         columns["max_age"] = groups.aggregate("max_age", "max").cast(AGES)
         return groups, columns
 
@@ -234,34 +235,40 @@ class Sums:
 
     def _settle(self, which: np.ndarray) -> None:
         """Add up the squares of errors, those of one price together."""
-        settled = self._uses.of(which)
-        self._uses = self._uses.of(
-            np.setdiff1d(np.arange(len(self._uses.groups)), which) if which.dtype != bool else ~which
-        )
+        settled, self._uses = self._uses.of(which), self._uses.of(~which)
         if not len(settled.groups):
             return
-        order = _sorted_by(
-            settled.groups,
-            settled.times,
-            settled.prices >> RANK_BITS,
-            settled.prices & ((1 << RANK_BITS) - 1),
-        )
-        settled = settled.of(order)
-        starts = np.append(True, np.any([np.diff(column) != 0 for column in settled[:3]], 0))
-        starts = np.flatnonzero(starts)
+        markets, ranks = settled.prices >> RANK_BITS, settled.prices & ((1 << RANK_BITS) - 1)
+        settled = settled.of(_sorted_by(settled.groups, settled.times, markets, ranks))
+        starts = np.flatnonzero(np.append(True, np.any([np.diff(column) != 0 for column in settled[:3]], 0)))
         shared = np.add.reduceat(settled.errors, starts)
         self._squares = _go_on(self._squares, len(self._squares), settled.groups[starts], shared**2)
 
-    def _median_ages(self) -> pa.Array:
-        ids, ages = (np.concatenate(columns) for columns in zip(*self._ages, strict=True))
-        order = np.argsort(ids * (int(ages.max(initial=0)) + 1) + ages)
-        ages, counts = ages[order], np.bincount(ids, minlength=len(self._known))
-        starts = counts.cumsum() - counts
-        lower, upper = (
-            np.append(ages, 0)[np.minimum(starts + half, len(ages))]
-            for half in ((counts - 1).clip(0) // 2, counts // 2)
-        )
-        return pa.array(np.rint((lower + upper) / 2).astype(np.int64), mask=counts == 0)
+
+class _Ages:
+    """Ages by group, equal ones counted, so that the median of any number of rows is exact."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def add(self, groups: np.ndarray, ages: np.ndarray) -> None:
+        keys = np.append(self._keys, (groups << AGE_BITS) + ages)
+        counts = np.append(self._counts, np.ones(len(ages), np.int64))
+        order = np.argsort(keys)
+        keys, counts = keys[order], counts[order]
+        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+        self._keys, self._counts = keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+    def medians(self, count: int) -> pa.Array:
+        """Return the median of each group, rounded to a whole number; null for groups without ages."""
+        groups, ages = self._keys >> AGE_BITS, np.append(self._keys & ((1 << AGE_BITS) - 1), 0)
+        ends = self._counts.cumsum()
+        totals = np.zeros(count, np.int64)
+        np.add.at(totals, groups, self._counts)
+        before = totals.cumsum() - totals
+        lower = ages[np.searchsorted(ends, before + (totals + 1) // 2)]
+        upper = ages[np.searchsorted(ends, before + totals // 2 + 1)]
+        return pa.array(np.rint((lower + upper) / 2).astype(np.int64), mask=totals == 0)
 
 
 def _ends(history: PriceHistory) -> np.ndarray:
