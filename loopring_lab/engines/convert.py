@@ -126,15 +126,17 @@ def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence
     """Read columns of a frame into memory, and `optional` ones that it has; normalized."""
     there = set(column_names(frame)) if optional else set()
     names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
-    if (
-        isinstance(frame, pa.Table)
-        and "moment" in frame.column_names
-        and "created_at" not in frame.column_names
-    ):
-        return frame.select(["moment" if name == "created_at" else name for name in names])  # a window's
+    if is_normalized(frame):
+        return frame.select(["moment" if name == "created_at" else name for name in names])
     if engine_of(frame) in COLLECT:
         return pa.concat_tables(batches(frame, [*names], caller), promote_options="permissive")
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
+
+
+def is_normalized(frame: Any) -> bool:
+    """Tell whether a frame is a table that `to_table` has read, such as a window's."""
+    names = set(frame.column_names) if isinstance(frame, pa.Table) else set()
+    return "moment" in names and "created_at" not in names
 
 
 def require_in_memory(frame: Any, caller: str) -> None:

@@ -16,8 +16,10 @@ import pyarrow as pa
 from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.asof import NAT, check_prices, moments_of, order_names, order_span
-from loopring_lab.engines.spool import ResultFiles, Spool, text_hashes
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.arrays import hashes as hashes_of
+from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.spool import ResultFiles, Spool
 
 ROW_BYTES = 256
 """What a row of the columns that lookups need takes."""
@@ -155,7 +157,7 @@ def add_columns(
     else:
         windows = _whole_windows(cuts, wanted, others)
     own = ((window.own(whole), window) for whole, window in windows)
-    return _frame_of_rows(trades, (convert.with_columns(whole, dict(work(window))) for whole, window in own))
+    return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
 
 
 def map_batches(
@@ -176,7 +178,13 @@ def map_batches(
         return trades.map_partitions(added, meta=added(trades._meta))
     if engine in IN_MEMORY and _cut(wanted, None, 0, 0) is None:
         return added(trades)
-    return _frame_of_rows(trades, map(added, convert.whole_batches(trades, caller)))
+    return _frame_of_rows(
+        trades,
+        (
+            _with_columns(whole, work(convert.to_table(whole, caller, columns, optional)))
+            for whole in convert.whole_batches(trades, caller)
+        ),
+    )
 
 
 def is_in_memory(frame: Any) -> bool:
@@ -312,6 +320,12 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
         yield whole, Window(near, here, others, here)
 
 
+def _with_columns(whole: pa.Table, found: Mapping[str, pa.Array]) -> pa.Table:
+    """Add columns, as engines can read them, to those of trades as they stand."""
+    added = portable(pa.table(dict(found)))
+    return convert.with_columns(whole, dict(zip(added.column_names, added.columns, strict=True)))
+
+
 def _frame_of_rows(trades: Any, parts: Iterable[pa.Table]) -> Any:
     """Put parts of trades with columns added together as a frame of the same engine."""
     if engine_of(trades) in FILED:
@@ -345,7 +359,7 @@ class _Orders:
         """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
         for batch in batches:
             names, moments = order_names(batch), moments_of(batch)
-            hashes = np.where(names.is_valid(), text_hashes(names), np.uint64(0))
+            hashes = np.where(names.is_valid(), hashes_of(names), np.uint64(0))
             windows = np.where(moments == NAT, -1, self._cuts.window_of(moments))
             seen = pa.table({"hash": hashes, "window": windows}).filter(names.is_valid())
             seen = seen.group_by(["hash", "window"]).aggregate([])

@@ -15,7 +15,8 @@ from loopring_lab.amounts.scaling import from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
-from loopring_lab.engines.asof import NAT, moments_of
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 from loopring_lab.query import parse_utc, to_milliseconds

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import SUM, per, times
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
+from loopring_lab.engines.arrays import NAT, encoded, places_among
 from loopring_lab.engines.asof import (
-    NAT,
     ORDER,
     OWN_BY,
     PLACE,
@@ -261,8 +260,7 @@ class _Markets:
 
 
 def _token_numbers(column: pa.ChunkedArray, markets: _Markets) -> np.ndarray:
-    found = pc.index_in(column, value_set=pa.array(markets.tokens, pa.string())).fill_null(-1)
-    return np.asarray(found, np.int64)
+    return places_among(encoded(column), pa.array(markets.tokens, pa.string()))
 
 
 class _Lookups:

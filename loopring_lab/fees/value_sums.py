@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines.aggregate import GroupBy
-from loopring_lab.engines.asof import NAT, PriceHistory
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import PriceHistory
 
 DEVIATIONS = 1.96  # 95 % of a normal distribution
 PAIR = ("base", "quote")

@@ -14,7 +14,8 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, equal, numbers_of_quantiles
-from loopring_lab.engines.asof import NAT, ORDER, PriceHistory, as_text, order_span, parse_length
+from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.asof import ORDER, PriceHistory, order_span, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     FEWEST,
@@ -162,7 +163,7 @@ def _costs(fills: pa.Table, history: PriceHistory, length: int, pairs: list[pa.T
         places = lookup.before(until, newer_than=end)
     else:
         places = lookup.before(until, within=2 * length)
-    price = relative_bps(fills, history.integers(places)) * cost_sign(fills)
+    price = relative_bps(fills, history.take(places)) * cost_sign(fills)
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     value = values_in_one_token(fills, fills, *pairs)
     columns = {

@@ -11,7 +11,8 @@ import pyarrow as pa
 from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio
-from loopring_lab.engines.asof import NAT, ORDER, PLACE, PriceHistory, moments_of, parse_length
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, with_reference
 from loopring_lab.query import parse_account_id

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.asof import TIE_BREAKERS, in_order, numbered
+from loopring_lab.engines.arrays import numbered
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import ROLES
