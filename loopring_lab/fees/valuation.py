@@ -63,18 +63,18 @@ def in_token(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`.
     token : str
         Symbol to value fees in, such as ``"USDT"``.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark, optional
         Prices or trades to take prices from: ``created_at``, ``base``, ``quote`` and ``price``. By default
         `trades`; the prices of an account that trades rarely are old, those of a busier one, of all accounts
         or of a price file are better.
     by : str or sequence of str, optional
         Sum by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the oldest price of a path; None for any age.
+        Maximum age of the oldest price of a path; None for any age, which reads all rows into memory.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def in_token(
     basis points of ``fee_value``, it may be from the sum at true prices, in 19 of 20 cases. It adds up how
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
-    fills, which tells where an account trades when prices move. For several groups, add up their errors.
+    fills, at most 7 days or `tolerance` later, which tells where an account trades when prices move. For several groups, add up their errors.
     `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
