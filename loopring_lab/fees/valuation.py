@@ -97,8 +97,8 @@ def in_token(
     basis points of ``fee_value``, it may be from the sum at true prices, in 19 of 20 cases. It adds up how
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
-    fills, at most 7 days or `tolerance` later, which tells where an account trades when prices move. For several groups, add up their errors.
-    `show` cuts ``fee_value`` after the first digit that is uncertain.
+    fills, at most 7 days or `tolerance` later, which tells where an account trades when prices move. For
+    several groups, add up their errors. `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
     --------
@@ -277,7 +277,7 @@ class _Lookups:
             self.own = markets.number_of[lookup.codes[rows]]
             self.own_last, self.own_next = lookup.before(times)[rows], lookup.after(times)[rows]
         self.places = places_of_blocks(fills).take(pa.array(rows))
-        self.is_placed = np.asarray(self.places[PLACE[0]].is_valid())
+        self.is_placed = np.asarray(self.places[PLACE[1]].is_valid())
 
     def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""

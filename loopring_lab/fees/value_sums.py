@@ -138,7 +138,8 @@ def uncertainty(
     number_of = {pair: place for place, pair in enumerate(moves.pairs)}
     number = np.array([number_of[pair] for pair in history.combinations()], np.int64)[number]
     noise, drift = moves.variances()
-    change, columns = np.zeros(len(values)), {}
+    change = np.zeros(len(values))
+    columns: dict[str, np.ndarray] = {}
     for step, (last, after) in enumerate(zip(positions.T, later.T, strict=True)):
         rows = np.flatnonzero(last >= 0)
         at, to, times = last[rows], after[rows], np.full(len(values), NAT)
@@ -166,7 +167,8 @@ class Sums:
         self._known: pa.Table | None = None
         self._changes, self._squares = np.zeros(0), np.zeros(0)
         self._ages = _Ages()
-        self._uses = Uses(*(np.empty(0, np.int64) for _ in range(3)), np.empty(0))
+        nothing = np.empty(0, np.int64)
+        self._uses = Uses(nothing, nothing, nothing, np.empty(0))
 
     def add(self, rows: pa.Table) -> None:
         """Add rows with the keys, ``fee``, ``fee_value``, ``moment``, ``age``, and those of `uncertainty`."""
@@ -187,7 +189,7 @@ class Sums:
         moments, changes = rows["moment"].to_numpy()[priced], rows["change"].to_numpy()[priced]
         weights = np.abs(floats(rows["fee_value"])[priced])
         order = _in_order(ids[priced], moments, weights, changes)
-        self._changes = _go_on(self._changes, len(self._known), ids[priced][order], changes[order])
+        self._changes = _go_on(self._changes, len(self._changes), ids[priced][order], changes[order])
         if len(order):
             self._use(ids, rows, priced[order], int(moments.min()))
 
