@@ -28,7 +28,7 @@ from requests.adapters import HTTPAdapter
 from loopring_lab.errors import RelayerTimeout
 
 IDLE_THREADS = 16
-DRIFT, SPREAD = 1.001, 0.9  # a server's clock may run faster; requests keep most of an even distance
+DRIFT, SPREAD = 1.001, 0.5  # a server's clock may run faster; requests keep half of an even distance
 LEAST_PAUSE = 0.005  # seconds
 Result = TypeVar("Result")
 _active: ContextVar[Budget | None] = ContextVar("active budget", default=None)

@@ -1,19 +1,24 @@
 """A Dask cluster: a real scheduler and two worker processes on loopback, over partitioned Parquet files."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.engines import collected, without_warnings
+from support.ledger import Ledger, client_of
 from support.optional import package_or_skip
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import portable
+from loopring_lab.archive import queries
+from loopring_lab.engines import portable, workers
+from loopring_lab.relayer import Relayer
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,45 @@ def test_two_workers_give_the_same_to_the_last_digit(cluster: Any, parquet: Path
         lambda f: lab.fills.breakdown(f, "1mo"),
     ):
         assert collected(without_warnings(ask, trades)).equals(collected(ask(odd)))
+
+
+def test_lookups_in_time_read_the_partitions_on_the_workers(
+    cluster: Any, parquet: Path, odd: pd.DataFrame
+) -> None:
+    from dask import dataframe
+
+    trades = dataframe.read_parquet(parquet, dtype_backend="pyarrow")
+    for ask in (
+        lambda f: lab.fills.all_in_cost(f, by=["market", "fill_type"]),
+        lambda f: lab.fills.price_gap(f, by="side"),
+    ):
+        assert collected(without_warnings(ask, trades)).equals(collected(ask(odd)))
+
+
+def test_tables_come_in_the_order_of_their_frames(cluster: Any) -> None:
+    import dask
+
+    def of(number: int) -> pa.Table:
+        time.sleep(0.05 * (number % 3))
+        return pa.table({"number": [number] * 3, "worker": [os.getpid()] * 3})
+
+    found = list(workers.apply(of, [dask.delayed(number) for number in range(7)]))
+    assert [table["number"].to_pylist() for table in found] == [[number] * 3 for number in range(7)]
+    assert len(set(pa.concat_tables(found)["worker"].to_pylist()) - {os.getpid()}) == 2
+
+
+def test_an_archive_is_read_in_parts_by_the_workers(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package_or_skip("deltalake")
+    ledger = Ledger(accounts=3, trades=40, seed=5)
+    archive = lab.Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        archive.sync(client_of(relayer), accounts=ledger.accounts)
+    monkeypatch.setattr(queries, "PART_BYTES", 1)
+    for asked in ({}, {"accounts": ledger.accounts[:2]}):
+        trades, expected = archive.scan("dask", **asked), archive.scan("pyarrow", **asked)
+        assert trades.npartitions >= 2
+        for by in ("market", ["account_id", "side"]):
+            found = lab.fees.summary(trades, by=by)
+            assert collected(found).equals(collected(lab.fees.summary(expected, by=by)))

@@ -35,7 +35,7 @@ from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
 from loopring_lab.engines import aggregate, portable
-from loopring_lab.errors import AmountError, LabError
+from loopring_lab.errors import AmountError
 
 UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
 ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
@@ -206,19 +206,6 @@ def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None
         assert [{name: row[name] for name in names} for row in found] == expected, question
 
 
-@pytest.mark.parametrize("question", ROWS)
-@pytest.mark.parametrize("engine", OTHERS)
-def test_other_engines_say_how_to_collect_single_fills(engine: str, question: str) -> None:
-    with pytest.raises(LabError, match="needs a pandas, pyarrow or Polars frame") as refused:
-        ROWS[question][0](odd_on(engine))
-    hint = str(refused.value).rsplit(maxsplit=1)[1].rstrip(".")
-    names = {"duckdb": "relation", "dask": "frame", "spark": "frame"}
-    followed = without_warnings(eval, hint, {names[engine]: odd_on(engine)})
-    found = oracle.to_rows(collected(ROWS[question][0](followed)))
-    expected = counted_by_hand(question)
-    assert [{name: row[name] for name in expected[0]} for row in found] == expected
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
     for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
@@ -383,7 +370,7 @@ def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None
 @pytest.mark.parametrize("name", GROUPED)
 def test_ordered_categories_stand_in_their_order(engine: str, name: str) -> None:
     """Also those with categories of other types, and with values that are missing."""
-    if engine in OTHERS and name in ("in_token", "price_gap", "all_in_cost"):
+    if engine in OTHERS and name == "in_token":
         pytest.skip("looks up single fills, which needs them in memory")
     frame, number = keyed()
     for words in (["small", "medium", "large"], [30, 2, 10]):

@@ -1,6 +1,7 @@
 """Arithmetic on columns of decimals, against Python's integers."""
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
+from loopring_lab.engines.aggregate import numbers_of_quantiles
 from loopring_lab.errors import AmountError
+from loopring_lab.fees.tiers import _bounds as tier_bounds
 
 AMOUNT, SUM = pa.decimal256(37, 18), pa.decimal256(76, 18)
 MOST = {AMOUNT: 10**37 - 1, SUM: 10**76 - 1}
@@ -112,7 +115,7 @@ def test_the_rows_of_the_relayer_need_no_python_integers() -> None:
     dice = np.random.default_rng(5)
     drawn = [dice.integers(1, 10**12, 10_000).astype(object) * 10**power for power in (10, 10, 12)]
     price, other, amount = (limbs.Limbs.of(from_integers(column, AMOUNT)) for column in drawn)
-    unit = limbs.Limbs.repeat(UNIT, len(price.low))
+    unit = limbs.Limbs.small(UNIT)
     for factor, divisor in ((price, unit), (unit, price)):
         assert limbs.floors(amount, factor, divisor)[1].all()
     assert limbs.quotients(price - other, other, 10_000)[1].all()
@@ -131,3 +134,62 @@ def test_a_product_beyond_76_digits_is_refused() -> None:
     largest = from_integers([10**60], SUM)
     with pytest.raises(AmountError, match="does not fit"):
         limbs.times(largest, largest)
+
+
+@pytest.mark.parametrize("type_", [AMOUNT, SUM], ids=str)
+def test_sums_of_groups_are_those_of_integers(type_: pa.DataType) -> None:
+    dice = random.Random(6)
+    drawn = [dice.randrange(-MOST[type_], MOST[type_]) for _ in range(5000)]
+    groups = np.array([dice.randrange(4) for _ in drawn])
+    wanted = [sum(one for one, group in zip(drawn, groups, strict=True) if group == g) for g in range(5)]
+    assert limbs.sums(from_integers(drawn, type_), groups, 5).tolist() == wanted
+
+
+def slow_bounds(row: dict[str, Any], unit: int) -> tuple[int, int]:
+    """Return the tiers between which a fee may lie, by integers, as `fees.tiers` describes them."""
+    size, notional, fee = (row[name] for name in ("size", "notional", "fee"))
+    in_base = row["fee_token"] == row["base"]
+    in_quote = not in_base and row["fee_token"] == row["quote"]
+    if None in (fee, size) or not (in_base or (in_quote and notional is not None)):
+        return -1, -1
+    least = notional if in_quote else size
+    most = least + (size // 10**8 + 2 if in_quote else 0)
+    low = -(-fee * 10_000 // (most or 1))
+    high = -(-(fee + unit) * 10_000 // (least or 1)) - 1
+    return low if 0 <= low <= 10_000 else 10_001, 10_000 if least == 0 else min(max(high, -1), 10_000)
+
+
+def test_bounds_of_tiers_are_those_of_integers() -> None:
+    dice = random.Random(7)
+    columns_ = {name: hostile(30_000, seed) for seed, name in enumerate(("size", "notional", "fee"))}
+    for row in range(0, 30_000, 2):  # fees that are charged, and beside them
+        gross, tier = columns_["notional"][row], dice.choice([0, 1, 20, 30, 9_999, 10_000, 10_001])
+        fee = None if gross is None else gross * tier // 10_000 + dice.choice([0, 0, -1, 1])
+        columns_["fee"][row] = fee if fee is None or abs(fee) <= MOST[AMOUNT] else 0
+    tokens = [dice.choice(["LRC", "ETH", "ETH", "X", None]) for _ in range(30_000)]
+    rows_ = [
+        {"base": "LRC", "quote": "ETH", "fee_token": token, **dict(zip(columns_, amounts, strict=True))}
+        for token, amounts in zip(tokens, zip(*columns_.values(), strict=True), strict=True)
+    ]
+    exact = {name: from_integers(column, AMOUNT) for name, column in columns_.items()}
+    texts = {name: [row[name] for row in rows_] for name in ("base", "quote", "fee_token")}
+    table = pa.table(exact | {name: pa.array(column, pa.string()) for name, column in texts.items()})
+    wanted = [slow_bounds(row, 10**12 if row["fee_token"] == "ETH" else UNIT) for row in rows_]
+    found = tier_bounds(table, {"ETH": 10**12})
+    assert list(zip(*(one.tolist() for one in found), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("step", [1, 10**10, 2**64 - 1])
+def test_quantiles_are_those_of_sorted_integers(step: int) -> None:
+    dice = random.Random(8)
+    sizes = [None if dice.random() < 0.1 else 10**30 + dice.randrange(500) * step for _ in range(3000)]
+    groups = np.array([dice.randrange(9) for _ in sizes])
+    known = np.array([size is not None for size in sizes])
+    exact = pa.chunked_array([from_integers(sizes, AMOUNT)])
+    found = numbers_of_quantiles(exact, groups, known, 7)
+    for group in range(9):
+        here = sorted(size for size, g in zip(sizes, groups, strict=True) if g == group and size is not None)
+        for size, number in zip(
+            np.array(sizes, object)[groups == group], found[groups == group], strict=True
+        ):
+            assert number == (-1 if size is None else bisect_left(here, size) * 7 // len(here))

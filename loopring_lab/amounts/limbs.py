@@ -19,10 +19,12 @@ from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 BPS = 10_000
 SUM = pa.decimal256(76, 18)
 ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
+ADDED_AT_ONCE = 1 << 20  # pieces of 32 bits, in floats
 LIMB = 2.0**64
 SPLITTER = 2.0**27 + 1
 CERTAIN = 2.0**-96  # relative error of a quotient of pairs, with a margin of 4 bits
 FITTING = 1 << 61  # of high limbs, so that differences fit too
+FITTING_DIGITS = 37  # always fit
 LARGEST = 2.0**96  # quotients whose error is below 1
 
 Decimals: TypeAlias = "pa.Array | pa.ChunkedArray"
@@ -58,17 +60,25 @@ class Limbs:
         if not len(array):
             return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool))
         words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, 4)[array.offset :][: len(array)]
-        low, high = words[:, 0].copy(), words[:, 1].astype(np.int64)
-        sign = (high >> 63).astype(np.uint64)
-        known = (words[:, 2] == sign) & (words[:, 3] == sign) & (high < FITTING) & (high >= -FITTING)
+        low, high, known = words[:, 0].copy(), words[:, 1].astype(np.int64), np.ones(len(array), bool)
+        if array.type.precision > FITTING_DIGITS:
+            sign = (high >> 63).astype(np.uint64)
+            known = (words[:, 2] == sign) & (words[:, 3] == sign) & (high < FITTING) & (high >= -FITTING)
         if array.null_count:
             known &= array.is_valid().to_numpy(zero_copy_only=False)
         return cls(low, high, known)
 
     @classmethod
-    def repeat(cls, number: int, count: int) -> Limbs:
-        """Repeat a number below 2**63."""
-        return cls(np.full(count, number, np.uint64), np.zeros(count, np.int64), np.ones(count, bool))
+    def small(cls, numbers: Any) -> Limbs:
+        """Take integers of 64 bits."""
+        found = np.atleast_1d(np.asarray(numbers, np.int64))
+        return cls(found.view(np.uint64), found >> 63, np.ones(len(found), bool))
+
+    @classmethod
+    def where(cls, rows: np.ndarray, numbers: Limbs, others: Limbs) -> Limbs:
+        """Choose between numbers and others."""
+        low, high = np.where(rows, numbers.low, others.low), np.where(rows, numbers.high, others.high)
+        return cls(low, high, np.where(rows, numbers.known, others.known))
 
     def __getitem__(self, rows: Any) -> Limbs:
         return Limbs(self.low[rows], self.high[rows], self.known[rows])
@@ -91,12 +101,46 @@ class Limbs:
         high += self.low * other.high.view(np.uint64) + self.high.view(np.uint64) * other.low
         return Limbs(self.low * other.low, high.view(np.int64), self.known & other.known)
 
+    def over(self, divisor: int) -> Limbs:
+        """Divide by a number below 2**32, rounded down."""
+        half, mask, by = np.uint64(32), np.uint64((1 << 32) - 1), np.uint64(divisor)
+        high = self.high // divisor
+        middle = ((self.high - high * divisor).view(np.uint64) << half) | (self.low >> half)
+        upper = middle // by
+        lower = (((middle - upper * by) << half) | (self.low & mask)) // by
+        return Limbs((upper << half) | lower, high, self.known)
+
     def __lt__(self, other: Limbs) -> np.ndarray:
         return np.asarray((self.high < other.high) | ((self.high == other.high) & (self.low < other.low)))
+
+    def order(self, groups: np.ndarray) -> np.ndarray:
+        """Return the rows in the order of their groups, and within these of the integers."""
+        rows = np.argsort(self.floats)
+        floats = self.floats[rows]
+        alike = floats[1:] == floats[:-1]
+        unlike = alike & (self.low[rows[1:]] != self.low[rows[:-1]])
+        if unlike.any():  # integers that only their limbs tell apart
+            run = np.append(0, np.cumsum(~alike))
+            part = np.flatnonzero(np.isin(run, run[1:][unlike]))
+            low, high = self.low[rows[part]], self.high[rows[part]]
+            rows[part] = rows[part][np.lexsort((low, high, run[part]))]
+        small = groups.astype(np.min_scalar_type(int(groups.max(initial=0))))
+        return rows[np.argsort(small[rows], kind="stable")]
+
+    def is_new(self) -> np.ndarray:
+        """Return a mask of the integers that differ from the one before; the first does."""
+        changed = (self.low[1:] != self.low[:-1]) | (self.high[1:] != self.high[:-1])
+        return np.append(True, changed)[: len(self.low)]
+
+    def is_zero(self) -> np.ndarray:
+        """Return a mask of the integers that are 0."""
+        return np.asarray((self.low | self.high.view(np.uint64)) == 0)
 
     @cached_property
     def floats(self) -> np.ndarray:
         """The integers as floats, in the same order: at most the last two bits differ from the nearest."""
+        if (self.high < 0).any():  # their limbs cancel out
+            return self.pairs.high
         return np.asarray(self.high * LIMB + self.low)
 
     @cached_property
@@ -136,7 +180,7 @@ def times(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Multiply amounts by prices, rounded down to 18 decimals; null where one is null."""
 
     def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
-        return floors(amount, price, Limbs.repeat(UNIT, len(price.low)))
+        return floors(amount, price, Limbs.small(UNIT))
 
     return _decimals([amounts, prices], nearly, lambda amount, price: amount * price // UNIT)
 
@@ -145,7 +189,7 @@ def per(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Divide amounts by prices, rounded down to 18 decimals; null where one is null or the price is 0."""
 
     def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
-        return floors(amount, Limbs.repeat(UNIT, len(price.low)), price)
+        return floors(amount, Limbs.small(UNIT), price)
 
     return _decimals(
         [amounts, prices], nearly, lambda amount, price: amount * UNIT // price if price else None
@@ -162,10 +206,30 @@ def floors(factors: Limbs, others: Limbs, divisors: Limbs) -> tuple[Limbs, np.nd
         top = np.floor(whole / LIMB)
         rest = np.floor(np.where(known, (high - whole) + low, 0.0)).astype(np.int64)
     found = Limbs((whole - top * LIMB).astype(np.uint64), top.astype(np.int64), known)
-    found += Limbs(rest.view(np.uint64), rest >> 63, known)
+    found += Limbs.small(rest)
     remainder = factors * others - found * divisors  # true ones lie between -2 and 2 divisors
     step = np.where(remainder.high < 0, -1, (~(remainder < divisors)).astype(np.int64))
-    return found + Limbs(step.view(np.uint64), step >> 63, known), known
+    return found + Limbs.small(step), known
+
+
+def sums(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
+    """Add up 256-bit decimals, none null, in groups numbered below `count`, as Python's integers."""
+    amounts = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
+    totals = np.zeros(count, object)
+    for start in range(0, len(amounts), ADDED_AT_ONCE):
+        part = amounts.slice(start, ADDED_AT_ONCE)
+        pieces = np.frombuffer(part.buffers()[1], "<u4").reshape(-1, 8)[part.offset :][: len(part)]
+        for place in range(8):
+            piece = pieces[:, place] if place < 7 else pieces[:, 7].view("<i4")
+            added = np.bincount(groups[start : start + ADDED_AT_ONCE], piece, count)
+            totals += added.astype(np.int64).astype(object) << (32 * place)
+    return totals
+
+
+def blocks(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table into blocks that stay in a processor's cache; one of an empty table."""
+    for start in range(0, max(len(table), 1), ROWS_AT_ONCE):
+        yield table.slice(start, ROWS_AT_ONCE)
 
 
 def to_decimals(numbers: Limbs, to: pa.DataType) -> pa.Array:
@@ -199,7 +263,7 @@ def quotients(numerators: Limbs, denominators: Limbs, times: int) -> tuple[np.nd
         high, low = numerators.pairs.times(scale).over(denominators.pairs)
         doubt = np.abs(high) * CERTAIN
         found = np.copysign(high + (low + doubt), high)
-        undefined = denominators.low | denominators.high.view(np.uint64) == 0
+        undefined = denominators.is_zero()
         found[undefined] = np.nan
         sure = undefined | (found == high + (low - doubt))
     return found, sure & numerators.known & denominators.known

@@ -23,6 +23,7 @@ from loopring_lab.tables.identity import IDENTITY
 
 KEY = ("account_id", *IDENTITY, "asked")
 VERSION = ("verbatim", "version", "current", "imported")
+FILL = ("account_id", "trade_id")
 CHANGING = ("current", "imported")
 
 
@@ -78,6 +79,24 @@ def resolve_versions(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table
 
     No clock decides; and what a sync has seen stays current, whatever is imported later.
     """
+    recurring = _recurring(pa.concat_tables([rows.select(FILL), held.select(FILL)]))
+    among_new, among_held = (pa.array(part) for part in np.split(recurring, [len(rows)]))
+    fresh, changes = _resolve_recurring(rows.filter(among_new), held.filter(among_held))
+    return pa.concat_tables([rows.filter(pc.invert(among_new)), fresh]), changes
+
+
+def _recurring(fills: pa.Table) -> np.ndarray:
+    """Return a mask of the rows whose account and id another row has too, or that have no id."""
+    account, trade_id = (fills[name].fill_null(0).to_numpy() for name in FILL)
+    order = np.lexsort((trade_id, account))
+    same = (np.diff(account[order]) == 0) & (np.diff(trade_id[order]) == 0)
+    recurring: np.ndarray = fills["trade_id"].is_null().to_numpy().copy()
+    recurring[order[1:][same]] = recurring[order[:-1][same]] = True
+    return recurring
+
+
+def _resolve_recurring(rows: pa.Table, held: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Find the new rows among those that may be versions of one identity, and those held that they change."""
     known: dict[tuple[Any, ...], dict[str, _Version]] = defaultdict(dict)
     marks = zip(*(held[name].to_pylist() for name in VERSION), strict=True)
     for place, (key, (text, number, current, imported)) in enumerate(

@@ -16,7 +16,7 @@ AMOUNTS = ("size", "price", "notional", "fee")
 RESERVED = {
     "all_in_bps", "bps", "charged", "fills", "first", "gap_bps", "largest", "last", "median_bps", "milli_bps",
     "moment", "notional_share", "period", "price_bps", "quantile", "received", "share", "smallest", "unknown",
-    "unmatched", "unpriced", "volume", "vwap", "worse_bps", "zero", "zero_fee_share", "both_sides",
+    "unmatched", "unpriced", "valued", "volume", "vwap", "worse_bps", "zero", "zero_fee_share", "both_sides",
     *(f"{name} {suffix}" for name in AMOUNTS for suffix in ("known", "as float")),
 }  # fmt: skip
 """Columns that results add, so that trades cannot be grouped by columns of the same name."""

@@ -13,8 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import to_integers
-from loopring_lab.engines import adapters, convert
+from loopring_lab.amounts import limbs
+from loopring_lab.engines import adapters, convert, workers
+from loopring_lab.engines.pairs import Sides, row_groups
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -31,6 +32,7 @@ SUM = pa.decimal256(76, 18)
 PAIRED_BY = ("trade_id", "side")
 KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int64()}
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
+FEW = 1 << 16  # numbers for which a table is made, whatever their count
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
@@ -74,14 +76,18 @@ class Period(NamedTuple):
         return pa.array(times, adapters.TIMESTAMP, mask=np.asarray(bins.is_null()))
 
 
-def aggregate(trades: Any, by: Sequence[str], caller: str, every: str | None = None) -> pa.Table:
-    """Add up trades on their engine: a row for each combination of period, `by`, tokens and fee rate."""
+def aggregate(
+    trades: Any, by: Sequence[str], caller: str, every: str | None = None, *, rates: bool = True
+) -> pa.Table:
+    """Add up trades on their engine: a row for each period, `by`, tokens and, with `rates`, fee rate."""
     period = None if every is None else Period.parse(every)
     engine = adapters.engine_of(trades)
     if engine == "dask":
-        return pa.concat_tables(_partition_sums(trades, by, caller, every), promote_options="permissive")
+        return pa.concat_tables(
+            _partition_sums(trades, by, caller, every, rates), promote_options="permissive"
+        )
     table = adapters.open_frame(trades, list(dict.fromkeys([*COLUMNS, *by])), caller)
-    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", "milli_bps"]))
+    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown", *["milli_bps"][:rates]]))
     try:
         sums = _engine_sums(table, keys, period, engine)
     except Exception as error:  # each engine has its own for an overflow
@@ -106,9 +112,10 @@ class GroupBy:
         self.ids = np.zeros(len(table), np.int64)
         for name in self.keys:
             values, count = ranks(table[name], name)
-            self.ids = np.unique(self.ids * count + values, return_inverse=True)[1]
-        numbers, self.first_rows = np.unique(self.ids, return_index=True)
-        self.count = len(numbers)
+            self.ids = _renumber(self.ids * count + values)
+        self.count = int(self.ids.max(initial=-1)) + 1
+        self.first_rows = np.empty(self.count, np.int64)
+        self.first_rows[self.ids[::-1]] = np.arange(len(table))[::-1]  # of several, the last to be set stays
 
     def key_columns(self) -> dict[str, Any]:
         """Return the value of each key in each group."""
@@ -155,7 +162,7 @@ class GroupBy:
 
 
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
-    """Compute the exact sums and the ratios that every summary has."""
+    """Compute the exact sums and the ratios that every summary has; the median where there are rates."""
     table, complete = groups.table, groups.complete()
     fee_token = groups.only_value("fee_token")
     rated = complete & table["received"].is_valid().to_numpy()
@@ -171,7 +178,7 @@ def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
         "received": _sum_in_one_token(groups, "received", "fee_token"),
         "fee": _sum_in_one_token(groups, "fee", "fee_token"),
         "bps": ratio(rated_fee, groups.sum("received", rated), 10_000),
-        "median_bps": groups.median_bps(),
+        **({"median_bps": groups.median_bps()} if "milli_bps" in table.column_names else {}),
         "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
@@ -179,8 +186,7 @@ def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
 
 def ratio(numerators: pa.Array, denominators: pa.Array, times: int = 1) -> pa.Array:
     """Divide exact sums, each quotient correctly rounded to float64; null where it is not defined."""
-    pairs = zip(to_integers(numerators), to_integers(denominators), strict=True)
-    return pa.array([None if a is None or not b else a * times / b for a, b in pairs], pa.float64())
+    return pa.array(limbs.ratios(numerators, denominators, times), from_pandas=True)
 
 
 def equal(left: pa.ChunkedArray, right: Any) -> np.ndarray:
@@ -200,10 +206,16 @@ def numbers_of_quantiles(
     sizes: pa.ChunkedArray, groups: np.ndarray, rows: np.ndarray, count: int
 ) -> np.ndarray:
     """Number the quantile of some rows' sizes in their group from 0, equal ones alike; others have -1."""
-    places = pd.Series(ranks(sizes, "size")[0][rows]).groupby(groups[rows])
-    numbers = np.full(len(groups), -1)
-    numbers[rows] = (places.rank("min").astype(np.int64) - 1) * count // places.transform("size")
-    return numbers
+    chosen = np.flatnonzero(rows)
+    numbers, group = limbs.Limbs.of(sizes)[chosen], groups[chosen]
+    order = numbers.order(group)
+    numbers, group, chosen = numbers[order], group[order], chosen[order]
+    changes = np.diff(group, prepend=-1) != 0
+    new = changes | numbers.is_new()
+    place, start = (np.flatnonzero(mark)[np.cumsum(mark) - 1] for mark in (new, changes))
+    quantiles = np.full(len(groups), -1)
+    quantiles[chosen] = (place - start) * count // np.bincount(group, minlength=1)[group]
+    return quantiles
 
 
 class PairedFills:
@@ -243,37 +255,59 @@ class PairedFills:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
-        if not self._total:
+        if "side" in groups.keys:
             return pa.array(np.zeros(groups.count, np.int64))
         if set(PAIRED_BY) <= set(groups.table.column_names):
-            rows = groups.table.select(PAIRED_BY).append_column("group", pa.array(groups.ids))
-            found = _both_sides(nw.from_native(rows), ["group"])
-            numbers = found["group"].to_numpy()
-        else:  # partial sums: the engine looks at the rows again
-            found = self._by_keys(groups.keys, every)
-            known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
-            ids = GroupBy(pa.concat_tables([known, found], promote_options="permissive"), groups.keys).ids
-            numbers = np.argsort(ids[: len(known)])[ids[len(known) :]]
-        return pa.array(np.bincount(numbers, found["fills"].to_numpy(), groups.count).astype(np.int64))
+            sides = Sides()
+            sides.add(groups.table, groups.ids)
+            return pa.array(sides.count(np.arange(groups.count), groups.count)[1])
+        period = None if every is None else Period.parse(every)
+        if adapters.engine_of(self._trades) == "spark":
+            found = self._on_spark(groups.keys, period)
+            counts = np.bincount(_places(groups, [found]), found["fills"].to_numpy(), groups.count)
+            return pa.array(counts.astype(np.int64))
+        sides, parts = self._read(groups.keys, period)
+        self._total, counts = sides.count(_places(groups, parts), groups.count)
+        return pa.array(counts)
 
     @cached_property
     def _total(self) -> int:
-        found = self._by_keys([], None)["fills"] if self._known else []
-        return int(found[0].as_py()) if len(found) else 0
+        if not self._known:
+            return 0
+        if adapters.engine_of(self._trades) == "spark":
+            return int(pc.sum(self._on_spark([], None)["fills"]).as_py() or 0)
+        sides, parts = self._read([], None)
+        return sides.count(np.zeros(len(parts), np.int64), 1)[0]
 
-    def _by_keys(self, keys: Sequence[str], every: str | None) -> pa.Table:
-        period = None if every is None else Period.parse(every)
-        names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
-        names = list(dict.fromkeys(names))
-        if adapters.engine_of(self._trades) == "dask":
-            parts = convert.batches(self._trades, names, self._caller)
-            rows = nw.from_native(pa.concat_tables(parts, promote_options="permissive"))
-        else:
-            rows = adapters.open_frame(self._trades, names, self._caller)
+    def _read(self, keys: Sequence[str], period: Period | None) -> tuple[Sides, list[pa.Table]]:
+        """Read all rows in batches, and the combinations of keys in each, which groups are numbered by."""
+        sides, parts, count = Sides(), list[pa.Table](), 0
+        for batch in convert.batches(self._trades, self._needed(keys, period), self._caller):
+            rows = batch.append_column("period", period.numbers(batch["moment"])) if period else batch
+            groups, first = row_groups(rows, keys)
+            sides.add(rows, groups + count)
+            found = _key_columns(rows.take(pa.array(first)), keys, period)
+            parts.append(pa.table(found | {"fills": np.zeros(len(first), np.int64)}))
+            count += len(first)
+        return sides, parts
+
+    def _on_spark(self, keys: Sequence[str], period: Period | None) -> pa.Table:
+        rows = adapters.open_frame(self._trades, self._needed(keys, period), self._caller)
         if period:
             rows = rows.with_columns(period.bins(nw.col("moment")).alias("period"))
         found = _both_sides(rows, keys)
         return pa.table(_key_columns(found, keys, period) | {"fills": found["fills"].cast(pa.int64())})
+
+    def _needed(self, keys: Sequence[str], period: Period | None) -> list[str]:
+        names = ["created_at" if period and key == "period" else key for key in (*PAIRED_BY, *keys)]
+        return list(dict.fromkeys(names))
+
+
+def _places(groups: GroupBy, parts: Sequence[pa.Table]) -> np.ndarray:
+    """Return the group of each row of tables that have its keys."""
+    known = pa.table(groups.key_columns() | {"fills": np.zeros(groups.count, np.int64)})
+    ids = GroupBy(pa.concat_tables([known, *parts], promote_options="permissive"), groups.keys).ids
+    return np.argsort(ids[: len(known)])[ids[len(known) :]]
 
 
 def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
@@ -336,19 +370,18 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
     return grouped.lazy().collect("pyarrow").to_native()
 
 
-def _partition_sums(trades: Any, by: Sequence[str], caller: str, every: str | None) -> list[pa.Table]:
+def _partition_sums(
+    trades: Any, by: Sequence[str], caller: str, every: str | None, rates: bool
+) -> list[pa.Table]:
     """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
     import dask
 
     def serialized_sums(part: pd.DataFrame) -> bytes:
-        sums = aggregate(part, by, caller, every)
-        with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, sums.schema) as stream:
-            stream.write_table(sums)
-        return bytes(sink.getvalue())  # a table itself would arrive with unaligned buffers
+        return workers.pack(aggregate(part, by, caller, every, rates=rates))
 
     parts = adapters.partitions(trades, [*COLUMNS, *by], caller)
     results = dask.compute(*map(dask.delayed(serialized_sums), parts))  # type: ignore[attr-defined, no-untyped-call]
-    return [pa.ipc.open_stream(sums).read_all() for sums in results]
+    return [*map(workers.unpack, results)]
 
 
 def _may_have_wrapped(sums: pa.Table) -> bool:
@@ -383,7 +416,8 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     for name in SUMMED:
         known = pc.greater(sums[f"{name} known"], 0)
         columns[name] = pc.if_else(known, sums[name].cast(SUM), missing).combine_chunks()
-    counts = {"fills": "fills", "charged": "fee known", "zero": "zero", "first": "first", "last": "last"}
+    counts = {"fills": "fills", "charged": "fee known", "valued": "notional known", "zero": "zero"}
+    counts |= {"first": "first", "last": "last"}
     for name, source in counts.items():
         columns[name] = sums[source].cast(pa.int64()).combine_chunks()
     in_base, in_quote = (pc.equal(columns["fee_token"], columns[token]) for token in ("base", "quote"))
@@ -406,6 +440,16 @@ def ranks(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, int]:
     places = np.empty(len(order) + 1, np.int64)
     places[order], places[-1] = np.arange(len(order)), len(order)
     return places[coded.indices.fill_null(len(order)).to_numpy()], len(places)
+
+
+def _renumber(numbers: np.ndarray) -> np.ndarray:
+    """Number the different numbers in their order from 0, and return those of all."""
+    count = int(numbers.max(initial=-1)) + 1
+    if count > FEW + 4 * len(numbers):
+        return np.unique(numbers, return_inverse=True)[1]
+    there = np.zeros(count, bool)
+    there[numbers] = True
+    return np.asarray((np.cumsum(there) - 1)[numbers])
 
 
 def _sum_in_one_token(groups: GroupBy, amount: str, token: str) -> pa.Array:

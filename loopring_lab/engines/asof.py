@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,20 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
+from loopring_lab.engines.arrays import (
+    NAT,
+    Scale,
+    as_text,
+    distinct,
+    encoded,
+    expand,
+    ids_of,
+    numbered_texts,
+    places_among,
+    search,
+)
 from loopring_lab.errors import LabError
 
-NAT = np.iinfo(np.int64).min
-"""An unknown time in milliseconds."""
 LAST = np.iinfo(np.int64).max
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
@@ -28,7 +39,10 @@ ORDER = ("order_hash", "account_id", "token_id", "storage_id")
 """What tells orders apart: the hash, or without one the account, the token sold and the storage id."""
 OWN_BY = ("trade_id", *ORDER)
 """What tells that a price is of a row's own fill or order."""
+SPAN = ("first", "last")
+"""When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
+NOTHING = np.empty(0, np.int64)
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -36,40 +50,40 @@ CHANCE = 0.01
 class PriceHistory:
     """The known prices of a frame by market, or other keys, in the order of `in_order`.
 
-    `times` (ms) and `prices` (exact, above zero) are in that order; lookups return positions in them.
+    `times` (ms) are in that order; lookups return positions in it.
     """
 
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
         check_prices(frame, caller)
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
-        self.is_trades = "trade_id" in table.column_names
-        known = pc.fill_null(pc.greater(table["price"], pa.scalar(0, table["price"].type)), False)
+        self.table, self.is_trades = table, "trade_id" in table.column_names
+        self.has_spans = convert.is_normalized(frame) and has_span(frame)
+        self._prices: pa.Array = table["price"].combine_chunks()
+        known = pc.fill_null(pc.greater(self._prices, pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
-            known = pc.and_(known, table[name].is_valid())
-        table = table if pc.all(known).as_py() else table.filter(known)
-        self._labels = {name: as_text(table[name]).unique().sort() for name in keys}
-        times = table["moment"].to_numpy()
-        ordered = np.sort(times, kind="stable")
-        self._moments = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
-        spots = self._spots(self.codes(table), times)
-        if (np.diff(spots) <= 0).any():
-            order = _settle_ties(np.argsort(spots, kind="stable"), spots, table)
-            table, times, spots = table.take(pa.array(order)), times[order], spots[order]
-        self.times, self._at = times, spots
-        self._codes = np.append(spots // self._width, -1)
-        self.prices: pa.Array = table["price"].combine_chunks()
-        self.orders, self._places = order_names(table), _Places(table, spots)
-        self._trades = as_text(table["trade_id"]).unique().drop_null() if self.is_trades else None
-        self._identity = self._identities(table)
-        self._fills = np.unique(self._identity[self._identity >= 0])
-        self._by_fill = np.argsort(self._identity, kind="stable")
+            known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
+        rows = np.flatnonzero(known)
+        self._labels = {name: _labels(table[name], rows) for name in keys}
+        times = moments_of(table)[rows]
+        self._scale = Scale(times, self.code_count)
+        spots = self._spots(self.codes(table)[rows], times)
+        if (spots[1:] <= spots[:-1]).any():
+            order = _settle_ties(np.argsort(spots), spots, table, rows)
+            rows, times, spots = rows[order], times[order], spots[order]
+        self.rows, self.times, self._at = rows, times, spots
+        self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
 
     def __len__(self) -> int:
         return len(self.times)
 
+    @cached_property
+    def prices(self) -> pa.Array:
+        """The prices, exact and above zero, in order."""
+        return self.take(np.arange(len(self)))
+
     def combinations(self) -> list[tuple[str, ...]]:
         """Return the combinations of keys that have a price, in order."""
-        codes, parts = np.unique(self._codes[:-1]), []
+        codes, parts = np.flatnonzero(np.diff(self._borders)), []
         for labels in reversed(self._labels.values()):
             codes, places = np.divmod(codes, len(labels))
             parts.append(labels.take(pa.array(places)).to_pylist())
@@ -89,7 +103,8 @@ class PriceHistory:
 
     def take(self, positions: np.ndarray) -> pa.Array:
         """Return the prices at positions; null where a position is -1."""
-        return self.prices.take(pa.array(positions, mask=positions < 0))
+        rows = np.append(self.rows, -1)[positions]
+        return self._prices.take(pa.array(rows, mask=rows < 0))
 
     def integers(self, positions: np.ndarray) -> np.ndarray:
         """Return the prices at positions as unscaled integers; None where a position is -1."""
@@ -108,19 +123,24 @@ class PriceHistory:
         """Number the keys of rows; -1 where this history has no price for them."""
         codes = np.zeros(len(rows), np.int64)
         for name, labels in self._labels.items():
-            places = _places(as_text(rows[name]), labels)
+            places = places_among(encoded(rows[name]), labels)
             codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
         return codes
 
     def code_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the number of the key of each position; -1 where a position is -1 or past the end."""
-        codes: np.ndarray = self._codes[positions]
-        return codes
+        codes = np.repeat(np.arange(self.code_count), np.diff(self._borders))
+        found: np.ndarray = np.append(codes, -1)[positions]
+        return found
+
+    def has(self, codes: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Return a mask of the positions whose key has the code given for each; no key has -1."""
+        starts, stops = np.append(self._borders[:-1], 0), np.append(self._borders[1:], 0)
+        return np.asarray((positions >= starts[codes]) & (positions < stops[codes]))
 
     def first_later(self, codes: np.ndarray, moments: np.ndarray, *, at_moment: bool) -> np.ndarray:
         """Return the first position of a key after each moment, or already `at_moment`."""
-        passed = np.searchsorted(self._moments, moments, "left" if at_moment else "right")
-        return np.searchsorted(self._at, codes * self._width + passed, "right")
+        return search(self._at, self._spots(codes, moments), "left" if at_moment else "right")
 
     def last_at(self, codes: np.ndarray, moments: np.ndarray, rows: pa.Table) -> np.ndarray:
         """Return the last position of a key at or before each moment.
@@ -128,67 +148,37 @@ class PriceHistory:
         Fills of a block share its time: to a row without an order hash, later places of it are the future.
         """
         last = self.first_later(codes, moments, at_moment=False) - 1
-        if "moment" not in rows.column_names:
+        if "moment" not in rows.column_names or not _column(rows, "order_hash").null_count:
             return last
-        spots = np.where(moments_of(rows) == moments, self._spots(codes, moments), -1)
-        return self._places.before(spots, last, rows)
+        blocks, indices, known = _block_places(places_of_blocks(rows))
+        at = np.flatnonzero(known & (moments_of(rows) == moments) & self.has(codes, last))
+        at = at[self.times[last[at]] == moments[at]]
+        if len(at):
+            last[at] = self._places.before(self.starts[last[at]], last[at], blocks[at], indices[at])
+        return last
 
-    def own_rows(self, groups: np.ndarray, orders: pa.Array, rows: pa.Table) -> np.ndarray:
-        """Return the pairs of group and position, as ``group * (len + 1) + position``, that are its own.
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The first position of the same key and moment, for every position."""
+        is_first = np.append(True, self._at[1:] != self._at[:-1])[: len(self)]
+        starts: np.ndarray = np.maximum.accumulate(np.where(is_first, np.arange(len(self)), 0))
+        return starts
 
-        A position belongs to a group if it is a row of its order, or either side of one of its fills.
-        """
-        pairs = [self._fills_of(groups, self._identities(rows))]
-        own = [self._look_alikes(groups, rows)]
-        mine = _places(self.orders, orders)
-        places = np.flatnonzero(mine >= 0)
-        own.append(mine[places] * (len(self) + 1) + places)
-        pairs.append(self._fills_of(mine[places], self._identity[places]))
-        group, fill = np.divmod(np.unique(np.concatenate(pairs)), len(self) + 1)
-        identity = self._identity[self._by_fill]
-        start, stop = (np.searchsorted(identity, self._fills[fill], side) for side in ("left", "right"))
-        pair, places = _expand(start, stop)
-        own.append(group[pair] * (len(self) + 1) + self._by_fill[places])
-        return np.unique(np.concatenate(own))
+    @cached_property
+    def _places(self) -> _Places:
+        blocks, indices, known = (values[self.rows] for values in _block_places(self.table))
+        return _Places(blocks, indices, known, self.starts)
 
-    @property
-    def _width(self) -> int:
-        return len(self._moments) + 1
+    def spot_at(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+        """Return the first position of a key at each moment; -1 where there is no price."""
+        first = self.first_later(codes, moments, at_moment=True)
+        there = self.has(codes, first) & (moments != NAT) & (self.times_at(first) == moments)
+        return np.where(there, first, -1)
 
     def _spots(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
-        """Number pairs of key and moment in order; -1 where there is no price at that moment."""
-        places = np.searchsorted(self._moments, moments)
-        there = (codes >= 0) & (np.append(self._moments, NAT)[places] == moments) & (places < self._width - 1)
-        return np.where(there, codes * self._width + places + 1, -1)
-
-    def _identities(self, rows: pa.Table) -> np.ndarray:
-        """Number the fills that rows are a side of, by market, moment and trade id; -1 if unknown."""
-        if self._trades is None or not {"trade_id", "moment"} <= {*rows.column_names}:
-            return np.full(len(rows), -1, np.int64)
-        spots = self._spots(self.codes(rows), moments_of(rows))
-        trades = _places(as_text(rows["trade_id"]), self._trades)
-        return np.where((spots < 0) | (trades < 0), -1, spots * len(self._trades) + trades)
-
-    def _look_alikes(self, groups: np.ndarray, rows: pa.Table) -> np.ndarray:
-        """Return the pairs of group and position whose market, moment and price are a row's own.
-
-        Prices without trade ids are told apart by nothing else; if many are, they are taken from trades.
-        """
-        if self._trades is not None or not {"moment", "price"} <= {*rows.column_names}:
-            return np.empty(0, np.int64)
-        ranges = (self.first_later(self.codes(rows), moments_of(rows), at_moment=at) for at in (True, False))
-        row, places = _expand(*ranges)
-        same = np.asarray(pc.equal(self.take(places), rows["price"].take(pa.array(row))).fill_null(False))
-        self.is_trades |= len(np.unique(row[same])) > len(rows) * CHANCE
-        pairs: np.ndarray = groups[row[same]] * (len(self) + 1) + places[same]
-        return pairs
-
-    def _fills_of(self, groups: np.ndarray, identities: np.ndarray) -> np.ndarray:
-        """Return the pairs of group and fill, as ``group * (len + 1) + fill``, for the fills known here."""
-        fills = np.searchsorted(self._fills, identities)
-        known = np.append(self._fills, NAT)[fills] == identities
-        pairs: np.ndarray = groups[known] * (len(self) + 1) + fills[known]
-        return pairs
+        """Number pairs of key and moment in order."""
+        spots: np.ndarray = codes * self._scale.width + self._scale(moments)
+        return spots
 
 
 class Lookup:
@@ -196,15 +186,7 @@ class Lookup:
 
     def __init__(self, history: PriceHistory, rows: pa.Table) -> None:
         self.history, self.codes, self._rows = history, history.codes(rows), rows
-        names = order_names(rows)
-        orders = names.unique().drop_null()
-        places = _places(names, orders)
-        self._groups = np.where(places < 0, len(orders) + np.arange(len(rows)), places)
-        own = history.own_rows(self._groups, orders, rows)
-        breaks = np.flatnonzero(np.diff(own) != 1)
-        self._own = own
-        self._first = own[np.append(0, breaks + 1)] if len(own) else own
-        self._last = own[np.append(breaks, len(own) - 1)] if len(own) else own
+        self._own = OwnRows(history, rows, self.codes)
 
     def before(
         self,
@@ -222,7 +204,7 @@ class Lookup:
             places = self.history.first_later(self.codes, moments, at_moment=True) - 1
         else:
             places = self.history.last_at(self.codes, moments, self._rows)
-        places = self._good(self._skip(places, self._first, -1), moments, within)
+        places = self._good(self._own.skip(places, -1), moments, within)
         if newer_than is None:
             return places
         is_newer = (self.history.times_at(places) > newer_than) & (newer_than != NAT)
@@ -231,33 +213,150 @@ class Lookup:
     def after(self, moments: np.ndarray, *, within: int | None = None) -> np.ndarray:
         """Find the first price after each moment, at most `within` ms later; -1 where there is none."""
         places = self.history.first_later(self.codes, moments, at_moment=False)
-        return self._good(self._skip(places, self._last, 1), moments, within)
+        return self._good(self._own.skip(places, 1), moments, within)
 
     def _good(self, places: np.ndarray, moments: np.ndarray, within: int | None) -> np.ndarray:
         """Return places, or -1 where a price is of another key, or farther than `within` ms away."""
-        good = (self.codes >= 0) & (moments != NAT) & (self.history.code_at(places) == self.codes)
+        good = (moments != NAT) & self.history.has(self.codes, places)
         if within is not None:
             good &= np.abs(moments - self.history.times_at(places)) <= within
         return np.where(good, places, -1)
 
-    def _skip(self, places: np.ndarray, ends: np.ndarray, step: int) -> np.ndarray:
+
+class OwnRows:
+    """The prices that are of a row's own order, of either side of one of its fills, or that look like one.
+
+    None of them lies outside the time from the order's first row to its last, so that pairs of orders and
+    prices are only made where a lookup comes upon that time.
+    """
+
+    def __init__(self, history: PriceHistory, rows: pa.Table, codes: np.ndarray) -> None:
+        self._history, self._rows, self._codes = history, rows, codes
+        names = {*rows.column_names}
+        self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
+        self._has_ids = {"moment", "trade_id"} <= names
+        self._alike = self._look_alikes() if {"moment", "price"} <= names else (NOTHING, NOTHING)
+        self._is_possible = bool(self._has_ids or len(self._alike[0]) or {*ORDER} & names)
+        self._covered = np.zeros(len(rows), bool)
+
+    def skip(self, places: np.ndarray, step: int) -> np.ndarray:
         """Move places that are a row's own past the end of the run of its own rows."""
-        pairs = self._groups * (len(self.history) + 1) + places
-        at = np.searchsorted(self._own, pairs)
-        runs = np.searchsorted(self._first, pairs, "right") - 1
-        hit = np.append(self._own, -1)[at] == pairs
-        return np.where(hit, places + np.append(ends, 0)[runs] - pairs + step, places)
+        if not self._is_possible:
+            return places
+        times, (first, last) = self._history.times_at(places), self._span
+        rows = np.flatnonzero((times >= first) & (times <= last))
+        if not len(rows):
+            return places
+        if not self._covered[rows].all():
+            self._covered[rows] = True
+            self._pairs = self._pairs_of(self._covered)
+            breaks = np.diff(self._pairs, prepend=-2, append=-1) != 1
+            starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
+            run = np.cumsum(breaks[:-1]) - 1
+            self._ends = {-1: self._pairs[starts][run], 1: self._pairs[stops][run]}
+        pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[rows]
+        at = search(self._pairs, pairs, "left")
+        hit = np.append(self._pairs, -1)[at] == pairs
+        places[rows[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
+        return places
+
+    def _look_alikes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and positions of the same market, moment and price.
+
+        Prices without trade ids are told apart by nothing else; if many are, they are taken from trades.
+        """
+        history = self._history
+        if "trade_id" in history.table.column_names:
+            return NOTHING, NOTHING
+        row, places = expand(
+            *(history.first_later(self._codes, self._moments, at_moment=at) for at in (True, False))
+        )
+        same = pc.equal(history.take(places), self._rows["price"].take(pa.array(row))).fill_null(False)
+        row, places = row[np.asarray(same)], places[np.asarray(same)]
+        alike = np.count_nonzero(np.diff(row, prepend=-1))
+        history.is_trades |= bool(alike > len(self._rows) * CHANCE)
+        return row, places
+
+    @cached_property
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """The orders of rows, each unknown one by itself, and of positions, -1 if unknown, numbered alike."""
+        names, theirs = order_names(self._rows), order_names(self._history.table)
+        if names.equals(theirs):
+            mine = orders = numbered_texts(names)
+        else:
+            both = numbered_texts(pa.concat_arrays([names, theirs]))
+            mine, orders = both[: len(names)], both[len(names) :]
+        unknown = mine < 0
+        alone = mine.max(initial=-1) + orders.max(initial=-1) + 2 + np.arange(len(mine))
+        return np.where(unknown, alone, mine), orders[self._history.rows]
+
+    @cached_property
+    def _span(self) -> tuple[np.ndarray, np.ndarray]:
+        """When a row of each row's order was first and last at hand, among rows or prices."""
+        if self._history.has_spans and has_span(self._rows):
+            first, last = order_span(self._rows)
+            return np.where(first == NAT, NAT + 1, first), np.where(last == NAT, LAST, last)
+        mine, theirs = self._numbers
+        count = max(mine.max(initial=-1), theirs.max(initial=-1)) + 1
+        starts, ends = np.full(count, LAST), np.full(count, NAT)
+        known = theirs >= 0
+        unknown = self._moments == NAT
+        for numbers, earliest, latest in (
+            (mine, np.where(unknown, NAT + 1, self._moments), np.where(unknown, LAST, self._moments)),
+            (theirs[known], self._history.times[known], self._history.times[known]),
+        ):
+            np.minimum.at(starts, numbers, earliest)
+            np.maximum.at(ends, numbers, latest)
+        return starts[mine], ends[mine]
+
+    def _pairs_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the pairs of order and position that are its own, for the orders of some rows, in order."""
+        mine, theirs = self._numbers
+        wanted = np.zeros(max(mine.max(initial=-1), theirs.max(initial=-1)) + 2, bool)
+        wanted[mine[rows]] = True
+        some, own = np.flatnonzero(wanted[mine]), np.flatnonzero(wanted[theirs])
+        row, place = self._alike
+        is_wanted = wanted[mine[row]]
+        pairs = [self._pair(theirs[own], own), self._pair(mine[row[is_wanted]], place[is_wanted])]
+        if "trade_id" in self._history.table.column_names:
+            pairs.append(self._sides(some if self._has_ids else NOTHING, own))
+        return distinct(np.concatenate(pairs))
+
+    def _sides(self, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return the pairs of order and position for both sides of the fills of rows and own positions."""
+        history, (mine, theirs) = self._history, self._numbers
+        ids, their_ids = ids_of(_column(self._rows, "trade_id"), history.table["trade_id"])
+        their_ids = their_ids[history.rows]
+        known = np.flatnonzero(their_ids != NAT)
+        scale = Scale(their_ids[known], len(history) + 1)
+        fills = history.starts[known] * scale.width + scale(their_ids[known])
+        order = np.argsort(fills)
+        fills, known = fills[order], known[order]
+        spots = history.spot_at(self._codes[rows], self._moments[rows])
+        rows, spots = rows[spots >= 0], spots[spots >= 0]
+        orders = np.concatenate([mine[rows], theirs[own]])
+        asked_ids = np.concatenate([ids[rows], their_ids[own]])
+        asked = np.concatenate([spots, history.starts[own]]) * scale.width + scale(asked_ids)
+        start = search(fills, asked, "left")
+        there = (np.append(fills, -1)[start] == asked) & (asked_ids != NAT)
+        orders, start = np.divmod(distinct(self._pair(orders[there], start[there])), len(history) + 1)
+        order, places = expand(start, np.searchsorted(fills, fills[start], "right"))
+        return self._pair(orders[order], known[places])
+
+    def _pair(self, orders: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        pairs: np.ndarray = orders * (len(self._history) + 1) + positions
+        return pairs
 
 
 class _Places:
     """The places in blocks of a history's prices, numbered in their order within each spot."""
 
-    def __init__(self, table: pa.Table, spots: np.ndarray) -> None:
-        blocks, indices, known = _block_places(table)
-        self._blocks, self._indices = np.unique(blocks), np.unique(indices)
+    def __init__(
+        self, blocks: np.ndarray, indices: np.ndarray, known: np.ndarray, starts: np.ndarray
+    ) -> None:
+        self._blocks, self._indices, self._known = distinct(blocks), distinct(indices), known
         self._width = (len(self._blocks) + 1) * (len(self._indices) + 1)
-        self._known = np.append(known, False)
-        self._at = spots * self._width + self._number(blocks, indices)
+        self._at = starts * self._width + self._number(blocks, indices)
 
     def _number(self, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Number places; one that no price has counts as the last before it that a price has."""
@@ -265,14 +364,12 @@ class _Places:
         is_there = np.append(self._blocks, NAT)[block] == blocks
         return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0) - 1)
 
-    def before(self, spots: np.ndarray, last: np.ndarray, rows: pa.Table) -> np.ndarray:
-        """Return the last position up to each row's place, or `last` where that or the price's is unknown."""
-        if not self._known.any():
-            return last
-        blocks, indices, known = _block_places(places_of_blocks(rows))
-        known &= (spots >= 0) & self._known[last]
-        found = np.searchsorted(self._at, spots * self._width + self._number(blocks, indices), "right") - 1
-        return np.where(known, found, last)
+    def before(
+        self, starts: np.ndarray, last: np.ndarray, blocks: np.ndarray, indices: np.ndarray
+    ) -> np.ndarray:
+        """Return the last position up to each place in a spot, or `last` if that one's place is unknown."""
+        found = np.searchsorted(self._at, starts * self._width + self._number(blocks, indices), "right") - 1
+        return np.where(self._known[last], found, last)
 
 
 def check_prices(prices: Any, caller: str) -> None:
@@ -283,10 +380,11 @@ def check_prices(prices: Any, caller: str) -> None:
 
 def order_names(rows: pa.Table) -> pa.Array:
     """Return a name for the order of each row: its hash, or else what `ORDER` says; null if unknown."""
-    hashes, *sold = (as_text(_column(rows, name)) for name in ORDER)
-    if not hashes.null_count:
-        return hashes
-    return pc.coalesce(hashes, pc.binary_join_element_wise("sold", *sold, " "))
+    hashed = as_text(_column(rows, ORDER[0]))
+    if not hashed.null_count:
+        return hashed
+    sold = [as_text(_column(rows, name)) for name in ORDER[1:]]
+    return pc.coalesce(hashed, pc.binary_join_element_wise("sold", *sold, " "))
 
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
@@ -348,32 +446,27 @@ def moments_of(rows: pa.Table) -> np.ndarray:
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
 
 
-def as_text(column: Any) -> pa.Array:
-    """Return ids or names as strings; pandas holds integers with gaps as floats."""
-    column = column.cast(pa.int64(), safe=False) if pa.types.is_floating(column.type) else column
-    column = column.cast(pa.string())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Number the values of a column in the order in which they appear, -1 for null."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes, np.int64)
+def has_span(rows: pa.Table) -> bool:
+    """Tell whether rows have the columns `SPAN`, in milliseconds."""
+    return all(n in rows.column_names and pa.types.is_int64(rows[n].type) for n in SPAN)
 
 
 def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return when the order of each row was first and last filled; `NAT` if a time of it is unknown.
 
-    A row of an unknown order stands for itself.
+    A row of an unknown order stands for itself. Rows that have the columns ``first`` and ``last`` say so.
     """
+    if has_span(rows):
+        first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
+        return first, last
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
-    orders = numbered(order_names(rows))
-    known, count = orders >= 0, orders.max(initial=-1) + 1
-    starts, ends = np.full(count, LAST), np.full(count, NAT)
-    np.minimum.at(starts, orders[known], first[known])
-    np.maximum.at(ends, orders[known], last[known])
-    first[known], last[known] = starts[orders[known]], ends[orders[known]]
+    orders = numbered_texts(order_names(rows))
+    known = slice(None) if orders.min(initial=0) >= 0 else np.flatnonzero(orders >= 0)
+    orders = orders[known]
+    starts, ends = np.full((2, orders.max(initial=-1) + 1), [[LAST], [NAT]])
+    np.minimum.at(starts, orders, first[known])
+    np.maximum.at(ends, orders, last[known])
+    first[known], last[known] = starts[orders], ends[orders]
     last[first == NAT] = NAT
     return first, last
 
@@ -400,25 +493,19 @@ def parse_tolerance(tolerance: Any, caller: str) -> int | None:
     return None if tolerance is None else parse_length(tolerance, caller)
 
 
-def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table) -> np.ndarray:
+def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table, rows: np.ndarray) -> np.ndarray:
     """Put the rows of one key and moment, which are neighbours in `order`, in their total order."""
     same = np.diff(spots[order]) == 0
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
-    rows = order[tied]
-    places = in_order(table.take(pa.array(rows)))
-    order[tied] = rows[places[np.argsort(spots[rows][places], kind="stable")]]
+    places = np.sort(order[tied])
+    columns = [name for name in TIE_BREAKERS if name in table.column_names]
+    some = table.select(columns).take(pa.array(rows[places])).append_column("moment", pa.array(spots[places]))
+    order[tied] = places[in_order(some)]
     return order
 
 
-def _expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return every position of half-open ranges, each with the number of its range."""
-    counts = np.maximum(stops - starts, 0)
-    numbers = np.repeat(np.arange(len(counts)), counts)
-    steps = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers, starts[numbers] + steps
-
-
-def _places(values: pa.Array, among: pa.Array) -> np.ndarray:
-    """Return the place of each value among others; -1 where it is null or not there."""
-    places = pc.index_in(values, value_set=among).fill_null(-1)
-    return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
+def _labels(column: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
+    """Return the texts of some rows of a column, each once, in order."""
+    texts = encoded(column)
+    used = np.flatnonzero(np.bincount(texts.indices.fill_null(0).to_numpy()[rows]))
+    return texts.dictionary.take(pa.array(used)).unique().sort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.engines import adapters
+from loopring_lab.engines import adapters, workers
 from loopring_lab.engines.adapters import engine_of, open_frame
 from loopring_lab.errors import LabError
 
@@ -83,8 +84,9 @@ def take(frame: Any, positions: np.ndarray) -> Any:
 def batches(frame: Any, columns: Sequence[str], caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables."""
     if engine_of(frame) == "dask":
-        for part in adapters.partitions(frame, columns, caller):
-            yield from batches(part.compute(), columns, caller, most)
+        read = functools.partial(to_table, caller=caller, columns=columns)
+        for table in workers.apply(read, adapters.partitions(frame, columns, caller)):
+            yield from (table.slice(start, most) for start in range(0, max(len(table), 1), most))
         return
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):
@@ -96,9 +98,7 @@ def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[p
     """Read all columns of a frame that is not in memory, as they stand, in batches."""
     if engine_of(frame) == "dask":
         parts = adapters.partitions(frame, list(frame.columns), caller)
-        tables: Iterator[pa.Table] = (
-            pa.Table.from_pandas(part.compute(), preserve_index=False) for part in parts
-        )
+        tables = workers.apply(functools.partial(pa.Table.from_pandas, preserve_index=False), parts)
     else:
         tables = _native_parts(nw.from_native(frame), engine_of(frame), most)
     for table in tables:
@@ -126,15 +126,17 @@ def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence
     """Read columns of a frame into memory, and `optional` ones that it has; normalized."""
     there = set(column_names(frame)) if optional else set()
     names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
-    if (
-        isinstance(frame, pa.Table)
-        and "moment" in frame.column_names
-        and "created_at" not in frame.column_names
-    ):
-        return frame.select(["moment" if name == "created_at" else name for name in names])  # a window's
+    if is_normalized(frame):
+        return frame.select(["moment" if name == "created_at" else name for name in names])
     if engine_of(frame) in COLLECT:
         return pa.concat_tables(batches(frame, [*names], caller), promote_options="permissive")
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
+
+
+def is_normalized(frame: Any) -> bool:
+    """Tell whether a frame is a table that `to_table` has read, such as a window's."""
+    names = set(frame.column_names) if isinstance(frame, pa.Table) else set()
+    return "moment" in names and "created_at" not in names
 
 
 def require_in_memory(frame: Any, caller: str) -> None:

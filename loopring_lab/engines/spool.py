@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
@@ -21,8 +20,6 @@ from loopring_lab.engines.adapters import engine_of
 
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 GROUP_ROWS = 1 << 17
-KEY = np.uint64(int.from_bytes(os.urandom(8), "little"))
-MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(32)
 
 
 class Spool:
@@ -87,21 +84,3 @@ class ResultFiles:
             frame = polars.scan_pyarrow_dataset(data)
         added = [nw.lit(value).alias(name) for name, value in (constants or {}).items()]
         return nw.from_native(frame).with_columns(*added).to_native() if added else frame
-
-
-def text_hashes(texts: pa.Array) -> np.ndarray:
-    """Return 64-bit hashes of texts, equal for equal ones in this process; those of null mean nothing."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    lengths, found = np.diff(offsets), np.empty(len(texts), np.uint64)
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        letters = np.zeros((len(rows), length // 8 + 1, 8), np.uint8)
-        places = offsets[rows][:, None] + np.arange(length)
-        letters.reshape(len(rows), -1)[:, :length] = data[places]
-        hashes = np.full(len(rows), KEY ^ np.uint64(length))
-        for words in letters.view(np.uint64)[:, :, 0].T:
-            hashes = (hashes ^ words) * MIXERS[0]
-            hashes ^= hashes >> MIXERS[1]
-        found[rows] = hashes
-    return found

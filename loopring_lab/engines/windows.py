@@ -16,11 +16,15 @@ import pyarrow as pa
 from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.asof import NAT, check_prices, moments_of, order_names, order_span
-from loopring_lab.engines.spool import ResultFiles, Spool, text_hashes
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.arrays import hashes as hashes_of
+from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.spill import Buckets
+from loopring_lab.engines.spill import Columns as Arrays
+from loopring_lab.engines.spool import ResultFiles, Spool
 
-ROW_BYTES = 256
-"""What a row of the columns that lookups need takes."""
+ROW_BYTES = 512
+"""What a row takes: its columns, and the numbers that lookups make of them."""
 BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
@@ -31,8 +35,6 @@ IN_MEMORY = ("pandas", "pyarrow", "polars")
 """Engines whose small frames keep their rows as they stand when columns are added."""
 FILED = ("duckdb", "polars")
 """Engines whose large results are frames of files."""
-BUCKETS = np.uint64(8)
-"""Bits of an order's hash that choose its bucket."""
 HASH = "hash of the order"
 
 
@@ -155,7 +157,7 @@ def add_columns(
     else:
         windows = _whole_windows(cuts, wanted, others)
     own = ((window.own(whole), window) for whole, window in windows)
-    return _frame_of_rows(trades, (convert.with_columns(whole, dict(work(window))) for whole, window in own))
+    return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
 
 
 def take_rows(
@@ -200,7 +202,13 @@ def map_batches(
         return trades.map_partitions(added, meta=added(trades._meta))
     if engine in IN_MEMORY and _cut(wanted, None, 0, 0) is None:
         return added(trades)
-    return _frame_of_rows(trades, map(added, convert.whole_batches(trades, caller)))
+    return _frame_of_rows(
+        trades,
+        (
+            _with_columns(whole, work(convert.to_table(whole, caller, columns, optional)))
+            for whole in convert.whole_batches(trades, caller)
+        ),
+    )
 
 
 def is_in_memory(frame: Any) -> bool:
@@ -336,6 +344,12 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
         yield whole, Window(near, here, others, here)
 
 
+def _with_columns(whole: pa.Table, found: Mapping[str, pa.Array]) -> pa.Table:
+    """Add columns, as engines can read them, to those of trades as they stand."""
+    added = portable(pa.table(dict(found)))
+    return convert.with_columns(whole, dict(zip(added.column_names, added.columns, strict=True)))
+
+
 def _frame_of_rows(trades: Any, parts: Iterable[pa.Table]) -> Any:
     """Put parts of trades with columns added together as a frame of the same engine."""
     if engine_of(trades) in FILED:
@@ -363,22 +377,23 @@ class _Orders:
 
     def __init__(self, cuts: Cuts, placed_by: str) -> None:
         self._cuts, self._placed_by = cuts, placed_by
-        self._seen = Spool()
+        self._seen = Buckets()
 
     def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
         for batch in batches:
             names, moments = order_names(batch), moments_of(batch)
-            hashes = np.where(names.is_valid(), text_hashes(names), np.uint64(0))
+            hashes = np.where(names.is_valid(), hashes_of(names), np.uint64(0))
             windows = np.where(moments == NAT, -1, self._cuts.window_of(moments))
-            seen = pa.table({"hash": hashes, "window": windows}).filter(names.is_valid())
-            seen = seen.group_by(["hash", "window"]).aggregate([])
-            self._seen.add(seen, _bucket(seen["hash"].to_numpy()))
+            known = np.asarray(names.is_valid())
+            seen = {"hash": hashes[known], "window": windows[known].astype(np.int32)}
+            self._seen.add(seen["hash"] >> np.uint64(56), seen)
             yield batch.append_column(HASH, pa.array(hashes))
 
     def gather(self, spool: Spool) -> None:
         """Gather the rows of orders that have fills in several windows, with their spans."""
-        self._hashes = np.unique(np.concatenate([self._several(n) for n in range(1 << int(BUCKETS))]))
+        repeated = [_repeated(seen) for seen in self._seen]
+        self._hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *repeated]))
         slots = range(len(self._cuts.slots) + 2)
         rows = pa.concat_tables(
             [rows.filter(pa.array(self._is_one(rows))) for rows in (spool.read([slot]) for slot in slots)],
@@ -400,17 +415,16 @@ class _Orders:
         inside = np.append(inside, self._windows[places] == window)
         return rows.drop_columns(HASH), inside, len(rows) - len(moved)
 
-    def _several(self, bucket: int) -> np.ndarray:
-        """Return the hashes of a bucket that were seen in several windows."""
-        seen = self._seen.read([bucket]).group_by(["hash", "window"]).aggregate([])
-        hashes, counts = np.unique(seen["hash"].to_numpy(), return_counts=True)
-        return hashes[counts > 1]
-
     def _is_one(self, rows: pa.Table) -> np.ndarray:
         hashes = rows[HASH].to_numpy()
+        if not len(self._hashes):
+            return np.zeros(len(hashes), bool)
         places = np.searchsorted(self._hashes, hashes)
-        return np.asarray(np.append(self._hashes, ~hashes[:1])[places] == hashes)
+        return np.asarray(self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes)
 
 
-def _bucket(hashes: np.ndarray) -> np.ndarray:
-    return (hashes >> (np.uint64(64) - BUCKETS)).astype(np.int64)
+def _repeated(seen: Arrays) -> np.ndarray:
+    """Return the hashes that were seen in several windows."""
+    order = np.lexsort((seen["window"], seen["hash"]))
+    hashes, windows = seen["hash"][order], seen["window"][order]
+    return np.unique(hashes[1:][(np.diff(hashes) == 0) & (np.diff(windows) != 0)])

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import from_integers
+from loopring_lab.amounts.limbs import SUM, Limbs, blocks, floors, to_decimals
+from loopring_lab.amounts.scaling import from_integers, to_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP
+from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
-from loopring_lab.engines.asof import NAT, moments_of
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import LAST, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 from loopring_lab.query import parse_utc, to_milliseconds
@@ -209,7 +212,8 @@ class _Audit:
         self.seen: dict[str, set[Any]] = {name: set() for line in self.lines for name in line.match}
         self.unmatched: list[pa.Table] = []
         columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *self.seen]))
-        parts = [self.judge(batch) for batch in convert.batches(trades, columns, CALLER)]
+        batches = convert.batches(trades, columns, CALLER)
+        parts = [self.judge(block) for batch in batches for block in blocks(batch)]
         unmatched = pa.concat_tables(self.unmatched)
         if len(unmatched) or self.counts["fills"].any():
             self.refuse_absent_values(absent)
@@ -225,7 +229,7 @@ class _Audit:
         amounts, lines = FeeAmounts(batch), _Candidates(self.lines, self.rates, columns, moments_of(batch))
         self.unmatched.append(batch.select(["market", "fill_type"]).filter(pa.array(lines.unmatched)))
         most, least = (self.allowed(amounts, ranks) for ranks in (lines.highest, lines.lowest))
-        too_high, high = (np.greater(amounts.fee, bound).astype(bool) for bound in (most, least))
+        too_high, high = most < amounts.fee, least < amounts.fee
         rated, settled = lines.highest >= 0, ~lines.open & amounts.known
         above = rated & settled & ~lines.ignored & too_high
         unknown = rated & ~above & ~(settled & ~high)
@@ -239,17 +243,29 @@ class _Audit:
         found["line"] = pa.array(line, mask=line == len(self.lines))
         rates = np.array([*map(float, self.rates), 0.0])[lines.highest[listed]]
         found["schedule_bps"] = pa.array(rates, mask=~agreed)
-        shown, nothing = amounts.known[listed] & agreed, np.full(len(listed), None)
-        for name, values in {"allowed": most, "excess": amounts.fee - most}.items():
-            found[name] = from_integers(np.where(shown, values[listed], nothing), DECIMAL_256)
+        for name, numbers in {"allowed": most, "excess": amounts.fee - most}.items():
+            shown = Limbs(numbers.low, numbers.high, amounts.known)[listed]
+            found[name] = pc.if_else(pa.array(agreed), to_decimals(shown, SUM), pa.scalar(None, SUM))
         found["verdict"] = pa.array(np.where(above[listed], "above", "unknown"), pa.string())
         return pa.table(found)
 
-    def allowed(self, amounts: FeeAmounts, ranks: np.ndarray) -> np.ndarray:
+    def allowed(self, amounts: FeeAmounts, ranks: np.ndarray) -> Limbs:
         """Return the highest fee that rates of these ranks allow on the most that may have been received."""
         pairs = [rate.as_integer_ratio() for rate in [*self.rates, Fraction(0)]]
-        numerator, denominator = np.array(pairs, object)[ranks].T
-        return np.asarray(amounts.most * numerator // (denominator * ALL_BPS))
+        fitting = np.array([max(n, d * ALL_BPS) <= LAST for n, d in pairs])
+        rates = [(n, d * ALL_BPS) if fits else (0, 1) for (n, d), fits in zip(pairs, fitting, strict=True)]
+        numerators, divisors = (Limbs.small(numbers)[ranks] for numbers in zip(*rates, strict=True))
+        found, sure = floors(amounts.most, numerators, divisors)
+        rows = np.flatnonzero(amounts.known & ~(sure & fitting[ranks]))
+        if len(rows):
+            most = to_integers(to_decimals(amounts.most[rows], SUM)).tolist()
+            rest = [
+                one * pairs[rank][0] // (pairs[rank][1] * ALL_BPS)
+                for one, rank in zip(most, ranks[rows], strict=True)
+            ]
+            exact = Limbs.of(from_integers(rest, SUM))
+            found.low[rows], found.high[rows] = exact.low, exact.high
+        return found
 
     def refuse_absent_values(self, absent: str) -> None:
         for number, line in enumerate(self.lines):

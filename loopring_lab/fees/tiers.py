@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import is_none, to_integers
+from loopring_lab.amounts.limbs import Limbs, blocks
+from loopring_lab.amounts.scaling import UNIT
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
@@ -21,8 +22,10 @@ FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 PLACES = 18
 ALL_BPS = 10_000
 PRICE_STEP = 10**8  # prices are truncated to 8 decimals
+UNDECIDED = 1e-10  # from a whole number: floats of tiers are that exact
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 """What fills have in common that are charged alike; all but the role must be known to say so."""
+CERTAINTIES = ("unknown", "none", "exact", "likely", "ambiguous")
 ENOUGH = 50
 """Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most."""
 
@@ -82,11 +85,11 @@ def tiers(
     1       dex        30     exact
     """
     caller = "fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "uncertain_at", frame=trades)
+    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "lent", frame=trades)
     period = None if every is None else Period.parse(every)
-    bounds = _tier_bounds(trades, ["created_at", *names], tokens, caller)
-    table = _concatenate(_count(batch, names, period, tokens is not None) for batch in bounds)
-    tier, certainty = _choose_tier(table, tokens is not None)
+    found = _with_lent_tiers(trades, ["created_at", *names], tokens, caller)
+    table = _concatenate(_count(batch, [*names, "low", "high", "lent"], period) for batch in found)
+    tier, certainty = _choose_tier(table)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
     groups, around = GroupBy(table, [*outer, "tier_bps", "certainty"]), GroupBy(table, outer)
@@ -130,11 +133,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     """
     caller = "fees.with_tiers"
     convert.require_in_memory(trades, caller)
-    table = _concatenate(_tier_bounds(trades, ["created_at"], tokens, caller))
-    counts = {"first": table["moment"], "last": table["moment"], "fills": pa.repeat(1, len(table))}
-    for name, column in counts.items():
-        table = table.append_column(name, column)
-    tier, certainty = _choose_tier(table, tokens is not None)
+    tier, certainty = _choose_tier(_concatenate(_with_lent_tiers(trades, ["created_at"], tokens, caller)))
     return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
 
 
@@ -144,13 +143,11 @@ class FeeAmounts:
     def __init__(self, batch: pa.Table) -> None:
         in_base = equal(batch["fee_token"], batch["base"])
         in_quote = equal(batch["fee_token"], batch["quote"]) & ~in_base
-        size, notional, fee = (to_integers(batch[name]) for name in ("size", "notional", "fee"))
-        no_size, no_notional, no_fee = is_none(size), is_none(notional), is_none(fee)
-        self.known = ~no_fee & ~no_size & (in_base | (in_quote & ~no_notional))
-        self.fee = np.where(self.known, fee, 0)
-        size = np.where(self.known, size, 0)
-        self.least = np.where(self.known & in_quote, notional, size)
-        self.most = self.least + np.where(in_quote & self.known, size // PRICE_STEP + 2, 0)
+        size, notional, self.fee = (Limbs.of(batch[name]) for name in ("size", "notional", "fee"))
+        self.known = self.fee.known & size.known & (in_base | (in_quote & notional.known))
+        self.least = Limbs.where(in_quote, notional, size)
+        cut = Limbs.where(in_quote, size.over(PRICE_STEP) + Limbs.small(2), Limbs.small(0))
+        self.most = self.least + cut
 
 
 def _tier_bounds(
@@ -162,26 +159,46 @@ def _tier_bounds(
     needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
     units = _smallest_units(trades, tokens, caller)
     for batch in convert.batches(trades, needed, caller):
-        amounts = FeeAmounts(batch)
-        fee, least, most = amounts.fee, amounts.least, amounts.most
-        unit = np.array([units.get(token, 10**PLACES) for token in batch["fee_token"].to_pylist()], object)
-        low = _divide_up(fee * ALL_BPS, most)
-        high = _divide_up((fee + unit) * ALL_BPS, least) - 1
-        low = np.where((low < 0) | (low > ALL_BPS), ALL_BPS + 1, low)
-        high = np.where(least == 0, ALL_BPS, np.clip(high, -1, ALL_BPS))
-        bounds = {"low": low, "high": high}
-        found = {name: np.where(amounts.known, bound, -1).astype(np.int64) for name, bound in bounds.items()}
+        low, high = np.concatenate([_bounds(block, units) for block in blocks(batch)], axis=1)
         missing = {name: pa.nulls(len(batch), pa.string()) for name in LIKE}
-        yield pa.table(missing | dict(zip(batch.column_names, batch.columns, strict=True)) | found)
+        known = dict(zip(batch.column_names, batch.columns, strict=True))
+        yield pa.table(missing | known | {"low": low, "high": high})
+
+
+def _bounds(batch: pa.Table, units: Mapping[str | None, int]) -> tuple[np.ndarray, np.ndarray]:
+    amounts, (names, codes) = FeeAmounts(batch), _coded(batch["fee_token"])
+    unit = np.array([units.get(name, UNIT) for name in [*names, None]])[codes]
+    low = _tiers_up(amounts.fee, amounts.most)
+    high = np.clip(_tiers_up(amounts.fee + Limbs.small(unit), amounts.least) - 1, -1, ALL_BPS)
+    low = np.where(low < 0, ALL_BPS + 1, low)
+    high = np.where(amounts.least.is_zero(), ALL_BPS, high)
+    return np.where(amounts.known, low, -1), np.where(amounts.known, high, -1)
 
 
 def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(list(tables), promote_options="permissive")
 
 
-def _divide_up(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Divide integers and round up; division by 0 leaves the numerator."""
-    return -(-numerators // np.where(denominators == 0, 1, denominators))
+def _tiers_up(fees: Limbs, gross: Limbs) -> np.ndarray:
+    """Return fees in basis points of gross amounts, or of 1e-18 for 0, rounded up and cut to -1 to 10,001."""
+    gross = Limbs(gross.low | gross.is_zero(), gross.high, gross.known)
+    with np.errstate(all="ignore"):
+        quotients = fees.floats * ALL_BPS / gross.floats
+        found: np.ndarray = np.ceil(np.clip(quotients, -1, ALL_BPS + 1)).astype(np.int64)
+        whole = np.rint(quotients)
+        near = (np.abs(quotients - whole) < UNDECIDED) & (np.abs(whole) <= ALL_BPS + 1)
+    rows = np.flatnonzero(near)
+    tier, gross = whole[rows].astype(np.int64), gross[rows]
+    rest = fees[rows] * Limbs.small(ALL_BPS) - gross * Limbs.small(tier)
+    above = ~rest.is_zero() & ((rest.high < 0) == (gross.high < 0))
+    found[rows] = np.minimum(tier + above, ALL_BPS + 1)
+    return found
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
+    """Return the values of a column, and the number of each row's; null has the number after the last."""
+    coded = column.combine_chunks().dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.fill_null(len(coded.dictionary)).to_numpy()
 
 
 def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None, int]:
@@ -193,43 +210,66 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
         return {str(symbol): 10 ** max(0, PLACES - int(places)) for symbol, places in decimals}
     divisors: dict[str | None, int] = {}
     for batch in convert.batches(trades, ("base", "fee_token", "size", "fee"), caller):
-        for token, amount in (("fee_token", "fee"), ("base", "size")):
-            names = np.asarray(batch[token].to_pylist(), object)
-            amounts = to_integers(batch[amount].fill_null(0))
-            for name in set(names):
-                divisors[name] = math.gcd(divisors.get(name, 0), np.gcd.reduce(amounts[names == name]))
+        for block, (token, amount) in product(blocks(batch), (("fee_token", "fee"), ("base", "size"))):
+            names, codes = _coded(block[token])
+            order = np.argsort(codes, kind="stable")
+            below = _below_one(Limbs.of(block[amount].fill_null(0)))[order]
+            found, starts = np.unique(codes[order], return_index=True)
+            for code, divisor in zip(
+                found, np.gcd.reduceat(below, starts) if len(below) else (), strict=True
+            ):
+                name = [*names, None][code]
+                divisors[name] = math.gcd(divisors.get(name, UNIT), int(divisor))
     powers = [10**places for places in range(PLACES, -1, -1)]
     return {
         name: next(power for power in powers if divisor % power == 0) for name, divisor in divisors.items()
     }
 
 
-def _count(batch: pa.Table, names: Sequence[str], period: Period | None, borrow: bool) -> pa.Table:
-    """Count the fills of a batch by their bounds; keep ambiguous ones apart by time if they borrow tiers."""
-    moment, low, high = batch["moment"], batch["low"], batch["high"]
-    columns = {name: batch[name] for name in [*names, *(LIKE if borrow else ()), "low", "high"]}
-    if borrow:
-        columns["uncertain_at"] = pc.if_else(pc.less(low, high), moment, pa.scalar(None, moment.type))
+def _below_one(amounts: Limbs) -> np.ndarray:
+    """Return the digits of amounts after the point, as integers of 1e-18 units."""
+    whole = amounts.over(10**9).over(10**9)
+    return np.asarray((amounts.low - whole.low * np.uint64(UNIT)).view(np.int64))
+
+
+def _count(batch: pa.Table, names: Sequence[str], period: Period | None = None) -> pa.Table:
+    """Count the fills of a batch by columns of it, and by period."""
+    columns = {name: batch[name] for name in names}
     if period:
-        columns["period"] = period.starts(period.numbers(moment))
-    rows = pa.table(columns | {"moment": moment}).group_by(list(columns))
+        columns["period"] = period.starts(period.numbers(batch["moment"]))
+    rows = pa.table(columns | {"moment": batch["moment"]}).group_by(list(columns))
     counts = rows.aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
     return counts.rename_columns([*columns, "first", "last", "fills"])
 
 
-def _choose_tier(table: pa.Table, borrow: bool) -> tuple[pa.Array, pa.Array]:
+def _choose_tier(table: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Choose the tier between bounds where the data justifies one, and say with what certainty."""
-    low, high = (table[name].to_numpy() for name in ("low", "high"))
-    tier = np.where(low == high, low, -1)
-    if borrow:
-        tier = np.where(low < high, _lent_tiers(table, low, high), tier)
-    conditions = [low < 0, low > high, low == high, tier >= 0]
-    certainty = np.select(conditions, ["unknown", "none", "exact", "likely"], "ambiguous")
-    return pa.array(tier, pa.int64(), mask=tier < 0), pa.array(certainty, pa.string())
+    low, high, lent = (table[name].to_numpy() for name in ("low", "high", "lent"))
+    tier = np.where(low == high, low, lent)
+    conditions = [low < 0, low > high, low == high, lent >= 0]
+    certainty = pa.array(CERTAINTIES).take(pa.array(np.select(conditions, [0, 1, 2, 3], 4)))
+    return pa.array(tier, pa.int64(), mask=tier < 0), certainty
 
 
-def _lent_tiers(table: pa.Table, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _with_lent_tiers(
+    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
+) -> Iterator[pa.Table]:
+    """Yield batches with bounds, and the tier that like fills lend to an ambiguous one, else -1."""
+    counts = None
+    if tokens is not None:
+        bounds = _tier_bounds(trades, ["created_at"], tokens, caller)
+        counts = _concatenate(_count(batch, [*LIKE, "low", "high"]) for batch in bounds)
+    for batch in _tier_bounds(trades, columns, tokens, caller):
+        lent = np.full(len(batch), -1) if counts is None else _lent_tiers(batch, counts)
+        yield batch.append_column("lent", pa.array(lent))
+
+
+def _lent_tiers(batch: pa.Table, counts: pa.Table) -> np.ndarray:
     """Find the only exact tier of like fills, before and after, that fits an ambiguous one, else -1."""
+    columns = {name: batch[name] for name in (*LIKE, "low", "high")}
+    moments = {"first": batch["moment"], "last": batch["moment"], "fills": np.zeros(len(batch), np.int64)}
+    table = _concatenate([counts, pa.table(columns | moments)])
+    low, high = (table[name].to_numpy() for name in ("low", "high"))
     like, step = GroupBy(table, LIKE), ALL_BPS + 2
     group = like.ids
     first, last = (table[name].to_numpy(zero_copy_only=False) for name in ("first", "last"))
@@ -246,4 +286,4 @@ def _lent_tiers(table: pa.Table, low: np.ndarray, high: np.ndarray) -> np.ndarra
     known = np.logical_and.reduce([table[name].is_valid().to_numpy() for name in LIKE if name != "role"])
     inside = (begin[start] <= first) & (last <= end[start])
     tiers = np.append(kinds, -1)[start] % step
-    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)
+    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)[len(counts) :]

@@ -13,8 +13,8 @@ from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_none, t
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
+from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import (
-    NAT,
     OWN_BY,
     PLACE,
     PriceHistory,

@@ -168,9 +168,14 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "cost_curve"
-    _, token, total = size_axis.size_quantiles(trades, quantiles or MOST_PARTS, quote, caller)
+    table, token, total = size_axis.size_quantiles(trades, quantiles or MOST_PARTS, quote, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs, sizes = _costs_by_size(trades, quantiles, token, against)
+    sizes = size_axis.bounds(table)
+    costs = _costs_by_size(trades, sizes, token, against)
+    parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
+    if quantiles is None and parts != MOST_PARTS:
+        sizes = size_axis.bounds(size_axis.size_quantiles(trades, parts, token, caller)[0])
+        costs = _costs_by_size(trades, sizes, token, against)
     if costs.empty:
         hint = "Allow more with tolerance=, or pass a wider frame as prices=."
         raise LabError(
@@ -355,28 +360,16 @@ def _shifts(groups: Sequence[Any]) -> list[float]:
 
 
 def _costs_by_size(
-    trades: Any, quantiles: int | None, token: str, reference: Mapping[str, Any]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the costs of each fill type and quantile that has any, and the sizes of the quantiles."""
-    costs, sizes = _costs_of_parts(trades, quantiles or MOST_PARTS, token, reference)
-    parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
-    if quantiles is None and parts != MOST_PARTS:
-        costs, sizes = _costs_of_parts(trades, parts, token, reference)
-    return costs, sizes
-
-
-def _costs_of_parts(
-    trades: Any, parts: int, token: str, reference: Mapping[str, Any]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    sizes = size_axis.bounds(size_axis.size_quantiles(trades, parts, token, "cost_curve")[0])
+    trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the costs of each fill type and quantile that has any."""
     rows = to_float(convert.to_pandas(trades, "cost_curve", ["notional"]))["notional"].to_numpy()
     part = np.searchsorted(to_float(sizes)["largest"].to_numpy(), rows)
     marked = convert.with_columns(trades, {"part": pa.array(part, mask=np.isnan(rows))})
     frame = nw.from_native(marked).filter(nw.col("quote") == token).to_native()
     costs = as_pandas(fills.all_in_cost(frame, **reference, by=["part", "fill_type"]))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
-    costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
-    return costs, sizes
+    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
 
 
 def _frame(prices: Any) -> str:

@@ -17,6 +17,7 @@ from loopring_lab import fees
 from loopring_lab.amounts import to_float, total
 from loopring_lab.amounts.display import MISSING, truncate
 from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style, time_axis
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
@@ -80,9 +81,12 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "fee_rates"
-    names = group_keys(by, caller)
+    names = group_keys(by, caller, frame=trades)
     every = every or time_axis.choose_period(trades, caller)
-    table = as_pandas(fees.over_time(trades, every, names))
+    groups = GroupBy(
+        aggregate(trades, names, caller, every, rates=False), [*with_period(names, every), "fee_token"]
+    )
+    table = as_pandas(result_frame(pd.DataFrame(), groups.key_columns() | summary_columns(groups)))
     total, table = table["fills"].sum(), table.dropna(subset=["period", "bps"])
     if "fee_token" not in names or fee_token:
         counts = table.groupby("fee_token", observed=True)["fills"].sum()

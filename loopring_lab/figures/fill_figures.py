@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loopring_lab import fills
-from loopring_lab.engines import adapters
+from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame
 from loopring_lab.errors import LabError
 from loopring_lab.figures import size_axis, style, time_axis
 from loopring_lab.figures.style import FILL_TYPES, as_pandas, drawing, trade_count
@@ -49,8 +49,7 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     >>> lab.figures.volume(client.trades(account_id=10083, limit=100), quote="ETH")
     <Figure size 900x420 with 1 Axes>
     """
-    complete, total = _complete(trades, ["created_at", "quote", "fill_type", "notional"], "volume")
-    daily = as_pandas(fills.breakdown(complete, "1d", "quote"))
+    daily, total = _sums(trades, "1d", ["quote", "fill_type", "notional"], "volume")
     table, token = style.select_quote(daily, quote, "volume")
     days = table["period"].dt.as_unit("ms")
     count, name = EQUAL_PERIODS.get(time_axis.period_for((days.max() - days.min()).days), (1, "day"))
@@ -110,9 +109,8 @@ def fill_shares(
     if of not in ("fills", "notional"):
         raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
     every = every or time_axis.choose_period(trades, caller)
-    needed = ["created_at"] if of == "fills" else ["created_at", "quote", "notional"]
-    complete, total = _complete(trades, needed, caller)
-    table = style.label_unknown_types(as_pandas(fills.breakdown(complete, every, "quote")))
+    table, total = _sums(trades, every, [] if of == "fills" else ["quote", "notional"], caller)
+    table = style.label_unknown_types(table)
     markets = ""
     if of == "notional" or quote:
         table, token = style.select_quote(table, quote, caller)
@@ -175,14 +173,16 @@ def size_profile(
     return cast("Figure", axes.figure)
 
 
-def _complete(trades: Any, columns: list[str], caller: str) -> tuple[Any, int]:
-    """Drop rows with nulls in these columns; also return how many rows there were."""
-    check = adapters.partitions if adapters.engine_of(trades) == "dask" else adapters.open_frame
-    check(trades, columns, caller)
-    table = nw.from_native(trades)
-    known = table.filter(~nw.any_horizontal(*(nw.col(name).is_null() for name in columns), ignore_nulls=True))
-    count = table.select(nw.len().alias("n")).lazy().collect("pyarrow").to_native()["n"][0].as_py()
-    return known.to_native(), count
+def _sums(trades: Any, every: str, known: list[str], caller: str) -> tuple[pd.DataFrame, int]:
+    """Add up fills of known time, and of other `known` values, per quote and fill type; also count all."""
+    keys = ["period", "quote", "fill_type"]
+    sums = aggregate(trades, keys[1:], caller, every, rates=False)
+    total = int(pc.sum(sums["fills"]).as_py() or 0)
+    there = np.all([sums[name].is_valid().to_numpy() for name in ["period", *known]], axis=0)
+    groups = GroupBy(sums.filter(pa.array(there)), keys)
+    count = groups.sum("valued" if "notional" in known else "fills")
+    columns = groups.key_columns() | {"fills": count, "notional": groups.sum("notional")}
+    return as_pandas(result_frame(pd.DataFrame(), columns)), total
 
 
 def _bars(heights: pd.DataFrame) -> list[tuple[dict[str, Any], pd.Series]]:

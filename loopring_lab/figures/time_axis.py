@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 
 from loopring_lab.amounts import to_float
-from loopring_lab.engines import convert
+from loopring_lab.engines import adapters, convert
 from loopring_lab.engines.aggregate import DAY, Period
 from loopring_lab.errors import LabError
 from loopring_lab.figures.style import plain_numbers
@@ -42,10 +44,16 @@ class Timeline(NamedTuple):
 
 def choose_period(trades: Any, caller: str) -> str:
     """Choose a period for the time covered that gives about ten to sixty of them."""
-    batches = convert.batches(trades, ["created_at"], caller)
-    ranges = [pc.min_max(batch["moment"]).as_py() for batch in batches]
-    times = [time for ends in ranges for time in ends.values() if time is not None]
-    return period_for((max(times) - min(times)) / DAY if times else 0)
+    if adapters.engine_of(trades) == "dask":
+        ends = pa.concat_tables(convert.batches(trades, ["created_at"], caller))
+    else:
+        moment = nw.col("moment")
+        opened = adapters.open_frame(trades, ["created_at"], caller)
+        opened = opened.select(moment.min().alias("first"), moment.max().alias("last"))
+        ends = opened.lazy().collect("pyarrow").to_native()
+    times = [time for column in ends.columns for time in pc.min_max(column).as_py().values()]
+    known = [time for time in times if time is not None]
+    return period_for((max(known) - min(known)) / DAY if known else 0)
 
 
 def period_for(days: float) -> str:

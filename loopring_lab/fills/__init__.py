@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from loopring_lab.amounts import limbs
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import (
@@ -31,7 +32,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.pools import pool_returns
-from loopring_lab.fills.prices import all_in_cost, average_price, price_gap
+from loopring_lab.fills.prices import all_in_cost, price_gap
 from loopring_lab.fills.sentences import describe
 from loopring_lab.fills.sides import one_side, with_roles
 
@@ -134,7 +135,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     1  SELL     56  0.000560394014186320
     """
     names = group_keys(by, "fills.vwap", frame=trades)
-    table = aggregate(trades, names, "fills.vwap", every)
+    table = aggregate(trades, names, "fills.vwap", every, rates=False)
     keys = [*with_period(names, every), "base", "quote"]
     groups = GroupBy(table, keys)
     complete = groups.complete()
@@ -143,7 +144,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "fills": groups.sum("fills"),
         "volume": volume,
         "notional": notional,
-        "vwap": average_price(notional, volume),
+        "vwap": limbs.per(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
     return PairedFills(trades, "fills.vwap").summary(groups, groups.key_columns() | sums, every)
@@ -195,7 +196,7 @@ def orders(trades: Any) -> Any:
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
-        "average_price": average_price(groups.sum("notional", complete), groups.sum("size", complete)),
+        "average_price": limbs.per(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))

@@ -15,7 +15,8 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import equal, result_frame
-from loopring_lab.engines.asof import NAT, PriceHistory, as_text, parse_length
+from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.asof import PriceHistory, parse_length
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.engines.windows import Window
@@ -211,7 +212,7 @@ class _Costs:
         fills, places = window.own(window.rows), places[window.inside]
         self._fills, self._prices = self._fills + len(fills), self._prices + len(history)
         self._shared += int(np.count_nonzero(history.codes(fills) >= 0))
-        price = relative_bps(fills, history.integers(places)) * cost_sign(fills)
+        price = relative_bps(fills, history.take(places)) * cost_sign(fills)
         fee, classes = fills["fee_bps"].fill_null(np.nan).to_numpy(), self._classes.of(fills)
         value = np.where(classes < 0, np.nan, self._values.of(fills))
         costs = {"value": value, "cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}

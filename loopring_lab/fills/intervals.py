@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines.aggregate import GroupBy
-from loopring_lab.engines.asof import as_text, order_names
+from loopring_lab.engines.arrays import as_text
+from loopring_lab.engines.asof import order_names
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, GAMMA, Buckets, Columns, mixed, numbers_of_texts
 from loopring_lab.errors import LabError

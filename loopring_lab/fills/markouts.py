@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.amounts.scaling import UNIT, to_integers
 from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import TIMESTAMP, Key
@@ -23,11 +24,10 @@ from loopring_lab.engines.aggregate import (
     result_frame,
     summary_columns,
 )
+from loopring_lab.engines.arrays import as_text, numbered
 from loopring_lab.engines.asof import (
     PriceHistory,
-    as_text,
     moments_of,
-    numbered,
     order_names,
     parse_length,
     parse_tolerance,
@@ -36,6 +36,7 @@ from loopring_lab.engines.asof import (
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
+    BPS,
     LOOKED_UP_BY,
     PRICES,
     Reference,
@@ -44,7 +45,6 @@ from loopring_lab.fills.prices import (
     estimated,
     keys_of_estimates,
     known_prices,
-    moved_bps,
     needed_for,
     note_on_sides,
     rows_of,
@@ -79,9 +79,10 @@ def markouts(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`. Only fills whose role is known to be taker count, as `with_roles` finds it.
-    prices : frame of pandas, pyarrow or Polars, optional
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`. Only fills whose role is known to be taker count, as
+        `with_roles` finds it.
+    prices : frame of any of these engines, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market. By
         default `trades`, of either type, side and role.
     horizons : sequence of str or pandas.Timedelta
@@ -89,7 +90,8 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill; None for any age.
+        Maximum age of the price before the fill; None for any age, which reads the columns needed of all
+        rows into memory.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
@@ -178,16 +180,17 @@ def shortfall(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`. Orders of makers count too: filter by role to leave them out.
-    prices : frame of pandas, pyarrow or Polars, optional
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`. Orders of makers count too: filter by role to leave them out.
+    prices : frame of any of these engines, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market, or
         the trades of all accounts. By default `trades`.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all orders together. An order whose fills differ in them
         counts in each group with that part of its fills.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the arrival price; None for any age.
+        Maximum age of the arrival price; None for any age, which reads the columns needed of all rows into
+        memory.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
@@ -291,7 +294,7 @@ def _moves(
     before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
     fills = window.rows.take(pa.array(np.repeat(takers, len(lengths))))
     fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
-    rates = _split_cost(fills, history.integers(before), history.integers(after))
+    rates = _split_cost(fills, history.take(before), history.take(after))
     if names is not None:  # all rates over the same fills
         unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
         rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
@@ -317,7 +320,7 @@ def _shortfalls(
     fills = window.own(window.rows)
     orders = _orders(fills, names or [], caller)
     arrival = history.lookup(orders).before(orders["arrived"].to_numpy(), strictly=True, within=limit)
-    worse = _shortfall_bps(orders, history.integers(arrival)) * cost_sign(orders)
+    worse = _shortfall_bps(orders, history.take(arrival)) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(SHORTFALLS, (worse + 0.0, fee, worse + fee), strict=True))
     if names is not None:
@@ -331,13 +334,13 @@ def _shortfalls(
     return rows_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates, None)
 
 
-def _split_cost(fills: pa.Table, before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
+def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str, np.ndarray]:
     """Return the effective cost, and the realized cost and impact that it is the sum of."""
     sign, prices = cost_sign(fills), known_prices(fills)
     return {
-        "effective_bps": moved_bps(prices, before, before) * sign + 0.0,
-        "realized_bps": moved_bps(prices, after, before) * sign + 0.0,
-        "impact_bps": moved_bps(after, before, before) * sign + 0.0,
+        "effective_bps": basis_points(prices, before, before) * sign + 0.0,
+        "realized_bps": basis_points(prices, after, before) * sign + 0.0,
+        "impact_bps": basis_points(after, before, before) * sign + 0.0,
     }
 
 
@@ -372,9 +375,16 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     return pa.table(groups.key_columns() | sums | times | {"average_price": average, "price": average})
 
 
-def _shortfall_bps(orders: pa.Table, arrivals: np.ndarray) -> np.ndarray:
+def _shortfall_bps(orders: pa.Table, arrivals: pa.Array) -> np.ndarray:
     """Return how much higher the average price is than the arrival price, from exact sums."""
-    volumes = to_integers(orders["volume"])
-    paid = [None if n is None else n * UNIT for n in to_integers(orders["notional"])]
-    at_arrival = [None if v is None or a is None else a * v for v, a in zip(volumes, arrivals, strict=True)]
-    return moved_bps(paid, at_arrival, at_arrival)
+    sums = (to_integers(orders[name]) for name in ("notional", "volume"))
+    rates = [
+        np.nan if None in row or not row[1] else _bps(*row)
+        for row in zip(*sums, to_integers(arrivals), strict=True)
+    ]
+    return np.array(rates, np.float64)
+
+
+def _bps(notional: int, volume: int, arrival: int) -> float:
+    paid_at_arrival = volume * arrival
+    return (notional * UNIT - paid_at_arrival) * BPS / paid_at_arrival

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, is_none, to_integers
+from loopring_lab.amounts.limbs import sums
+from loopring_lab.amounts.scaling import UNIT, from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio
-from loopring_lab.engines.asof import NAT, ORDER, PLACE, PriceHistory, moments_of, parse_length
+from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, with_reference
 from loopring_lab.query import parse_account_id
@@ -99,7 +102,7 @@ def pool_returns(
     later = np.where(moments == NAT, NAT, moments + length)
     at, after = lookup.before(moments), lookup.before(later, newer_than=moments)
     groups = GroupBy(fills, ["period", "market", "base", "quote"])
-    totals = _totals(fills, groups, history.integers(at), history.integers(after), pool_fee_bps)
+    totals = _totals(fills, groups, history.take(at), history.take(after), pool_fee_bps)
     return with_reference(trades, groups.key_columns() | totals, history)
 
 
@@ -117,31 +120,37 @@ def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:
 
 
 def _totals(
-    fills: pa.Table, groups: GroupBy, at: np.ndarray, after: np.ndarray, pool_fee_bps: int
+    fills: pa.Table, groups: GroupBy, at: pa.Array, after: pa.Array, pool_fee_bps: int
 ) -> dict[str, Any]:
     """Add up what the fills of each group earned and lost, against their prices at and after the fill."""
-    amounts = [to_integers(fills["size"]), to_integers(fills["notional"]), at, after]
     is_sell = equal(fills["side"], "SELL")
-    known = ~np.any([is_none(amount) for amount in amounts], axis=0) & (is_sell | equal(fills["side"], "BUY"))
-    size, notional, now, later = (amount[known] for amount in amounts)
-    ids, is_sell, moved = groups.ids[known], is_sell[known], notional * UNIT
-    sign = np.where(is_sell, BPS, -BPS).astype(object)
+    known = is_sell | equal(fills["side"], "BUY")
+    for amount in (fills["size"], fills["notional"], at, after):
+        known &= np.asarray(amount.is_valid())
+    size, notional, now, later = (
+        amount.filter(pa.array(known)) for amount in (fills["size"], fills["notional"], at, after)
+    )
+    ids, is_sell = groups.ids[known], is_sell[known]
     priced = np.bincount(ids, minlength=groups.count)
 
-    def total(parts: np.ndarray) -> np.ndarray:
-        sums = np.zeros(groups.count, object)
-        np.add.at(sums, ids, parts)
-        cut = [abs(number) // (UNIT * BPS) * (1 if number > 0 else -1) for number in sums]
-        whole = np.array(cut, object)
-        whole[priced == 0] = None
-        return whole
+    def by_side(amounts: pa.Array) -> np.ndarray:
+        return sums(amounts, 2 * ids + is_sell, 2 * groups.count).reshape(-1, 2).T
 
-    fees = total(np.where(is_sell, moved, size * now) * pool_fee_bps)
-    net, markout = total(sign * (moved - size * now)), total(sign * (moved - size * later))
+    def cut(totals: np.ndarray) -> np.ndarray:
+        whole = np.abs(totals) // (UNIT * BPS) * np.sign(totals)
+        return np.array(np.where(priced > 0, whole, None), object)
+
+    bought, sold = by_side(notional) * UNIT
+    (bought_now, sold_now), (bought_later, sold_later) = (
+        by_side(pc.multiply(size, one)) for one in (now, later)
+    )
+    fees = cut((sold + bought_now) * pool_fee_bps)
+    net = cut(BPS * (sold - sold_now - bought + bought_now))
+    markout = cut(BPS * (sold - sold_later - bought + bought_later))
     lvr = np.array([None if a is None else a - b for a, b in zip(fees, net, strict=True)], object)
-    sums = {"notional": total(moved * BPS), "fees": fees, "lvr": lvr, "net": net, "markout": markout}
+    found = {"notional": cut((bought + sold) * BPS), "fees": fees, "lvr": lvr, "net": net, "markout": markout}
     fills_of = np.bincount(groups.ids, minlength=groups.count)
-    totals = {name: from_integers(numbers, SUM) for name, numbers in sums.items()}
+    totals = {name: from_integers(numbers, SUM) for name, numbers in found.items()}
     volume, earned = totals["notional"], ("fees", "lvr", "net", "markout")
     rates = {f"{name}_bps": ratio(totals[name], volume, BPS) for name in earned}
     return {"fills": fills_of, "unpriced": fills_of - priced} | totals | rates

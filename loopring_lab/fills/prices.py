@@ -11,17 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, is_positive, to_integers
+from loopring_lab.amounts.limbs import basis_points, per
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
-from loopring_lab.engines.aggregate import SUM, PairedFills, equal, result_frame
+from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
+from loopring_lab.engines.arrays import NAT, as_text, encoded, places_among
 from loopring_lab.engines.asof import (
     CHANCE,
-    NAT,
     ORDER,
     TIE_BREAKERS,
     PriceHistory,
-    as_text,
     check_prices,
     moments_of,
     parse_tolerance,
@@ -30,6 +29,7 @@ from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import Estimates, check_sampling
 from loopring_lab.fills.values import Values
+from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES
 
 BPS = 10_000
@@ -63,15 +63,16 @@ def price_gap(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`; larger than memory on DuckDB, and on Polars if lazy.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier; of
-        several, the last by block, index in the block and trade id is used. Among rows of blocks, which share
-        their block's time and have no order hash, only a lower index counts as earlier.
+        Maximum age of the other fill; None for any age, which reads the columns needed of all rows into
+        memory. A fill in the same millisecond counts as earlier; of several, the last by block, index in the
+        block and trade id is used. Among rows of blocks, which share their block's time and have no order
+        hash, only a lower index counts as earlier.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Trades among which to look for the other fill, such as those of all accounts; by default `trades`.
         Fills of the same order are skipped.
     intervals, seed : float and int
@@ -136,9 +137,9 @@ def all_in_cost(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`.
-    reference : 'next', 'last', or frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`; larger than memory on DuckDB, and on Polars if lazy.
+    reference : 'next', 'last', or frame of any of these engines
         ``'next'``: the first trade in the market after the fill's order completes, which shows what the
         position turned out to be worth (a markout). ``'last'``: the last trade before the order's first
         fill, its arrival price; where trades are rare this is stale, and makes fills that react to price
@@ -146,10 +147,11 @@ def all_in_cost(
         at the same time. A frame: prices with ``created_at``, ``market`` and ``price``; the last one at or
         before the fill is used.
     tolerance : str or pandas.Timedelta, optional
-        Maximum distance in time of the reference; None for any distance.
+        Maximum distance in time of the reference; None for any distance, which reads the columns needed of
+        all rows into memory.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Trades among which to look for the next or last one, such as those of all accounts. By default
         `trades`: the next trade is then the next in that frame, not in the whole market.
     intervals, seed : float and int
@@ -234,9 +236,9 @@ def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | Non
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
-    other[~is_positive(to_integers(fills["price"]))] = -1
+    other[np.asarray(known_prices(fills).is_null())] = -1
     fills, other = fills.filter(pa.array(inside)), other[inside]
-    gap = relative_bps(fills, history.integers(other))
+    gap = relative_bps(fills, history.take(other))
     rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     others = {"other_price": history.take(other), "other_at": history.take_times(other)}
     return rows_of(fills, GAPS_SHOWN, others, rates, names)
@@ -254,32 +256,28 @@ def _costs(
     else:
         places = lookup.before(moments, strictly=placed_by == "first", within=limit)
     fills, places = window.own(window.rows), places[window.inside]
-    cost = relative_bps(fills, history.integers(places)) * cost_sign(fills) + 0.0
+    cost = relative_bps(fills, history.take(places)) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))
     return rows_of(fills, SHOWN, {"reference_price": history.take(places)}, rates, names)
 
 
-def relative_bps(fills: pa.Table, references: np.ndarray) -> np.ndarray:
+def relative_bps(fills: pa.Table, references: pa.Array) -> np.ndarray:
     """Return how much higher prices of fills are than references, in basis points."""
-    return moved_bps(known_prices(fills), references, references)
+    return basis_points(known_prices(fills), references, references)
 
 
-def known_prices(fills: pa.Table) -> list[int | None]:
-    """Return prices as unscaled integers; None where they are unknown or not above zero."""
-    return [None if price is None or price <= 0 else price for price in to_integers(fills["price"])]
-
-
-def moved_bps(prices: Iterable[Any], origins: Iterable[Any], bases: Iterable[Any]) -> np.ndarray:
-    """Return how far integers lie above origins in basis points of bases, correctly rounded, or NaN."""
-    rows = zip(prices, origins, bases, strict=True)
-    rates = [np.nan if None in row or not row[2] else (row[0] - row[1]) * BPS / row[2] for row in rows]
-    return np.array(rates, np.float64)
+def known_prices(fills: pa.Table) -> pa.ChunkedArray:
+    """Return prices; null where they are unknown or not above zero."""
+    prices = fills["price"]
+    is_known = pc.greater(prices, pa.scalar(0, prices.type))
+    return pc.if_else(is_known.fill_null(False), prices, pa.scalar(None, prices.type))
 
 
 def cost_sign(fills: pa.Table) -> np.ndarray:
     """Return 1 where a higher price costs the account more, -1 where it earns more."""
-    return np.select([equal(fills["side"], "BUY"), equal(fills["side"], "SELL")], [1.0, -1.0], np.nan)
+    signs: np.ndarray = np.array([1.0, -1.0, np.nan])[places_among(encoded(fills["side"]), pa.array(SIDES))]
+    return signs
 
 
 def keys_of_estimates(
@@ -297,8 +295,7 @@ def needed_for(names: list[str] | None) -> list[str]:
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     """Divide notionals by volumes exactly, truncated to 18 decimals; null without a volume."""
-    pairs = zip(to_integers(notional), to_integers(volume), strict=True)
-    return from_integers([None if a is None or not b else a * UNIT // b for a, b in pairs], SUM)
+    return per(notional, volume)
 
 
 class Reference:
@@ -346,7 +343,7 @@ class Reference:
 def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
     """Build a result that says what prices it compares with."""
     count = len(next(iter(columns.values())))
-    label = pa.array([OWN_TRADES if history.is_trades else OUTSIDE_PRICES] * count, pa.string())
+    label = pa.repeat(OWN_TRADES if history.is_trades else OUTSIDE_PRICES, count)
     result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
     return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
 

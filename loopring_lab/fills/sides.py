@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.asof import TIE_BREAKERS, as_text, in_order, moments_of, numbered
+from loopring_lab.engines.arrays import as_text, numbered
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order, moments_of
 from loopring_lab.engines.spill import GAMMA, Buckets, Columns, mixed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import first_of, numbers_of_ids

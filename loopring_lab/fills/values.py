@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert
-from loopring_lab.engines.asof import LAST, NAT, as_text, moments_of
+from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.asof import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")

@@ -19,14 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, printable, to_json
+from loopring_lab.bounded import (
+    MAX_DOCUMENT,
+    MAX_PAGE,
+    parse_integer,
+    parse_json,
+    printable,
+    to_json,
+    whole_or_text,
+)
 from loopring_lab.errors import UnexpectedAnswer
 
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 4 << 20, 4 << 10
+GROUP_BYTES, LEAST_BYTES = 4096 << 10, 4 << 10
 # pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
 # its table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76
 # digits of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.
@@ -153,6 +161,26 @@ def refuse_without_trades(batches: Iterable[Batch]) -> None:
         raise UnexpectedAnswer(filled[0].where(0), expected=expected, got=got, hint=hint)
 
 
+def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
+    """Cut pages that were read into the JSON text of their rows, without white space; None if any is unusual.
+
+    Every comma has to be next to quotes, as none is that white space or a number is next to.
+    """
+    parts = [_split_page(page, MAX_DOCUMENT) for page in pages]
+    text = b"],[".join(part[0] for part in parts if part and part[0])
+    letters = np.frombuffer(text, np.uint8)
+    opens = _brackets(letters) if text and all(parts) and b"\\" not in text else None
+    if opens is None:
+        return None
+    quotes, commas = letters == ord('"'), letters == ord(",")
+    if _count_enclosed(commas, quotes) != np.count_nonzero(commas) - len(opens):
+        return None
+    borders = np.zeros(2 * len(opens) + 2, np.int32)  # of rows, and of the commas between them
+    borders[2::2], borders[1:-1:2], borders[-1] = opens + 1, opens, len(text) + 2
+    texts = pa.StringArray.from_buffers(len(borders) - 1, pa.py_buffer(borders), pa.py_buffer(b"[%b]" % text))
+    return texts.take(pa.array(np.arange(0, len(texts), 2, dtype=np.int32)))
+
+
 def read_total(batch: Batch) -> int:
     """Return the number of rows that a relayer counts, from a batch of one page."""
     [sent], [place] = batch.totals, batch.places
@@ -248,7 +276,7 @@ def _split_page(page: Page, size: int) -> tuple[bytes, Any] | None:
 def _total_of(outline: bytes) -> tuple[Any] | None:
     """Return the ``totalNum`` of a page with `_ROWS` in place of its rows; None if it is no such page."""
     try:
-        answer = parse_json(outline, "page")
+        answer = parse_json(outline, "page", number=whole_or_text)
     except UnexpectedAnswer:
         return None
     is_page = isinstance(answer, Mapping) and answer.get("trades") == _ROWS
@@ -262,17 +290,22 @@ def _break_lines(text: bytearray) -> np.ndarray | None:
     next to a comma, and an end of line that is next to a quote, are never part of a member.
     """
     letters = np.frombuffer(text, np.uint8)
-    if letters.min() < ord(" ") or letters.max() > ord("~") or b"\\" in text:
-        return None
-    opens = np.flatnonzero(letters == ord("["))
-    between = all(
-        (letters[opens + step] == ord(sign)).all() for step, sign in zip((-3, -2, -1, 1), '"],"', strict=True)
-    )
-    if not between or np.count_nonzero(letters == ord("]")) != len(opens):
+    opens = _brackets(letters)
+    if opens is None or b"\\" in text:
         return None
     for step in (-2, -1, 0):
         letters[opens + step] = ord("\n")
     return np.append(opens, len(text))
+
+
+def _brackets(letters: np.ndarray) -> np.ndarray | None:
+    """Return where rows after the first one open; None if any letter or bracket is unusual."""
+    if letters.min() < ord(" ") or letters.max() > ord("~"):
+        return None
+    opens = np.flatnonzero(letters == ord("["))
+    around = zip((-3, -2, -1, 1), b'"],"', strict=True)
+    is_between = all((letters[opens + step] == sign).all() for step, sign in around)
+    return opens if is_between and np.count_nonzero(letters == ord("]")) == len(opens) else None
 
 
 def _read_lines(text: bytearray, ends: np.ndarray, ten_members: str) -> dict[str, pa.Array] | None:
@@ -280,8 +313,7 @@ def _read_lines(text: bytearray, ends: np.ndarray, ten_members: str) -> dict[str
     letters = np.frombuffer(text, np.uint8)
     rows, length = len(ends), 1 + text.count(b",", 0, ends[0])
     quotes, commas = letters == ord('"'), letters == ord(",")
-    enclosed = np.count_nonzero(commas[1:-1] & quotes[:-2] & quotes[2:])
-    is_plain = enclosed == np.count_nonzero(commas) == rows * (length - 1)
+    is_plain = _count_enclosed(commas, quotes) == np.count_nonzero(commas) == rows * (length - 1)
     if (
         not is_plain
         or np.count_nonzero(quotes) != 2 * rows * length
@@ -302,6 +334,10 @@ def _read_lines(text: bytearray, ends: np.ndarray, ten_members: str) -> dict[str
         return None
     columns = dict(zip(names, lines.columns, strict=True))
     return {name: column.combine_chunks() for name, column in columns.items()} if len(lines) == rows else None
+
+
+def _count_enclosed(commas: np.ndarray, quotes: np.ndarray) -> int:
+    return int(np.count_nonzero(commas[1:-1] & quotes[:-2] & quotes[2:]))
 
 
 def _cast(column: pa.Array, to: pa.DataType) -> pa.Array | None:

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 from support.optional import package_or_skip, skip_without_java
+from support.trade_histories import many
 
 from loopring_lab.archive import Archive
 
 CODE = """
 import sys
 import warnings
-from pathlib import Path
 
+import pandas as pd
 from support.engines import collected, without_warnings
-from support.trade_histories import many
 
 warnings.filterwarnings("ignore", "Failed to set spark", UserWarning)  # settings of the server
 from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ assert "connect" in type(spark).__module__
 
 import loopring_lab as lab
 
-odd = many(60)
+odd = pd.read_pickle(sys.argv[3])
 trades = without_warnings(spark.createDataFrame, lab.engines.portable(odd))
 for name, ask in {
     "summary": lambda f: lab.fees.summary(f, by=["market", "fill_type"]),
@@ -66,8 +66,10 @@ def test_spark_connect_gives_the_same_digits(archive: Archive, tmp_path: Path) -
         package_or_skip(module)
     skip_without_java()
     (tmp_path / "spark").mkdir()
+    many(60).to_pickle(tmp_path / "odd")
+    paths = [tmp_path / "spark", archive._folder.path, tmp_path / "odd"]
     ran = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "spark"), str(archive._folder.path)],
+        [sys.executable, "-c", CODE, *map(str, paths)],
         env={**os.environ, "SPARK_TESTING": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,

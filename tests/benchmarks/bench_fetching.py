@@ -77,7 +77,7 @@ def compare(name: str, size: float, rounds: int, **settings: float) -> None:
 
 
 def paced() -> None:
-    with running(0.25, rate_limit=5) as (base_url, key, counts, channel):
+    with running(0.45, rate_limit=5) as (base_url, key, counts, channel):
         account = max(counts, key=lambda one: counts[one])
         elapsed, read = whole(base_url, key, account, rate=5.0)
         channel.send(None)

@@ -21,7 +21,7 @@ def keep_busy() -> None:
 
 def run() -> tuple[int, int, float]:
     """Read the busiest account; return trades, 429s and the share of the rate used."""
-    with running(0.25, rate_limit=RATE) as (base_url, key, counts, channel):
+    with running(0.45, rate_limit=RATE) as (base_url, key, counts, channel):
         elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), rate=RATE)
         channel.send(None)
         requests, refused = channel.recv()

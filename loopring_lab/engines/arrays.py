@@ -1,0 +1,145 @@
+"""Columns as sorted and numbered arrays, without a Python object for each row."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NAT = np.iinfo(np.int64).min
+"""An unknown time in milliseconds, or an unknown number."""
+LARGE = 2**61  # products below it cannot overflow
+SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+FEW, CHUNK = 1 << 12, 1 << 14
+MIXERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd, with well mixed bits
+
+
+class Scale:
+    """Numbers integers in their order: by the distance from the smallest, or by rank if that may overflow.
+
+    Others than the known ones have numbers of their own, alike between two neighbours.
+    """
+
+    def __init__(self, known: np.ndarray, count: int) -> None:
+        low, high = (int(known.min()), int(known.max())) if len(known) else (0, 0)
+        self._low, self._high, self.width = low - 1, high + 1, high - low + 3
+        self._ranked = None
+        if max(self.width * max(count, 1), -low, high) >= LARGE:
+            self._ranked = distinct(known)
+            self.width = 2 * len(self._ranked) + 1
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        if self._ranked is not None:
+            return np.asarray(sum(search(self._ranked, values, side) for side in SIDES_OF_EQUALS))
+        return np.asarray(np.clip(values, self._low, self._high) - self._low)
+
+
+def as_text(column: Any) -> pa.Array:
+    """Return ids or names as strings; pandas holds integers with gaps as floats."""
+    column = column.cast(pa.int64(), safe=False) if pa.types.is_floating(column.type) else column
+    column = column.cast(pa.string())
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return ids or names as strings, each different one once."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_dictionary(column.type):
+        return as_text(column).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(column.indices, as_text(column.dictionary))
+
+
+def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Number the values of a column in the order in which they appear, -1 for null."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes, np.int64)
+
+
+def numbered_texts(texts: pa.Array) -> np.ndarray:
+    """Number texts, most of them different, so that equal ones are alike; -1 for null."""
+    known = np.flatnonzero(texts.is_valid()) if texts.null_count else np.arange(len(texts))
+    numbers, hashed = np.full(len(texts), -1), hashes(texts)[known]
+    order = np.argsort(hashed)
+    alike = hashed[order][1:] == hashed[order][:-1]
+    again, rows = np.flatnonzero(alike), known[order]
+    same = pc.equal(texts.take(pa.array(rows[again])), texts.take(pa.array(rows[again + 1])))
+    if not pc.all(same, min_count=0).as_py():
+        return numbered(texts)
+    numbers[rows] = np.cumsum(np.append(0, ~alike))[: len(rows)]
+    return numbers
+
+
+def hashes(texts: pa.Array) -> np.ndarray:
+    """Return a number of 64 bits for each text, the same in every process; different ones may share it."""
+    _, places, content = texts.buffers()
+    starts = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
+    lengths = np.diff(starts)
+    found, order = np.empty(len(texts), np.uint64), np.arange(len(texts))
+    if len(texts) and np.ptp(lengths):
+        order = np.argsort(lengths, kind="stable")
+    borders = np.flatnonzero(np.diff(lengths[order])) + 1
+    for rows in np.split(order, borders):
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            found[part] = _hashes(content, starts[part].astype(np.int64), int(lengths[part[0]]))
+    return found
+
+
+def _hashes(content: pa.Buffer | None, starts: np.ndarray, length: int) -> np.ndarray:
+    """Hash texts of one length in bytes, which start at some places: eight bytes at a time."""
+    mixed = np.full(len(starts), (length + 1) * MIXERS[0] % 2**64, np.uint64)
+    size = next(size for size in (8, 4, 2, 1) if size <= max(length, 1))
+    if length and content is not None:
+        words = np.ndarray((content.size - size + 1,), f"<u{size}", content, strides=(1,))
+    for place in range(0, length, size):
+        mixed ^= words[starts + min(place, length - size)]  # the last ones overlap
+        mixed *= np.uint64(MIXERS[1])
+        mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(MIXERS[0])
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+def ids_of(mine: pa.ChunkedArray, theirs: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids of two columns as integers that are equal where their texts are; `NAT` for null."""
+    if all(pa.types.is_signed_integer(column.type) for column in (mine, theirs)):
+        first, second = (column.cast(pa.int64()).fill_null(NAT).to_numpy() for column in (mine, theirs))
+        return first, second
+    numbers = numbered(pa.concat_arrays([as_text(mine), as_text(theirs)]))
+    numbers = np.where(numbers < 0, NAT, numbers)
+    return numbers[: len(mine)], numbers[len(mine) :]
+
+
+def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+    """Search sorted values; many are searched in their order, which is several times faster."""
+    if min(len(among), len(values)) < FEW:
+        return np.searchsorted(among, values, side)
+    order = np.argsort(values)
+    found = np.empty(len(values), np.int64)
+    found[order] = np.searchsorted(among, values[order], side)
+    return found
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Return different values in order, faster than `numpy.unique`, which hashes them."""
+    ordered = np.sort(values)
+    different: np.ndarray = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return different
+
+
+def expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return every position of half-open ranges, each with the number of its range."""
+    counts = np.maximum(stops - starts, 0)
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    steps = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers, starts[numbers] + steps
+
+
+def places_among(values: pa.DictionaryArray, among: pa.Array) -> np.ndarray:
+    """Return the place of each value among others; -1 where it is null or not there."""
+    places = pc.index_in(values.dictionary, value_set=among).fill_null(-1).to_numpy(zero_copy_only=False)
+    indices = values.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
+    found: np.ndarray = np.append(places, -1).astype(np.int64)[indices]
+    return found

@@ -1,0 +1,66 @@
+"""Work on the workers of Dask: tables of delayed frames, in their order, the next ones made meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+AT_ONCE = 4
+"""At most so many frames are worked on at a time: the process that takes the tables is no faster."""
+
+
+def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
+    """Yield what `work` makes of each delayed frame; few tables are in memory here at once."""
+    import dask
+
+    several, remaining = min(_threads(), AT_ONCE), iter(frames)
+    serialized: Any = dask.delayed(_Serialized(work))  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as background:
+        running: list[Future[Any]] = []
+        while tasks := [serialized(frame) for frame in islice(remaining, several)]:
+            running.append(background.submit(dask.compute, *tasks))  # type: ignore[attr-defined]
+            if len(running) > 1:
+                yield from map(unpack, running.pop(0).result())
+        for last in running:
+            yield from map(unpack, last.result())
+
+
+def pack(table: pa.Table) -> bytes:
+    """Serialize a table: as it is, it would arrive with unaligned buffers."""
+    with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpack(data: bytes) -> pa.Table:
+    """Read a serialized table."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+class _Serialized:
+    """Work whose table is serialized."""
+
+    def __init__(self, work: Callable[[Any], pa.Table]) -> None:
+        self._work = work
+
+    def __call__(self, frame: Any) -> bytes:
+        return pack(self._work(frame))
+
+
+def _threads() -> int:
+    """Return how many tasks the workers run at a time."""
+    distributed = sys.modules.get("distributed")
+    try:
+        client: Any = distributed.default_client() if distributed else None
+    except ValueError:
+        client = None
+    if client is None:  # no scheduler runs: dask works in this process
+        return os.cpu_count() or 1
+    threads: int = sum(client.nthreads().values())
+    return max(1, threads)

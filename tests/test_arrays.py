@@ -1,0 +1,100 @@
+"""Numbers of texts, sorted arrays, and lookups of prices beside a loop over all of them."""
+
+import itertools
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopring_lab.engines import arrays, convert
+from loopring_lab.engines.asof import NAT, PriceHistory, order_span
+
+TEXTS = st.lists(
+    st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["0x" + "a" * 64, "0x" + "b" * 64]))
+)
+FAR = [-(2**63) + 1, -(2**61), -1, 0, 1, 2**61, 2**63 - 1]
+
+
+@settings(max_examples=60)
+@given(TEXTS, st.integers(0, 3))
+def test_equal_texts_have_one_number_and_hash(texts: list[str | None], skipped: int) -> None:
+    column = pa.array([*["skipped"] * skipped, *texts], pa.string()).slice(skipped)
+    numbers, hashes = arrays.numbered_texts(column).tolist(), arrays.hashes(column).tolist()
+    for (one, number, hash_), (other, again, same) in itertools.product(
+        zip(texts, numbers, hashes, strict=True), repeat=2
+    ):
+        if one is not None and other is not None:
+            assert (one == other) == (number == again)
+            assert (one == other) == (hash_ == same)
+    assert [number < 0 for number in numbers] == [text is None for text in texts]
+
+
+def test_texts_whose_hashes_are_equal_keep_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "hashes", lambda texts: np.zeros(len(texts), np.uint64))
+    assert arrays.numbered_texts(pa.array(["b", None, "a", "b"])).tolist() == [0, -1, 1, 0]
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    texts = pa.array(["", "a", "ab", "abcdefg", "0x" + "a" * 64])
+    assert len({*arrays.hashes(texts).tolist()}) == len(texts)
+    assert arrays.hashes(texts)[1] == 7221499900307869350
+
+
+@given(st.lists(st.sampled_from(FAR)), st.lists(st.sampled_from([*FAR, -5, 5])), st.sampled_from([1, 10**6]))
+def test_a_scale_keeps_order_and_tells_known_values_from_others(
+    known: list[int], others: list[int], count: int
+) -> None:
+    scale = arrays.Scale(np.array(known, np.int64), count)
+    numbers = dict(zip([*known, *others], scale(np.array([*known, *others], np.int64)).tolist(), strict=True))
+    assert all(0 <= number < scale.width for number in numbers.values())
+    assert scale.width * count < 2**63
+    for one, other in itertools.product(numbers, known):
+        assert (one < other, one == other) == (numbers[one] < numbers[other], numbers[one] == numbers[other])
+
+
+def test_many_values_are_found_where_a_few_are() -> None:
+    chance = np.random.default_rng(1)
+    among, values = np.sort(chance.integers(0, 9999, 5000)), chance.integers(-9, 10_009, 6000)
+    for side in ("left", "right"):
+        assert (arrays.search(among, values, side) == np.searchsorted(among, values, side)).all()
+    assert (arrays.distinct(values) == sorted({*values.tolist()})).all()
+
+
+def test_ids_are_equal_where_their_texts_are() -> None:
+    numbers, texts = pa.chunked_array([[1, None, 20]]), pa.chunked_array([["20", "1", None, "x"]])
+    mine, theirs = arrays.ids_of(numbers, texts)
+    assert (mine[2], mine[0], mine[1]) == (theirs[0], theirs[1], NAT)
+    mine, theirs = arrays.ids_of(numbers, numbers)
+    assert mine.tolist() == theirs.tolist() == [1, NAT, 20]
+
+
+def test_spans_in_columns_change_no_price() -> None:
+    dice = random.Random(5)
+    rows = [
+        {
+            "moment": dice.choice([None, *range(8)]), "market": dice.choice("AB"), "trade_id": dice.randrange(9),
+            "order_hash": dice.choice(["0xa", "0xb", "0xc", None]), "price": dice.choice([0, 1, 2, None]),
+            "account_id": dice.choice([1, 2]), "token_id": 0, "storage_id": dice.choice([None, 1, 2]),
+        }
+        for _ in range(120)
+    ]  # fmt: skip
+    frame = pa.Table.from_pylist(rows)
+    moment, price = (
+        frame["moment"].cast(pa.timestamp("ms", "UTC")),
+        frame["price"].cast(pa.decimal256(37, 18)),
+    )
+    frame = frame.drop_columns(["moment", "price"]).append_column("created_at", moment)
+    frame = frame.append_column("price", price)
+    plain = convert.to_table(frame, "test", frame.column_names)
+    first, last = order_span(plain)
+    spanned = plain.append_column("first", pa.array(first)).append_column("last", pa.array(last))
+    assert PriceHistory(spanned, "test").has_spans
+    assert not PriceHistory(plain, "test").has_spans
+    slow, fast = PriceHistory(plain, "test").lookup(plain), PriceHistory(spanned, "test").lookup(spanned)
+    assert (slow.after(last) == fast.after(last)).all()
+    assert (slow.before(first, strictly=True) == fast.before(first, strictly=True)).all()
+    assert (slow.before(first) == fast.before(first)).all()
+    assert np.count_nonzero(slow.before(first) >= 0) > 9
