@@ -221,10 +221,9 @@ def bucket_of(orders: np.ndarray) -> np.ndarray:
 def estimate(
     rows: Buckets, rates: Sequence[str], count: int, level: float, seed: int, alone: np.ndarray | None = None
 ) -> Columns:
-    """Estimate rates of the fills of each group; NaN where a weight is unknown, or there are too few.
+    """Estimate rates of fills by ``group``, weighted by ``value`` in groups that are not `alone`.
 
-    Rows have the columns ``group``, ``order``, ``weight`` and the rates, NaN where unknown, in buckets by
-    `bucket_of`; those of groups that are not `alone` weigh ``value``, where there is that column.
+    Rows also have the columns ``order``, ``weight`` and the rates, in buckets by `bucket_of`.
     """
     kept = [SortedRows(part, count) for part in rows] if rows.in_memory else None
     orders, known = np.zeros(count, np.int64), {name: np.zeros(count, np.int64) for name in rates}
