@@ -18,8 +18,6 @@ from support import oracle
 from support.engines import (
     ENGINES,
     FAST,
-    IN_MEMORY,
-    OTHERS,
     QUICK,
     WIDE,
     collected,
@@ -189,7 +187,7 @@ def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
 
 
 @pytest.mark.parametrize("question", IN_ORDER)
-@pytest.mark.parametrize("engine", IN_MEMORY)
+@pytest.mark.parametrize("engine", QUICK)
 def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
     found = oracle.to_rows(collected(IN_ORDER[question][0](odd_on(engine))))
     expected = counted_by_hand(question)
@@ -224,9 +222,8 @@ def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
     asked = odd_on(engine)
     for answer in (lab.fees.summary(asked), lab.fills.orders(asked), lab.fees.schedule_check(asked, 15)):
         assert type(without_warnings(lambda answer=answer: answer)) is type(asked)
-    if engine in IN_MEMORY:
-        for question in IN_ORDER.values():
-            assert type(question[0](asked)) is type(asked)
+    for name in IN_ORDER if engine in QUICK else ("price_gap", "price_gap by label"):
+        assert type(without_warnings(IN_ORDER[name][0], asked)) is type(asked)
 
 
 def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
@@ -359,7 +356,7 @@ def keyed() -> tuple[pd.DataFrame, np.ndarray]:
 def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None:
     frame, number = keyed()
     frame = frame.assign(key=np.select([number == 0, number == 1], [-0.0, 0.0], number / 2))
-    for name in ("summary", "tiers") if engine in OTHERS else GROUPED:
+    for name in GROUPED:
         found = keys_of(GROUPED[name], on(engine, frame))
         assert [str(key) for key in found] == ["0.0", "1.0", "1.5", "2.0"], name
     narrow = on(engine, frame.assign(key=frame["key"].astype("float32")))
@@ -370,8 +367,6 @@ def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None
 @pytest.mark.parametrize("name", GROUPED)
 def test_ordered_categories_stand_in_their_order(engine: str, name: str) -> None:
     """Also those with categories of other types, and with values that are missing."""
-    if engine in OTHERS and name == "in_token":
-        pytest.skip("looks up single fills, which needs them in memory")
     frame, number = keyed()
     for words in (["small", "medium", "large"], [30, 2, 10]):
         values = pd.Categorical.from_codes(number % 4 - 1, words, ordered=True)

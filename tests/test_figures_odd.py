@@ -21,7 +21,7 @@ Draw = Callable[..., Any]
 ANY_ENGINE: list[Draw] = [
     figures.volume, figures.fee_rates, figures.fee_tiers, figures.fees_by_token, figures.fill_shares, figures.size_profile,
 ]  # fmt: skip
-IN_MEMORY: list[Draw] = [figures.price_gaps, figures.cost_curve]
+LOOKS_AT_FILLS: list[Draw] = [figures.price_gaps, figures.cost_curve]
 TIMES = [figures.volume, figures.fee_rates, figures.fee_tiers, figures.fill_shares]
 
 
@@ -70,21 +70,32 @@ def test_every_engine_gives_the_same_figure(engine: str, trades: pd.DataFrame, o
         assert ours[draw.__name__][1] - set(words(theirs)) == {"synthetic data"}  # only pandas frames tell
 
 
-@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy"])
-def test_engines_that_hold_their_rows_draw_prices_too(engine: str, trades: pd.DataFrame) -> None:
-    other = given(engine, trades)
-    for draw in IN_MEMORY:
-        assert numbers(draw(other, tolerance=None)) == numbers(draw(trades, tolerance=None))
-    assert numbers(figures.fees_by_token(other, token="ETH")) == numbers(
-        figures.fees_by_token(trades, token="ETH")
-    )
+def of_prices(frame: Any) -> list[Any]:
+    """Draw every figure that compares single fills."""
+    return [
+        *(draw(frame, tolerance=None) for draw in LOOKS_AT_FILLS),
+        figures.cost_curve(frame, prices=frame),
+        figures.price_gaps(frame, tolerance=None, prices=frame),
+        figures.fees_by_token(frame, token="ETH"),
+    ]
 
 
-def test_other_engines_are_told_how_to_draw_prices(trades: pd.DataFrame) -> None:
-    relation = given("duckdb", trades)
-    for draw in (*IN_MEMORY, lambda trades: figures.fees_by_token(trades, token="ETH")):
-        with pytest.raises(LabError, match=r"not one of duckdb.*relation\.to_arrow_table\(\)\.$"):
-            draw(relation)
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
+def test_prices_and_costs_are_drawn_alike_on_every_engine(engine: str, trades: pd.DataFrame) -> None:
+    for theirs, our in zip(of_prices(given(engine, trades)), of_prices(trades), strict=True):
+        assert numbers(theirs) == numbers(our)
+        assert set(words(our)) - set(words(theirs)) == {"synthetic data"}
+
+
+@pytest.mark.parametrize("draw", [figures.venue_differences, figures.markouts], ids=name_of)
+def test_venues_and_markouts_are_drawn_alike_on_duckdb(draw: Draw) -> None:
+    client = lab.connect()
+    trades = client.trades(11519, since="2022-10-01")
+    prices = client.outside_prices(trades)
+    our = draw(trades, prices=prices)
+    theirs = draw(given("duckdb", trades), prices=given("duckdb", prices))
+    assert numbers(theirs) == numbers(our)
+    assert set(words(our)) - set(words(theirs)) == {"synthetic data"}
 
 
 # Odd trades
@@ -122,9 +133,9 @@ def drawn_or_refused(draw: Draw, frame: pd.DataFrame, **options: Any) -> Any:
         return str(refusal)
 
 
-@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *LOOKS_AT_FILLS], ids=name_of)
 def test_any_history_is_drawn_or_refused_by_name(draw: Draw, histories: list[pd.DataFrame]) -> None:
-    options = {"every": "1y"} if draw in TIMES[1:] else {"tolerance": None} if draw in IN_MEMORY else {}
+    options = {"every": "1y"} if draw in TIMES[1:] else {"tolerance": None} if draw in LOOKS_AT_FILLS else {}
     found = [drawn_or_refused(draw, frame, **options) for frame in histories]
     for refusal in (one for one in found if isinstance(one, str)):
         assert refusal.startswith(f"{draw.__name__}: no ")
@@ -134,11 +145,11 @@ def test_any_history_is_drawn_or_refused_by_name(draw: Draw, histories: list[pd.
     assert [text for figure in pictures for text in words(figure) if "nan" in text.lower()] == []
 
 
-@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *LOOKS_AT_FILLS], ids=name_of)
 def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
     for kind in ("amm", "dex", None):
         frame = read(page([row()]), fill_type=kind)
-        if draw in IN_MEMORY or (draw is figures.volume and kind is None):
+        if draw in LOOKS_AT_FILLS or (draw is figures.volume and kind is None):
             with pytest.raises(LabError, match=f"^{draw.__name__}: no "):
                 draw(frame)
         else:
@@ -147,7 +158,7 @@ def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
             assert "one trade" in note(figure) or draw is figures.volume
 
 
-@pytest.mark.parametrize("draw", [*ANY_ENGINE, *IN_MEMORY], ids=name_of)
+@pytest.mark.parametrize("draw", [*ANY_ENGINE, *LOOKS_AT_FILLS], ids=name_of)
 def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataFrame) -> None:
     pool = trades[trades["fill_type"] == "amm"]
     if draw is figures.price_gaps:
@@ -156,7 +167,7 @@ def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataF
         ):
             draw(pool)
         return
-    figure = draw(pool, **({"tolerance": None} if draw in IN_MEMORY else {}))
+    figure = draw(pool, **({"tolerance": None} if draw in LOOKS_AT_FILLS else {}))
     legend = figure.axes[0].get_legend()
     labels = [] if legend is None else [text.get_text() for text in legend.get_texts()]
     assert "order book" not in labels or draw is figures.volume

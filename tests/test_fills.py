@@ -257,19 +257,16 @@ def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
 
 # Edges and refusals
 
-EVERYWHERE: dict[str, Callable[[Any], Any]] = {
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "breakdown": lambda f: lab.fills.breakdown(f, "1w", by="market"),
     "vwap": lambda f: lab.fills.vwap(f, by="account_id"),
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, by="market"),
-}
-IN_MEMORY: dict[str, Callable[[Any], Any]] = {
     "price_gap": lab.fills.price_gap,
     "price_gap by": lambda f: lab.fills.price_gap(f, by=["account_id", "market"]),
     "all_in_cost": lab.fills.all_in_cost,
     "all_in_cost by": lambda f: lab.fills.all_in_cost(f, "last", by=["account_id", "market"]),
 }
-FUNCTIONS = EVERYWHERE | IN_MEMORY
 EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "no rows": lambda f: f.iloc[:0],
     "one row": lambda f: f.iloc[[7]],
@@ -291,8 +288,7 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
     frame = EDGES[edge](history.head(80))
     expected = result_rows(FUNCTIONS[name](frame))
-    engines = ("polars", "duckdb") if name in EVERYWHERE else ("polars, lazy",)
-    for engine in engines:
+    for engine in ("polars, lazy", "duckdb"):
         assert result_rows(FUNCTIONS[name](on(engine, frame))) == expected
     if not (name.startswith("price_gap") and edge == "unknown fill types"):
         assert sum(line.get("fills", 1) for line in expected) == len(frame)

@@ -128,9 +128,7 @@ def test_takers_at_the_pool_paid_what_the_chain_says(block: pd.DataFrame, settle
 
 
 @pytest.mark.parametrize("engine", IN_MEMORY)
-def test_roles_are_the_same_on_every_engine_that_holds_rows_in_memory(
-    block: pd.DataFrame, engine: str
-) -> None:
+def test_rows_in_memory_keep_their_order_and_columns(block: pd.DataFrame, engine: str) -> None:
     expected = collected(lab.fills.with_roles(block))
     trades = on(engine, block)
     found = lab.fills.with_roles(trades)

@@ -75,9 +75,7 @@ class ResultFiles:
         self._remove.detach()
         weakref.finalize(data, shutil.rmtree, self._folder, ignore_errors=True)
         if engine_of(like) == "duckdb":
-            import duckdb
-
-            frame: Any = duckdb.from_arrow(data)
+            frame: Any = like.query("trades", "FROM data")  # of the connection that `like` is of
         else:
             import polars
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import narwhals as nw
@@ -16,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import size_axis, style
@@ -51,11 +52,12 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`; combining several accounts gives more pairs.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill, as for `fills.price_gap`; None for any age.
-    prices : frame of pandas, pyarrow or Polars, optional
+        Maximum age of the other fill, as for `fills.price_gap`; None for any age, which reads the columns
+        needed of all rows into memory.
+    prices : frame of any of these engines, optional
         Fills among which the other one is looked for; by default `trades`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
@@ -139,11 +141,11 @@ def cost_curve(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`.
     reference, prices, tolerance : optional
         The price to compare with, the frame in which the next or last trade is looked for, by default
-        `trades`, and its maximum distance in time, as for `fills.all_in_cost`.
+        `trades`, and its maximum distance in time, as for `fills.all_in_cost`, None for any.
     quantiles : int, optional
         Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
         have a cost, so that each has about forty.
@@ -211,7 +213,7 @@ def venue_differences(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, usually of several accounts.
     prices, horizon : optional
         Prices from outside the exchange, and how long after the end of an order they are looked up, as for
@@ -289,7 +291,7 @@ def markouts(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`, with roles, such as from `fills.with_roles`.
     prices, horizons : optional
         Prices and times after the fill, as for `fills.markouts`.
@@ -363,13 +365,18 @@ def _costs_by_size(
     trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    rows = to_float(convert.to_pandas(trades, "cost_curve", ["notional"]))["notional"].to_numpy()
-    part = np.searchsorted(to_float(sizes)["largest"].to_numpy(), rows)
-    marked = convert.with_columns(trades, {"part": pa.array(part, mask=np.isnan(rows))})
-    frame = nw.from_native(marked).filter(nw.col("quote") == token).to_native()
-    costs = as_pandas(fills.all_in_cost(frame, **reference, by=["part", "fill_type"]))
+    rows = nw.from_native(trades).filter(nw.col("quote") == token).to_native()
+    work = partial(_parts, largest=to_float(sizes)["largest"].to_numpy())
+    marked = windows.map_batches(rows, "cost_curve", ["notional"], work=work)
+    costs = as_pandas(fills.all_in_cost(marked, **reference, by=["part", "fill_type"]))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
     return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
+
+
+def _parts(rows: pa.Table, largest: np.ndarray) -> dict[str, pa.Array]:
+    """Number the parts by size that fills are in, null where the size is unknown."""
+    sizes = to_float(convert.to_pandas(rows, "cost_curve", ["notional"]))["notional"].to_numpy()
+    return {"part": pa.array(np.searchsorted(largest, sizes), mask=np.isnan(sizes))}
 
 
 def _frame(prices: Any) -> str:

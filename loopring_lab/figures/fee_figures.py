@@ -181,10 +181,10 @@ def fees_by_token(
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`; with `token`, pandas, pyarrow or Polars.
+        From `Client.trades`, `Archive.scan` or `engines.portable`.
     token : str, optional
         A token to value fees in, by the last trade before each fill, as `fees.in_token` does.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Trades to take prices from; by default `trades`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.

@@ -41,11 +41,12 @@ def pool_returns(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        With the rows of the pool, from `Client.trades` of its account.
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        With the rows of the pool, from `Client.trades` of its account, or `Archive.scan` with ``accounts=``.
+        The columns needed of all rows, and of all prices, are read into memory.
     pool_account : int
         Account id of the pool.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of any of these engines, optional
         Prices from outside the exchange: ``created_at``, ``market`` and ``price``. By default `trades`, which
         hide much of the loss.
     every : str

@@ -23,7 +23,7 @@ def describe(comparison: Any) -> str:
 
     Parameters
     ----------
-    comparison : frame of pandas, pyarrow or Polars
+    comparison : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `compare_venues`.
 
     Returns
