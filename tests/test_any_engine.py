@@ -2,12 +2,10 @@
 
 import functools
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from support.engines import ENGINES, collected, on, without_warnings
 from support.questions import QUESTIONS, Ask
@@ -42,16 +40,7 @@ def content(result: Any) -> tuple[list[str], Counter[tuple[Any, ...]] | str]:
     if isinstance(result, str):
         return [], result
     table = without_warnings(collected, result)
-    columns = [[length(value) for value in column.to_pylist()] for column in table.columns]
-    return table.column_names, Counter(zip(*columns, strict=True))
-
-
-def length(value: Any) -> Any:
-    """Return DuckDB's intervals as lengths of time, as the other engines have them."""
-    if not isinstance(value, pa.MonthDayNano):
-        return value
-    assert value.months == 0
-    return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+    return table.column_names, Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,20 @@ def collected(frame: Any) -> pa.Table:
         elif pa.types.is_timestamp(field.type):
             assert field.type.tz is not None
             column = column.cast(MOMENT)
+        elif pa.types.is_interval(field.type):
+            column = pa.array([length(value) for value in column.to_pylist()], pa.duration("ms"))
         elif pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
             column = column.cast(pa.string())
         table = table.set_column(place, field.name, column)
     return table.replace_schema_metadata(None)
+
+
+def length(interval: pa.MonthDayNano | None) -> timedelta | None:
+    """Return DuckDB's interval as a length of time, as the other engines have it."""
+    if interval is None:
+        return None
+    assert interval.months == 0
+    return timedelta(days=interval.days, microseconds=interval.nanoseconds // 1000)
 
 
 def result_rows(frame: Any) -> oracle.Rows:
