@@ -180,7 +180,7 @@ def _distinct(frame: Any, name: str) -> list[Any]:
 
 def _check_token(token: Any, known: set[str], there_are_trades: bool) -> None:
     """Raise a `LabError` if no price and no fee is in a token."""
-    if there_are_trades and token not in known:
+    if there_are_trades and token not in sorted(known):
         hint = did_you_mean(token, sorted(known), f"Known tokens: {', '.join(sorted(known)) or 'none'}.")
         raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
 

@@ -85,7 +85,7 @@ class Moves:
         return found[:, 0], found[:, 1]
 
     def _add(self, pairs: Sequence[Pair], ends: np.ndarray, times: np.ndarray, logs: np.ndarray) -> None:
-        for pair, start, end in zip(pairs, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        for pair, start, end in zip(pairs, [0, *ends.tolist()], ends.tolist(), strict=False):
             moments, values = times[start:end], logs[start:end]
             if pair in self._last:
                 moment, value = self._last[pair]
