@@ -7,6 +7,7 @@ the rows, however the files behind a frame are laid out, and every engine gives 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -78,11 +79,15 @@ class Columns(NamedTuple):
 class Parts:
     """What `over` finds in every window: a table for each, made when asked for, or all as one frame."""
 
-    def __init__(self, trades: Any, tables: Iterable[pa.Table], *, several: bool) -> None:
-        self._trades, self._tables, self._several = trades, tables, several
+    def __init__(
+        self, trades: Any, tables: Iterable[pa.Table], counts: Counter[str], *, several: bool
+    ) -> None:
+        self._trades, self._tables, self._counts, self._several = trades, tables, counts, several
 
     def __iter__(self) -> Iterator[pa.Table]:
-        return iter(self._tables)
+        for table in self._tables:
+            self._counts.update({name.decode(): int(n) for name, n in (table.schema.metadata or {}).items()})
+            yield table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
         """Return the parts as one frame of the engine of the trades, with columns of one value.
@@ -112,6 +117,7 @@ def over(
     after: int | None = None,
     spans: bool = False,
     placed_by: str = "moment",
+    counts: Counter[str] | None = None,
     work: Callable[[Window], pa.Table],
 ) -> Parts:
     """Apply `work` to every window of trades; prices are the trades themselves by default.
@@ -120,13 +126,22 @@ def over(
     rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled in all of
     the trades. `placed_by` is the column of times that says which window answers for a row. Frames that
     are in memory, or small, are one window, with their rows as they stand.
+
+    `work` must depend on the window alone: Dask sends it to its workers. What it has `counted` is added up in
+    `counts` while the parts are asked for.
     """
+    counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
     cuts = _cut(wanted, others, before, after)
     if cuts is None:
-        return Parts(trades, map(work, _one_window(wanted, others, spans)), several=False)
+        return Parts(trades, map(work, _one_window(wanted, others, spans)), counts, several=False)
     windows = _windows(cuts, wanted, others, placed_by if spans else None)
-    return Parts(trades, map(work, windows), several=True)
+    return Parts(trades, map(work, windows), counts, several=True)
+
+
+def counted(table: pa.Table, **counts: int) -> pa.Table:
+    """Return a table with counts of its window beside it."""
+    return table.replace_schema_metadata({name: str(count) for name, count in counts.items()})
 
 
 def add_columns(
@@ -213,7 +228,8 @@ def map_batches(
 
 def is_in_memory(frame: Any) -> bool:
     """Tell whether the rows of a frame are in memory already."""
-    return engine_of(frame) in ("pandas", "pyarrow") or type(frame).__name__ == "DataFrame"
+    engine = engine_of(frame)
+    return engine in ("pandas", "pyarrow") or (engine == "polars" and type(frame).__name__ == "DataFrame")
 
 
 class Cuts(NamedTuple):
