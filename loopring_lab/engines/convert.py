@@ -20,7 +20,8 @@ COLLECT = {"duckdb": "relation.to_arrow_table()", "dask": "frame.compute()", "sp
 BATCH_ROWS = 1 << 20
 
 
-def _as_read(rows: pa.Table) -> pa.Table:
+def as_read(rows: pa.Table) -> pa.Table:
+    """Return rows unchanged."""
     return rows
 
 
@@ -90,7 +91,7 @@ def batches(
     columns: Sequence[str],
     caller: str,
     most: int = BATCH_ROWS,
-    work: Callable[[pa.Table], pa.Table] = _as_read,
+    work: Callable[[pa.Table], pa.Table] = as_read,
 ) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables.
 
@@ -99,7 +100,8 @@ def batches(
     if engine_of(frame) == "dask":
         read = functools.partial(_read, caller=caller, columns=columns, work=work)
         for table in workers.apply(read, adapters.partitions(frame, columns, caller)):
-            yield from (table.slice(start, most) for start in range(0, max(len(table), 1), most))
+            step = most if work is as_read else max(len(table), 1)
+            yield from (table.slice(start, step) for start in range(0, max(len(table), 1), step))
         return
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):

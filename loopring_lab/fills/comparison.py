@@ -196,7 +196,7 @@ def _look(window: Window, caller: str, label: Reference) -> pa.Table:
 def _costs(
     window: Window, caller: str, length: int, names: list[str], classes: _SizeClasses, own: bool
 ) -> pa.Table:
-    """Return the costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
+    """Return costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
     history, end = PriceHistory(window.prices, caller), window.rows["last"].to_numpy()
     lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + length)
     places = lookup.before(until, newer_than=end) if own else lookup.before(until, within=2 * length)
