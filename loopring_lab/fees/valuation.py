@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import UNIT, floats, from_integers, is_none, to_integers
-from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, PairedFills, equal
-from loopring_lab.engines.arrays import NAT
+from loopring_lab.amounts.limbs import SUM, per, times
+from loopring_lab.amounts.scaling import floats
+from loopring_lab.engines import windows
+from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
+from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
+from loopring_lab.engines.arrays import NAT, encoded, places_among
 from loopring_lab.engines.asof import (
+    ORDER,
     OWN_BY,
     PLACE,
+    TIE_BREAKERS,
     PriceHistory,
     moments_of,
     parse_tolerance,
     places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
+from loopring_lab.fees.value_sums import Moves, Sums, uncertainty
 
 CALLER = "fees.in_token"
 PAIR = ("base", "quote")
+PRICED = ("created_at", *PAIR, "price")
+SUMMED = (
+    "fills",
+    "unpriced",
+    "fee",
+    "fee_value",
+    "value_token",
+    "within_bps",
+    "median_age",
+    "max_age",
+)
 STEPS = 3
-CHUNK = 1 << 16
-AGES = pa.duration("ms")
-DEVIATIONS = 1.96  # 95 % of a normal distribution
+CHUNK = 1 << 15
+LATER = 7 * DAY
+"""First prices after fills count within so many ms, or the tolerance if that is longer."""
 
 
 def in_token(
@@ -48,18 +63,18 @@ def in_token(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`.
     token : str
         Symbol to value fees in, such as ``"USDT"``.
-    prices : frame of pandas, pyarrow or Polars, optional
+    prices : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark, optional
         Prices or trades to take prices from: ``created_at``, ``base``, ``quote`` and ``price``. By default
         `trades`; the prices of an account that trades rarely are old, those of a busier one, of all accounts
         or of a price file are better.
     by : str or sequence of str, optional
         Sum by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the oldest price of a path; None for any age.
+        Maximum age of the oldest price of a path; None for any age, which reads all rows into memory.
 
     Returns
     -------
@@ -82,8 +97,8 @@ def in_token(
     basis points of ``fee_value``, it may be from the sum at true prices, in 19 of 20 cases. It adds up how
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
-    fills, which tells where an account trades when prices move. For several groups, add up their errors.
-    `show` cuts ``fee_value`` after the first digit that is uncertain.
+    fills, at most 7 days or `tolerance` later, which tells where an account trades when prices move. For
+    several groups, add up their errors. `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
     --------
@@ -97,209 +112,338 @@ def in_token(
     names = None if by is None else group_keys(by, CALLER, *own_columns, frame=trades)
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
-    fills = convert.to_table(trades, CALLER, needed, (*PAIR, *OWN_BY, *PLACE, "side"))
-    history = PriceHistory(trades if prices is None else prices, CALLER, PAIR)
-    known = sorted(
-        {one for pair in history.combinations() for one in pair}
-        | {*fills["fee_token"].drop_null().to_pylist()}
-    )
-    if len(fills) and token not in known:
-        hint = did_you_mean(token, known, f"Known tokens: {', '.join(known) or 'none'}.")
-        raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
-    valued = value(fills, "fee", "fee_token", token, history, limit)
-    columns = {
-        "fee_value": from_integers(valued.amounts, DECIMAL_256),
-        "value_token": pa.array([token] * len(fills), pa.string()),
-        "value_path": pa.array(valued.paths, pa.string()),
-        "priced_at": pa.array(valued.oldest, TIMESTAMP, mask=valued.oldest == NAT),
-    }
+    optional = (*PAIR, *TIE_BREAKERS, *ORDER)
+    around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
+    is_whole = limit is None or windows.is_in_memory(trades)
+    if not is_whole:
+        _check_token(token, *_tokens(trades, prices))
+
+    def valued(window: windows.Window) -> tuple[np.ndarray, Valued, PriceHistory]:
+        if is_whole:
+            _check_token(token, *_tokens(window.rows, window.prices))
+        history, rows = PriceHistory(window.prices, CALLER, PAIR), np.flatnonzero(window.inside)
+        return rows, value(window.rows, rows, token, history, limit), history
+
+    def columns_of(window: windows.Window) -> dict[str, pa.Array]:
+        return valued(window)[1].columns(token)
+
     if names is None:
-        return convert.with_columns(trades, columns)
-    age = pa.array(moments_of(fills) - valued.oldest, mask=valued.oldest == NAT)
-    table = fills.append_column("fee_value", columns["fee_value"]).append_column("age", age)
-    groups = GroupBy(table, [*names, "fee_token"])
-    median = age.to_pandas().groupby(groups.ids).median().round()
-    sums = {
-        "fills": np.bincount(groups.ids, minlength=groups.count),
-        "unpriced": np.bincount(groups.ids[is_none(valued.amounts)], minlength=groups.count),
-        "fee": groups.sum("fee"),
-        "fee_value": groups.sum("fee_value"),
-        "value_token": pa.array([token] * groups.count, pa.string()),
-        "within_bps": _Errors(valued, fills, history).bps(groups),
-        "median_age": pa.array(median, pa.int64(), from_pandas=True).cast(AGES),
-        "max_age": groups.aggregate("age", "max").cast(AGES),
-    }
+        return windows.add_columns(trades, CALLER, needed, optional, **around, after=0, work=columns_of)
+    after = None if limit is None else max(limit, LATER)
+    moves = None if is_whole else _moves(trades if prices is None else prices)
+
+    def rows_of(window: windows.Window) -> pa.Table:
+        rows, found, history = valued(window)
+        fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
+        moments = moments_of(window.rows)[rows]
+        added = {
+            "fee_value": found.columns(token)["fee_value"],
+            "moment": pa.array(moments),
+            "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
+        }
+        uncertain = uncertainty(
+            np.nan_to_num(floats(found.amounts)),
+            moments,
+            *found[3:],
+            history,
+            moves or Moves.of(history),
+            after,
+        )
+        for name, column in (added | uncertain).items():
+            fills = fills.append_column(name, column)
+        return fills
+
+    sums = Sums([*names, "fee_token"], limit, STEPS)
+    for part in windows.over(trades, CALLER, needed, optional, **around, after=after, work=rows_of):
+        sums.add(part)
+    groups, columns = sums.columns()
+    columns |= {"value_token": pa.repeat(token, groups.count)}
     return PairedFills(trades, CALLER).summary(
-        groups, groups.key_columns() | sums, around=GroupBy(table, names)
+        groups,
+        groups.key_columns() | {name: columns[name] for name in SUMMED},
+        around=GroupBy(groups.table, names),
     )
 
 
-class Step(NamedTuple):
-    """Rows converted in one market, from base to quote or back, and the positions of their prices."""
+def _tokens(trades: Any, prices: Any) -> tuple[set[str], bool]:
+    """Return the tokens of prices and fees, and whether there are trades."""
+    fees = _distinct(trades, "fee_token")
+    priced = [_distinct(trades if prices is None else prices, name) for name in PAIR]
+    return {one for some in (fees, *priced) for one in some if one is not None}, bool(fees)
 
-    rows: np.ndarray
-    positions: np.ndarray
-    pair: tuple[str, ...]
-    forward: bool
+
+def _distinct(frame: Any, name: str) -> list[Any]:
+    rows = open_frame(frame, [name], CALLER).unique().lazy().collect("pyarrow")
+    found: list[Any] = rows[name].to_list()
+    return found
+
+
+def _check_token(token: Any, known: set[str], there_are_trades: bool) -> None:
+    """Raise a `LabError` if no price and no fee is in a token."""
+    if there_are_trades and token not in known:
+        hint = did_you_mean(token, sorted(known), f"Known tokens: {', '.join(sorted(known)) or 'none'}.")
+        raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
+
+
+def _moves(prices: Any) -> Moves:
+    """Look at all prices of a frame of any engine, window by window."""
+
+    def own(window: windows.Window) -> pa.Table:
+        return Moves.rows(PriceHistory(window.own(window.rows), CALLER, PAIR))
+
+    moves = Moves()
+    for part in windows.over(prices, CALLER, PRICED, (*TIE_BREAKERS, *ORDER), before=0, after=0, work=own):
+        moves.add(part)
+    return moves
 
 
 class Valued(NamedTuple):
-    """Amounts in one token, as unscaled integers or None, the time of the oldest price used, and the path."""
+    """Amounts in one token, and how each came about.
 
-    amounts: np.ndarray
-    oldest: np.ndarray
-    paths: np.ndarray
-    steps: list[Step]
-
-
-def value(
-    fills: pa.Table, amount: str, unit: str, token: str, history: PriceHistory, limit: int | None
-) -> Valued:
-    """Value a column of fills, in the tokens another names, in one token; prices have the keys `PAIR`."""
-    amounts, units = to_integers(fills[amount]), np.array(fills[unit].to_pylist(), object)
-    oldest, paths = np.full(len(fills), NAT, np.int64), np.full(len(fills), None, object)
-    values, steps, known = np.full(len(fills), None, object), [], ~is_none(amounts)
-    for start in range(0, len(fills), CHUNK):
-        part = slice(start, start + CHUNK)
-        found = _Paths(fills[part], token, history)
-        age = np.where(known[part], found.oldest(units[part], limit), NAT)
-        rows = np.flatnonzero(age != NAT)
-        taken = found.follow(rows, amounts[part][rows], units[part][rows])
-        oldest[part], values[part][rows], paths[part][rows] = age, taken.amounts, taken.paths
-        steps += [step._replace(rows=start + rows[step.rows]) for step in taken.steps]
-    return Valued(values, oldest, paths, steps)
-
-
-class _Paths:
-    """The path with the freshest oldest price from every token to one, for each fill of a chunk.
-
-    `levels` hold, for one market more each, the pair to go through next; -1 where fewer steps do as well.
+    The time of the oldest price used, `NAT` without a value; the path as text; by step of the path, the
+    positions of the price used and of the first one after the fill, -1 for none, and the direction.
     """
 
-    def __init__(self, fills: pa.Table, token: str, history: PriceHistory) -> None:
-        self.token, self.history, self.pairs = token, history, history.combinations()
-        self.moments = moments_of(fills)
-        self.positions = list(self._last_prices(fills))
-        self.times = [history.times_at(positions) for positions in self.positions]
-        self.links: dict[str, list[tuple[str, int]]] = {}
-        for number, (base, quote) in enumerate(self.pairs):
-            for here, there in ((base, quote), (quote, base)):
-                self.links.setdefault(here, []).append((there, number))
-        self.freshest = {token: self.moments}
-        self.levels = [self._one_market_more() for _ in range(STEPS)]
+    amounts: pa.Array
+    oldest: np.ndarray
+    paths: pa.Array
+    positions: np.ndarray
+    later: np.ndarray
+    forward: np.ndarray
 
-    def _last_prices(self, fills: pa.Table) -> Iterator[np.ndarray]:
-        """Find the last price of each pair at or before each fill, but not its own."""
-        has_pair = {*PAIR} <= {*fills.column_names}
-        own = self.history.lookup(fills).before(self.moments) if has_pair else None
-        placed = places_of_blocks(fills)
-        others = {name: placed[name] for name in placed.column_names}
-        for pair in self.pairs:
-            columns = {name: pa.repeat(one, len(fills)) for name, one in zip(PAIR, pair, strict=True)}
-            positions = self.history.lookup(pa.table(others | columns)).before(self.moments)
-            if own is not None:
-                mine = equal(fills["base"], pair[0]) & equal(fills["quote"], pair[1])
-                positions = np.where(mine, own, positions)
-            yield positions
-
-    def _one_market_more(self) -> dict[str, np.ndarray]:
-        found, hops = dict(self.freshest), {}
-        for here in self.links.keys() - {self.token}:
-            best = self.freshest.get(here, np.full(len(self.moments), NAT))
-            hop = np.full(len(best), -1)
-            for there, number in sorted(self.links[here]):
-                if there in self.freshest:
-                    through = np.minimum(self.times[number], self.freshest[there])
-                    hop = np.where(through > best, number, hop)
-                    best = np.maximum(through, best)
-            found[here], hops[here] = best, hop
-        self.freshest = found
-        return hops
-
-    def oldest(self, units: np.ndarray, limit: int | None) -> np.ndarray:
-        """Return the time of the oldest price on each fill's path; `NAT` where it is beyond the limit."""
-        oldest = np.full(len(units), NAT)
-        for unit in set(units) & self.freshest.keys():
-            oldest = np.where(units == unit, self.freshest[unit], oldest)
-        if limit is not None:
-            oldest[self.moments - oldest > limit] = NAT
-        return oldest
-
-    def follow(self, rows: np.ndarray, amounts: np.ndarray, units: np.ndarray) -> Valued:
-        """Convert the amounts of rows along their paths."""
-        amounts, units, paths, steps = amounts.copy(), units.copy(), units.copy(), []
-        for hops in reversed(self.levels):
-            before = units.copy()
-            for here in sorted(set(before) & hops.keys()):
-                places = np.flatnonzero(before == here)
-                numbers = hops[here][rows[places]]
-                for number in np.unique(numbers[numbers >= 0]).tolist():
-                    moved, pair = places[numbers == number], self.pairs[number]
-                    positions = self.positions[number][rows[moved]]
-                    prices, forward = self.history.integers(positions), pair[0] == here
-                    old = amounts[moved]
-                    amounts[moved] = old * prices // UNIT if forward else old * UNIT // prices
-                    units[moved] = pair[forward]
-                    paths[moved] += f">{pair[forward]}"
-                    steps.append(Step(moved, positions, pair, forward))
-        return Valued(amounts, self.moments[rows], paths, steps)
-
-
-class _Errors:
-    """What is uncertain in values: the deviation of each step, and the change to the next price."""
-
-    def __init__(self, valued: Valued, fills: pa.Table, history: PriceHistory) -> None:
-        nothing = Step(np.empty(0, np.int64), np.empty(0, np.int64), ("", ""), forward=True)
-        steps = [nothing, *valued.steps]
-        self.weights = np.array([0.0 if one is None else float(one) for one in valued.amounts]) / UNIT
-        self.rows = np.concatenate([step.rows for step in steps])
-        self.positions = np.concatenate([step.positions for step in steps])
-        moments = moments_of(fills)[self.rows]
-        logs = np.log(floats(history.prices))
-        noise, drift = _variances(history, logs)
-        codes, ages = history.code_at(self.positions), moments - history.times_at(self.positions)
-        self.deviations = np.sqrt(noise[codes] + drift[codes] * ages)
-        columns = {
-            name: pa.concat_arrays([pa.repeat(step.pair[place], len(step.rows)) for step in steps])
-            for place, name in enumerate(PAIR)
+    def columns(self, token: str) -> dict[str, pa.Array]:
+        """Return what is added to trades."""
+        return {
+            "fee_value": checked_cast(self.amounts, DECIMAL_256, "fee_value"),
+            "value_token": pa.repeat(token, len(self.amounts)),
+            "value_path": self.paths,
+            "priced_at": pa.array(self.oldest, TIMESTAMP, mask=self.oldest == NAT),
         }
-        taken = fills.take(pa.array(self.rows))
-        same = {name: taken[name] for name in taken.column_names if name in ("moment", *OWN_BY)}
-        later = history.lookup(pa.table(columns | same)).after(moments)
-        changes = np.nan_to_num(np.append(logs, np.nan)[later] - logs[self.positions])
-        signs = np.concatenate([np.full(len(step.rows), 1.0 if step.forward else -1.0) for step in steps])
-        self.changes = self.weights * np.expm1(np.bincount(self.rows, signs * changes, len(fills)))
-
-    def bps(self, groups: GroupBy) -> pa.Array:
-        """Return by how much each group's ``fee_value`` may be off; fills at one price are off together."""
-        errors, group = np.abs(self.weights[self.rows]) * self.deviations, groups.ids[self.rows]
-        order = np.lexsort((errors, self.positions, group))  # so that the order of rows changes no sum
-        errors, positions, group = errors[order], self.positions[order], group[order]
-        starts = np.flatnonzero(np.append(True, np.diff(positions) | np.diff(group))[: len(order)])
-        shared = np.add.reduceat(errors, starts) if len(starts) else errors
-        deviation = np.sqrt(np.bincount(group[starts], shared**2, groups.count))
-        order = np.lexsort((self.changes, groups.ids))
-        change = np.abs(np.bincount(groups.ids[order], self.changes[order], groups.count))
-        error, totals = DEVIATIONS * deviation + change, np.abs(floats(groups.sum("fee_value")))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where(error == 0, 0.0, 10_000 * error / totals)
-        return pa.array(found, mask=~np.isfinite(found) | np.isnan(totals))
 
 
-def _variances(history: PriceHistory, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance of each key's log price between trades, and per millisecond; NaN if unknown."""
-    codes, count = history.code_at(np.arange(len(history))), history.code_count
-    gaps = np.diff(history.times)
-    rows = np.flatnonzero((np.diff(codes) == 0) & (gaps > 0))
-    code, squares, gap = codes[rows], np.diff(logs)[rows] ** 2, gaps[rows]
-    order = np.lexsort((gap, code))
-    code, squares, gap = code[order], squares[order], gap[order]
-    number = np.bincount(code, minlength=count)
-    rank = np.arange(len(code)) - (np.cumsum(number) - number)[code]
-    short = rank < -(-number[code] // 4)  # in the quarter with the shortest gaps, noise weighs most
-    with np.errstate(divide="ignore", invalid="ignore"):
-        noise = (
-            np.bincount(code[short], squares[short], count) / np.bincount(code[short], minlength=count) / 2
-        )
-        drift = np.bincount(code, squares, count) / np.bincount(code, gap, count)
-    return noise, drift
+def value(fills: pa.Table, rows: np.ndarray, token: str, history: PriceHistory, limit: int | None) -> Valued:
+    """Value the fees of some rows of fills, which are all that is known of their orders, in one token."""
+    markets = _Markets(history, token)
+    found = _Found(len(rows), markets)
+    moments, units = moments_of(fills)[rows], _token_numbers(fills["fee_token"], markets)[rows]
+    known = np.asarray(fills["fee"].is_valid())[rows] & (moments != NAT)
+    lookups = _Lookups(fills, rows, moments, history, markets)
+    for unit in np.unique(units[known & (units >= 0)]).tolist():
+        plan = _Plan(markets, unit)
+        mine = np.flatnonzero(known & (units == unit))
+        mine = mine[np.argsort(moments[mine], kind="stable")]
+        for start in range(0, len(mine), CHUNK):
+            plan.follow(mine[start : start + CHUNK], lookups, limit, found)
+    return found.valued(fills["fee"].take(pa.array(rows)))
+
+
+class _Markets:
+    """Tokens by number in the order of their names, and the markets between them, by number as well."""
+
+    def __init__(self, history: PriceHistory, token: str) -> None:
+        self.history, self.pairs = history, history.combinations()
+        self.tokens = sorted({token, *(one for pair in self.pairs for one in pair)})
+        self.token = self.tokens.index(token)
+        self.ends = np.array([[*map(self.tokens.index, pair)] for pair in self.pairs]).reshape(-1, 2)
+        codes = history.codes(pa.table({name: self._names(place) for place, name in enumerate(PAIR)}))
+        self.number_of = np.full(history.code_count + 1, -1)
+        self.number_of[codes] = np.arange(len(codes))
+        at = history.code_at(np.arange(len(history)))
+        self.starts, self.stops = (np.searchsorted(at, codes, side) for side in ("left", "right"))
+        self.links: dict[int, list[tuple[int, int]]] = {}
+        for number, ends in enumerate(self.ends.tolist()):
+            for here, there in (ends, ends[::-1]):
+                self.links.setdefault(here, []).append((there, number))
+
+    def _names(self, place: int) -> pa.Array:
+        return pa.array([pair[place] for pair in self.pairs], pa.string())
+
+
+def _token_numbers(column: pa.ChunkedArray, markets: _Markets) -> np.ndarray:
+    return places_among(encoded(column), pa.array(markets.tokens, pa.string()))
+
+
+class _Lookups:
+    """The last price of each market at or before fills, but not their own, and the first one after them."""
+
+    def __init__(
+        self, fills: pa.Table, rows: np.ndarray, moments: np.ndarray, history: PriceHistory, markets: _Markets
+    ) -> None:
+        self.moments, self.history, self.markets = moments, history, markets
+        self.own = np.full(len(rows), -1)
+        if {*PAIR} <= {*fills.column_names}:
+            known = [name for name in ("moment", *PAIR, *OWN_BY, *PLACE) if name in fills.column_names]
+            lookup, times = history.lookup(fills.select(known)), moments_of(fills)
+            self.own = markets.number_of[lookup.codes[rows]]
+            self.own_last, self.own_next = lookup.before(times)[rows], lookup.after(times)[rows]
+        self.places = places_of_blocks(fills).take(pa.array(rows))
+        self.is_placed = np.asarray(self.places[PLACE[1]].is_valid())
+
+    def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""
+        moments, shape = self.moments[rows], (len(numbers), len(rows))
+        last, later = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        for place, number in enumerate(numbers.tolist()):
+            start, stop = self.markets.starts[number], self.markets.stops[number]
+            end = start + self._passed(self.history.times[start:stop], moments)
+            last[place], later[place] = np.where(end > start, end - 1, -1), np.where(end < stop, end, -1)
+            self._settle_blocks(last[place], rows)
+        place_of = np.full(len(self.markets.pairs) + 1, -1)
+        place_of[numbers] = np.arange(len(numbers))
+        places = place_of[self.own[rows]]
+        own = np.flatnonzero(places >= 0)
+        last[places[own], own], later[places[own], own] = self.own_last[rows[own]], self.own_next[rows[own]]
+        return last, later
+
+    @staticmethod
+    def _passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+        """Count the times at or before each moment; both are in order."""
+        first, end = np.searchsorted(times, moments[[0, -1]], "right")
+        if end - first > len(moments):
+            return np.searchsorted(times, moments, "right")
+        counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
+        return np.asarray(first + counts.cumsum())
+
+    def _settle_blocks(self, last: np.ndarray, rows: np.ndarray) -> None:
+        """Move positions before the prices of a row's own block that come after its place there."""
+        tied = np.flatnonzero(self.is_placed[rows])
+        tied = tied[(last[tied] >= 0) & (self.history.times[last[tied]] == self.moments[rows[tied]])]
+        if len(tied):
+            codes, moments = self.history.code_at(last[tied]), self.moments[rows[tied]]
+            found = self.history.last_at(codes, moments, self.places.take(pa.array(rows[tied])))
+            last[tied] = np.where(self.history.code_at(found) == codes, found, -1)
+
+
+class Step(NamedTuple):
+    """The markets that rows go through, -1 for none, whether from base to quote, and positions of prices."""
+
+    numbers: np.ndarray
+    forward: np.ndarray
+    last: np.ndarray
+    later: np.ndarray
+
+
+class _Plan:
+    """The tokens and markets that paths from one token can go through, by the number of markets left."""
+
+    def __init__(self, markets: _Markets, unit: int) -> None:
+        self.markets, self.unit = markets, unit
+        nearest = [there for there, _ in markets.links.get(unit, [])]
+        tokens = [set(markets.links), {unit, *nearest}, {unit}]
+        self.links: list[dict[int, list[tuple[int, int]]]] = []
+        reached: set[int] = set()
+        for step, here in enumerate(tokens):
+            ahead = reached if step else {markets.token}
+            links = {one: self._links(one, ahead) for one in sorted(here - {markets.token})}
+            self.links.append({one: some for one, some in links.items() if some or one in reached})
+            reached = {*self.links[-1]}
+        used = {number for links in self.links for some in links.values() for _, number in some}
+        self.numbers = np.array(sorted(used), np.int64)
+        self.place = {number: place for place, number in enumerate(self.numbers.tolist())}
+
+    def _links(self, here: int, ahead: set[int]) -> list[tuple[int, int]]:
+        return [
+            (there, number) for there, number in sorted(self.markets.links.get(here, [])) if there in ahead
+        ]
+
+    def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: _Found) -> None:
+        """Find the freshest path, the shortest of equals, for rows in the order of time."""
+        moments = lookups.moments[rows]
+        if self.unit == self.markets.token:
+            found.add(rows, moments, self.unit, [])
+            return
+        last, later = lookups.of(rows, self.numbers)
+        times = self.markets.history.times_at(last)
+        oldest, hops = self._freshest(times)
+        if oldest is None:
+            return
+        valued = np.flatnonzero(oldest != NAT)
+        if limit is not None:
+            valued = valued[moments[valued] - oldest[valued] <= limit]
+        at, steps = np.full(len(valued), self.unit), []
+        for level in reversed(hops):
+            hop = np.full(len(valued), -1)
+            for here, chosen in level.items():
+                hop = np.where(at == here, chosen[valued], hop)
+            moved = hop >= 0
+            number = self.numbers[hop]
+            forward = self.markets.ends[number, 0] == at
+            at = np.where(moved, self.markets.ends[number, forward.astype(np.int64)], at)
+            gone = (np.where(moved, positions[hop, valued], -1) for positions in (last, later))
+            steps.append(Step(np.where(moved, number, -1), forward, *gone))
+        found.add(rows[valued], oldest[valued], self.unit, steps)
+
+    def _freshest(self, times: np.ndarray) -> tuple[np.ndarray | None, list[dict[int, np.ndarray]]]:
+        """Return the time of the oldest price on the freshest path, and the market to take next by token."""
+        known: dict[int, np.ndarray] = {}
+        hops: list[dict[int, np.ndarray]] = []
+        for links in self.links:
+            found, level = dict(known), {}
+            for here, some in links.items():
+                best = known.get(here)
+                hop = np.full(times.shape[1], -1)
+                for there, number in some:
+                    place = self.place[number]
+                    through = np.minimum(times[place], known[there]) if hops else times[place]
+                    better = through > (NAT if best is None else best)
+                    hop[better] = place
+                    best = through if best is None else np.maximum(through, best)
+                if best is not None:
+                    found[here], level[here] = best, hop
+            known = found
+            hops.append(level)
+        return known.get(self.unit), hops
+
+
+class _Found:
+    """Paths found for rows, part by part; a path is the number of its token and of its markets."""
+
+    def __init__(self, count: int, markets: _Markets) -> None:
+        self.markets, self.base = markets, len(markets.pairs) + 1
+        self.oldest, self.route = np.full(count, NAT, np.int64), np.zeros(count, np.int64)
+        self.positions, self.later = (np.full((count, STEPS), -1, np.int32) for _ in range(2))
+        self.forward = np.zeros((count, STEPS), bool)
+
+    def add(self, rows: np.ndarray, oldest: np.ndarray, unit: int, steps: list[Step]) -> None:
+        """Add rows that have a path, by its steps."""
+        self.oldest[rows] = oldest
+        route = np.full(len(rows), unit if steps else unit * self.base**STEPS)
+        for place, step in enumerate(steps):
+            route = route * self.base + step.numbers + 1
+            self.positions[rows, place], self.later[rows, place] = step.last, step.later
+            self.forward[rows, place] = step.forward
+        self.route[rows] = route
+
+    def valued(self, fees: pa.ChunkedArray) -> Valued:
+        """Convert the fees along their paths, those of one path together."""
+        rows = np.flatnonzero(self.oldest != NAT)
+        routes = pa.array(self.route[rows]).dictionary_encode()
+        numbers = routes.indices.to_numpy()
+        order = rows[np.argsort(numbers.astype(np.min_scalar_type(len(routes.dictionary))), kind="stable")]
+        ends = np.bincount(numbers, minlength=len(routes.dictionary)).cumsum()
+        texts, parts = [], [pa.array([], SUM)]
+        for route, mine in zip(routes.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=False):
+            names, steps = self._path(route)
+            texts.append(">".join(names))
+            amounts = fees.take(pa.array(mine)).combine_chunks().cast(SUM)
+            for place, forward in steps:
+                prices = self.markets.history.take(self.positions[mine, place])
+                amounts = times(amounts, prices) if forward else per(amounts, prices)
+            parts.append(amounts)
+        places = np.full(len(self.oldest), -1)
+        places[order] = np.arange(len(order))
+        amounts = pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
+        places[rows] = numbers
+        paths = pa.array(texts, pa.string()).take(pa.array(places, mask=places < 0))
+        return Valued(amounts, self.oldest, paths, self.positions, self.later, self.forward)
+
+    def _path(self, route: int) -> tuple[list[str], list[tuple[int, bool]]]:
+        """Return the tokens of a path, and its steps as the place of each and its direction."""
+        digits = [route // self.base**place % self.base for place in range(STEPS - 1, -1, -1)]
+        names, steps = [self.markets.tokens[route // self.base**STEPS]], []
+        for place, digit in enumerate(digits):
+            if digit:
+                pair = self.markets.pairs[digit - 1]
+                steps.append((place, pair[0] == names[-1]))
+                names.append(pair[steps[-1][1]])
+        return names, steps
