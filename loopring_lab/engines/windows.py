@@ -58,6 +58,12 @@ class Window(NamedTuple):
         """Return those of the window's rows that it answers for."""
         return rows if self.inside.all() else rows.filter(pa.array(self.inside))
 
+    def of(self, some: np.ndarray) -> Window:
+        """Return the window with some of its rows only, and all prices."""
+        return self._replace(
+            rows=self.rows.filter(pa.array(some)), inside=self.inside[some], here=self.here[some]
+        )
+
 
 class Columns(NamedTuple):
     """Columns to read from a frame of any engine, the optional ones where it has them."""
