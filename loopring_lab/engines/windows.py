@@ -145,8 +145,9 @@ def over(
     the trades. `placed_by` is the column of times that says which window answers for a row. Frames that
     are in memory, or small, are one window, with their rows as they stand.
 
-    `work` must depend on the window alone: Dask sends it to its workers. What it has `counted` is added up in
-    `counts` while the parts are asked for.
+    `work` must depend on the window alone: a cluster of Dask exchanges rows among its workers, which then
+    apply it. Rows of other engines, and of Dask in one process, are put on disk here. What `work` has
+    `counted` is added up in `counts` while the parts are asked for.
     """
     counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
