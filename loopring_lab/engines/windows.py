@@ -4,12 +4,12 @@ Rows of a frame that is not in memory are read once, in batches, and put on disk
 window then reads the rows that it answers for and the time around them. So the work grows linearly with
 the rows, however the files behind a frame are laid out, and every engine gives the same digits.
 
-Arguments of `over`: a window has the rows up to `before` and `after` ms around it; None for all, in one window.
-With `spans`, rows have ``first`` and ``last`` (ms), when their order was first and last filled in all of the
-trades. `placed_by` names the times that say which window answers for a row. Frames that are in memory, or small,
-are one window as they stand. `work` depends on the window alone: clusters of Dask exchange rows among their
-workers, which then apply it; rows of other engines are put on disk here. What it has `counted` is added up in
-`counts` as parts are asked for.
+Arguments of `over`: a window has the rows up to `before` and `after` ms around it; None for all, in one
+window. With `spans`, rows have ``first`` and ``last`` (ms), when their order was first and last filled in
+all of the trades. `placed_by` names the times that say which window answers for a row. Frames that are in
+memory, or small, are one window as they stand. `work` depends on the window alone: clusters of Dask
+exchange rows among their workers, which then apply it; rows of other engines are put on disk here. What it
+has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
