@@ -3,6 +3,13 @@
 Rows of a frame that is not in memory are read once, in batches, and put on disk by time, compressed. A
 window then reads the rows that it answers for and the time around them. So the work grows linearly with
 the rows, however the files behind a frame are laid out, and every engine gives the same digits.
+
+Arguments of `over`: a window has the rows up to `before` and `after` ms around it; None for all, in one
+window. With `spans`, rows have ``first`` and ``last`` (ms), when their order was first and last filled in
+all of the trades. `placed_by` names the times that say which window answers for a row. Frames that are in
+memory, or small, are one window as they stand. `work` depends on the window alone: clusters of Dask
+exchange rows among their workers, which then apply it; rows of other engines are put on disk here. What it
+has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
@@ -140,14 +147,7 @@ def over(
 ) -> Parts:
     """Apply `work` to every window of trades; prices are the trades themselves by default.
 
-    A window has the rows up to `before` and `after` ms around it; None for all, in one window. With `spans`,
-    rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled in all of
-    the trades. `placed_by` is the column of times that says which window answers for a row. Frames that
-    are in memory, or small, are one window, with their rows as they stand.
-
-    `work` must depend on the window alone: a cluster of Dask exchanges rows among its workers, which then
-    apply it. Rows of other engines, and of Dask in one process, are put on disk here. What `work` has
-    `counted` is added up in `counts` while the parts are asked for.
+    See this module's docstring for the arguments.
     """
     counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
