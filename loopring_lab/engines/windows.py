@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import engine_of, portable
@@ -19,6 +20,7 @@ from loopring_lab.engines.aggregate import result_table
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.arrays import hashes as hashes_of
 from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.spool import ResultFiles, Spool
@@ -112,20 +114,22 @@ def over(
     after: int | None = None,
     spans: bool = False,
     placed_by: str = "moment",
+    next_by: Sequence[str] = (),
     work: Callable[[Window], pa.Table],
 ) -> Parts:
     """Apply `work` to every window of trades; prices are the trades themselves by default.
 
     A window has the rows up to `before` and `after` ms around it; None for all, in one window. With `spans`,
     rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled in all of
-    the trades. `placed_by` is the column of times that says which window answers for a row. Frames that
-    are in memory, or small, are one window, with their rows as they stand.
+    the trades. `placed_by` is the column of times that says which window answers for a row. Prices have
+    also the first known ones later than that time for each combination of the columns `next_by`. Frames
+    that are in memory, or small, are one window, with their rows as they stand.
     """
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
     cuts = _cut(wanted, others, before, after)
     if cuts is None:
         return Parts(trades, map(work, _one_window(wanted, others, spans)), several=False)
-    windows = _windows(cuts, wanted, others, placed_by if spans else None)
+    windows = _windows(cuts, wanted, others, placed_by if spans else None, next_by)
     return Parts(trades, map(work, windows), several=True)
 
 
@@ -311,22 +315,65 @@ def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
     return edges
 
 
-def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
+def _windows(
+    cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None, next_by: Sequence[str]
+) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    known = None if prices is None else _spooled(cuts, prices.batches())
+    following = _Following(cuts, next_by)
+    known = None if prices is None else _spooled(cuts, following.noted(prices.batches()))
     orders = _Orders(cuts, placed_by) if placed_by else None
-    spool = _spooled(cuts, orders.noted(wanted.batches()) if orders else wanted.batches())
+    batches = following.noted(wanted.batches()) if prices is None else wanted.batches()
+    spool = _spooled(cuts, orders.noted(batches) if orders else batches)
     if orders:
         orders.gather(spool)
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
         near, inside = spool.read(looked_at), None
+        near = following.added(near, looked_at.stop) if known is None else near
         count = len(near)
         if orders:
             near, inside, count = orders.span(near, window)
         here = cuts.window_of(moments_of(near)) == window
-        others = near.slice(0, count) if known is None else known.read(looked_at)
+        others = near.slice(0, count)
+        if known is not None:
+            others = following.added(known.read(looked_at), looked_at.stop)
         yield Window(near, here if inside is None else inside, others, here)
+
+
+class _Following:
+    """The first known prices, by slot and some columns, that come after windows and the time around them."""
+
+    def __init__(self, cuts: Cuts, keys: Sequence[str]) -> None:
+        self._cuts, self._keys, self._parts = cuts, keys, list[pa.Table]()
+
+    def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Note the first prices of batches, and pass these on."""
+        for batch in batches:
+            if self._keys:
+                self._parts.append(self._firsts(batch, by_slot=True))
+            yield batch
+
+    def added(self, rows: pa.Table, slot: int) -> pa.Table:
+        """Add to rows the first prices from a slot on."""
+        if not self._keys:
+            return rows
+        noted = pa.concat_tables(self._parts, promote_options="permissive").unify_dictionaries()
+        self._parts = [noted]
+        later = noted.filter(pa.array(self._cuts.slot_of(moments_of(noted)) >= slot))
+        both = [rows, self._firsts(later, by_slot=False)]
+        return pa.concat_tables(both, promote_options="permissive").unify_dictionaries()
+
+    def _firsts(self, rows: pa.Table, *, by_slot: bool) -> pa.Table:
+        """Take the known prices of the first moment in each group."""
+        known = pc.greater(rows["price"], pa.scalar(0, rows["price"].type))
+        rows = rows.filter(pc.and_(known, rows["moment"].is_valid()))
+        groups, moments = row_groups(rows, self._keys)[0], moments_of(rows)
+        if by_slot:
+            groups = groups * (len(self._cuts.slots) + 2) + self._cuts.slot_of(moments)
+        groups = np.unique(groups, return_inverse=True)[1]
+        first = np.full(groups.max(initial=-1) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, groups, moments)
+        return rows.filter(pa.array(moments == first[groups]))
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:

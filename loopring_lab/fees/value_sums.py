@@ -128,7 +128,6 @@ def uncertainty(
     forward: np.ndarray,
     history: PriceHistory,
     moves: Moves,
-    limit: int | None,
 ) -> dict[str, pa.Array]:
     """Return how much each value changes to the prices after the fill, and by step the price and its error.
 
@@ -144,8 +143,7 @@ def uncertainty(
         rows = np.flatnonzero(last >= 0)
         at, to, times = last[rows], after[rows], np.full(len(values), NAT)
         times[rows] = history.times[at]
-        gone = to < 0 if limit is None else (to < 0) | (history.times[to] - moments[rows] > limit)
-        moved = np.where(gone, 0.0, logs[to] - logs[at])
+        moved = np.where(to < 0, 0.0, logs[to] - logs[at])
         change[rows] += np.where(forward[rows, step], moved, -moved)
         error, price, of = np.zeros(len(values)), np.zeros(len(values), np.int64), number[at]
         deviation = np.sqrt(noise[of] + drift[of] * (moments[rows] - times[rows]))
