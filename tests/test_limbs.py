@@ -143,6 +143,12 @@ def test_sums_of_groups_are_those_of_integers(type_: pa.DataType) -> None:
     groups = np.array([dice.randrange(4) for _ in drawn])
     wanted = [sum(one for one, group in zip(drawn, groups, strict=True) if group == g) for g in range(5)]
     assert limbs.sums(from_integers(drawn, type_), groups, 5).tolist() == wanted
+    if type_ == AMOUNT:
+        there = np.array([True] * 4 + [False])
+        assert to_integers(limbs.totals(from_integers(drawn, type_), groups, there)).tolist() == [
+            *wanted[:4],
+            None,
+        ]
 
 
 def slow_bounds(row: dict[str, Any], unit: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ SUM = pa.decimal256(76, 18)
 ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
 ADDED_AT_ONCE = 1 << 20  # pieces of 32 bits, in floats
 LIMB = 2.0**64
+PIECE = (1 << 32) - 1
 SPLITTER = 2.0**27 + 1
 CERTAIN = 2.0**-96  # relative error of a quotient of pairs, with a margin of 4 bits
 FITTING = 1 << 61  # of high limbs, so that differences fit too
@@ -214,15 +215,35 @@ def floors(factors: Limbs, others: Limbs, divisors: Limbs) -> tuple[Limbs, np.nd
 
 def sums(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
     """Add up 256-bit decimals, none null, in groups numbered below `count`, as Python's integers."""
+    pieces = _sums_of_pieces(amounts, groups, count)
+    return np.asarray(sum(piece.astype(object) << (32 * place) for place, piece in enumerate(pieces)))
+
+
+def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array:
+    """Add up 256-bit decimals, none null, in groups; null in those that are not `there`."""
+    words, carried = np.empty((len(there), 8), "<u4"), np.zeros(len(there), np.int64)
+    pieces = _sums_of_pieces(amounts, groups, len(there))
+    for place in range(8):
+        if place < len(pieces):
+            carried += pieces[place]
+        words[:, place] = carried & PIECE
+        carried >>= 32
+    bits = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    to = pa.decimal256(SUM.precision, amounts.type.scale)
+    return pa.Array.from_buffers(to, len(words), [bits, pa.py_buffer(words)])
+
+
+def _sums_of_pieces(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
+    """Add up each 32 bits of decimals in groups; only the last ones, which are signed, may be negative."""
     amounts = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
-    totals = np.zeros(count, object)
+    last = 3 if amounts.type.precision <= FITTING_DIGITS else 7
+    totals = np.zeros((last + 1, count), np.int64)
     for start in range(0, len(amounts), ADDED_AT_ONCE):
         part = amounts.slice(start, ADDED_AT_ONCE)
         pieces = np.frombuffer(part.buffers()[1], "<u4").reshape(-1, 8)[part.offset :][: len(part)]
-        for place in range(8):
-            piece = pieces[:, place] if place < 7 else pieces[:, 7].view("<i4")
-            added = np.bincount(groups[start : start + ADDED_AT_ONCE], piece, count)
-            totals += added.astype(np.int64).astype(object) << (32 * place)
+        for place in range(last + 1):
+            piece = pieces[:, place] if place < last else pieces[:, place].view("<i4")
+            totals[place] += np.bincount(groups[start : start + ADDED_AT_ONCE], piece, count).astype(np.int64)
     return totals
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import limbs
 from loopring_lab.engines import adapters, convert, workers
-from loopring_lab.engines.pairs import Sides, row_groups
+from loopring_lab.engines.pairs import Sides, combined, row_groups
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -127,22 +127,39 @@ class GroupBy:
         return equal(self.table["unknown"], 0)
 
     def sum(self, name: str, rows: np.ndarray | None = None) -> pa.Array:
-        """Add up a column, or the `rows` of it, in each group; null where nothing is known."""
-        return self.aggregate(name, "sum", rows)
-
-    def aggregate(self, name: str, how: str, rows: np.ndarray | None = None) -> pa.Array:
-        """Aggregate a column, or the `rows` of it, in each group with an Arrow function such as ``min``."""
-        column = self.table[name]
+        """Add up amounts or counts, or those of `rows`, in each group; null where nothing is known."""
+        column, ids = self.table[name], self.ids
         if rows is not None:
-            column = pc.if_else(pa.array(rows), column, pa.scalar(None, column.type))
-        groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
-        return groups.sort_by("id")[f"x_{how}"].combine_chunks()
+            column, ids = column.filter(pa.array(rows)), ids[rows]
+        if column.null_count:
+            known = column.is_valid()
+            column, ids = column.filter(known), ids[known.to_numpy()]
+        there = np.bincount(ids, minlength=self.count) > 0
+        if pa.types.is_decimal(column.type):
+            return limbs.totals(column, ids, there)
+        return pa.array(np.bincount(ids, column.to_numpy(), self.count).astype(np.int64), mask=~there)
+
+    def aggregate(self, name: str, how: Literal["min", "max"]) -> pa.Array:
+        """Return the least or largest value of each group; null where nothing is known."""
+        column, limits = self.table[name], np.iinfo(np.int64)
+        if pa.types.is_decimal(column.type):
+            groups = pa.table({"id": self.ids, "x": column}).group_by("id").aggregate([("x", how)])
+            return groups.sort_by("id")[f"x_{how}"].combine_chunks()
+        of, missing = (np.minimum, limits.max) if how == "min" else (np.maximum, limits.min)
+        found = np.full(self.count, missing)
+        of.at(found, self.ids, column.fill_null(missing).to_numpy())
+        return pa.array(found, column.type, mask=found == missing)
 
     def only_value(self, name: str) -> pa.Array:
         """Return the value that all known ones of a group share, else null."""
-        single = pc.equal(self.aggregate(name, "count_distinct"), 1)
-        values = self.aggregate(name, "min")
-        return pc.if_else(single, values, pa.scalar(None, values.type))
+        if name in self.keys:
+            return self.table[name].take(pa.array(self.first_rows)).combine_chunks()
+        coded = combined(adapters.decode(self.table[name], name)).dictionary_encode()
+        codes, found = coded.indices.fill_null(-1).to_numpy(), np.full(self.count, -1)
+        known = np.flatnonzero(codes >= 0)
+        found[self.ids[known]] = codes[known]
+        found[self.ids[known[codes[known] != found[self.ids[known]]]]] = -1
+        return coded.dictionary.take(pa.array(found, mask=found < 0))
 
     def median_bps(self) -> pa.Array:
         """Return the median fee rate of each group's fills, to a thousandth of a basis point."""
@@ -164,20 +181,23 @@ class GroupBy:
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
     """Compute the exact sums and the ratios that every summary has; the median where there are rates."""
     table, complete = groups.table, groups.complete()
-    fee_token = groups.only_value("fee_token")
+    base, quote, fee_token = (groups.only_value(name) for name in TOKENS)
     rated = complete & table["received"].is_valid().to_numpy()
-    rated_fee = pc.if_else(fee_token.is_valid(), groups.sum("fee", rated), pa.scalar(None, SUM))
     charged = groups.sum("charged", table["charged"].to_numpy() > 0)
+
+    def in_one(token: pa.Array, amounts: pa.Array) -> pa.Array:
+        return pc.if_else(token.is_valid(), amounts, pa.scalar(None, SUM))
+
     return {
         "fills": groups.sum("fills"),
-        "base": groups.only_value("base"),
-        "volume": _sum_in_one_token(groups, "size", "base"),
-        "quote": groups.only_value("quote"),
-        "notional": _sum_in_one_token(groups, "notional", "quote"),
+        "base": base,
+        "volume": in_one(base, groups.sum("size")),
+        "quote": quote,
+        "notional": in_one(quote, groups.sum("notional")),
         "fee_token": fee_token,
-        "received": _sum_in_one_token(groups, "received", "fee_token"),
-        "fee": _sum_in_one_token(groups, "fee", "fee_token"),
-        "bps": ratio(rated_fee, groups.sum("received", rated), 10_000),
+        "received": in_one(fee_token, groups.sum("received")),
+        "fee": in_one(fee_token, groups.sum("fee")),
+        "bps": ratio(in_one(fee_token, groups.sum("fee", rated)), groups.sum("received", rated), 10_000),
         **({"median_bps": groups.median_bps()} if "milli_bps" in table.column_names else {}),
         "zero_fee_share": pc.divide(groups.sum("zero").cast(pa.float64()), charged.cast(pa.float64())),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
@@ -356,6 +376,8 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
     ]
     if period:
         added.append(period.bins(nw.col("moment")).alias("period"))
+    if engine in ("pandas", "pyarrow") and not {"order_hash", "trade_id"}.isdisjoint(keys):
+        return _sums_of_rows(table.with_columns(*added).to_native())
     sums = [
         nw.len().alias("fills"),
         nw.col("zero").sum(),
@@ -368,6 +390,17 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
         sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in SUMMED]
     grouped = table.with_columns(*added).group_by(*keys).agg(*sums)
     return grouped.lazy().collect("pyarrow").to_native()
+
+
+def _sums_of_rows(rows: pa.Table) -> pa.Table:
+    """Return the sums of each row by itself, where few rows have the same keys."""
+    columns = {name: rows[name] for name in rows.column_names}
+    columns |= {
+        "fills": pa.array(np.ones(len(rows), np.int64)),
+        "first": rows["moment"],
+        "last": rows["moment"],
+    }
+    return pa.table(columns | {f"{name} known": rows[name].is_valid().cast(pa.int64()) for name in SUMMED})
 
 
 def _partition_sums(
@@ -414,8 +447,9 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     columns = _key_columns(sums, keys, period)
     missing = pa.scalar(None, SUM)
     for name in SUMMED:
-        known = pc.greater(sums[f"{name} known"], 0)
-        columns[name] = pc.if_else(known, sums[name].cast(SUM), missing).combine_chunks()
+        known, amounts = pc.greater(sums[f"{name} known"], 0), sums[name].cast(SUM)
+        amounts = amounts if pc.all(known).as_py() else pc.if_else(known, amounts, missing)
+        columns[name] = amounts.combine_chunks()
     counts = {"fills": "fills", "charged": "fee known", "valued": "notional known", "zero": "zero"}
     counts |= {"first": "first", "last": "last"}
     for name, source in counts.items():
@@ -450,8 +484,3 @@ def _renumber(numbers: np.ndarray) -> np.ndarray:
     there = np.zeros(count, bool)
     there[numbers] = True
     return np.asarray((np.cumsum(there) - 1)[numbers])
-
-
-def _sum_in_one_token(groups: GroupBy, amount: str, token: str) -> pa.Array:
-    """Add up an amount in each group; null where the group mixes tokens."""
-    return pc.if_else(groups.only_value(token).is_valid(), groups.sum(amount), pa.scalar(None, SUM))

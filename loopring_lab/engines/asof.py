@@ -433,11 +433,12 @@ def order_names(rows: pa.Table) -> pa.Array:
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
     """Return token sold and storage id of the orders that have no hash; null for the others."""
-    by_hash = pc.or_(_column(rows, "order_hash").is_valid(), order_names(rows).is_null())
-    columns = {name: _column(rows, name) for name in ORDER[2:]}
+    by_hash, columns = _column(rows, "order_hash").is_valid(), {n: _column(rows, n) for n in ORDER[1:]}
+    for column in columns.values():  # without one of them it is not known either
+        by_hash = pc.or_(by_hash, column.is_null())
     return {
-        n: pc.if_else(by_hash, pa.scalar(None, column.type), column).cast(pa.int64())
-        for n, column in columns.items()
+        n: pc.if_else(by_hash, pa.scalar(None, columns[n].type), columns[n]).cast(pa.int64())
+        for n in ORDER[2:]
     }
 
 

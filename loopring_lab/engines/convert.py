@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -18,6 +18,11 @@ from loopring_lab.errors import LabError
 COLLECT = {"duckdb": "relation.to_arrow_table()", "dask": "frame.compute()", "spark": "frame.toArrow()"}
 """How to bring a frame of these engines into memory."""
 BATCH_ROWS = 1 << 20
+
+
+def as_read(rows: pa.Table) -> pa.Table:
+    """Return rows unchanged."""
+    return rows
 
 
 def to_native(frame: Any, table: pa.Table) -> Any:
@@ -81,17 +86,27 @@ def take(frame: Any, positions: np.ndarray) -> Any:
     return taken.lazy() if isinstance(nw.from_native(frame), nw.LazyFrame) else taken
 
 
-def batches(frame: Any, columns: Sequence[str], caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables."""
+def batches(
+    frame: Any,
+    columns: Sequence[str],
+    caller: str,
+    most: int = BATCH_ROWS,
+    work: Callable[[pa.Table], pa.Table] = as_read,
+) -> Iterator[pa.Table]:
+    """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables.
+
+    `work` is applied to each batch, in the workers of Dask to each partition.
+    """
     if engine_of(frame) == "dask":
-        read = functools.partial(to_table, caller=caller, columns=columns)
+        read = functools.partial(_read, caller=caller, columns=columns, work=work)
         for table in workers.apply(read, adapters.partitions(frame, columns, caller)):
-            yield from (table.slice(start, most) for start in range(0, max(len(table), 1), most))
+            step = most if work is as_read else max(len(table), 1)
+            yield from (table.slice(start, step) for start in range(0, max(len(table), 1), step))
         return
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):
         for start in range(0, max(len(part), 1), most):
-            yield normalize(part.slice(start, most))
+            yield work(normalize(part.slice(start, most)))
 
 
 def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
@@ -158,6 +173,11 @@ def normalize(part: pa.Table) -> pa.Table:
         elif name == "moment":
             columns[name] = column.cast(pa.int64())
     return pa.table(columns)
+
+
+def _read(frame: Any, columns: Sequence[str], caller: str, work: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """Read columns of a partition in a worker."""
+    return work(to_table(frame, caller, columns))
 
 
 def _native_parts(opened: Any, engine: str, most: int) -> Iterator[pa.Table]:

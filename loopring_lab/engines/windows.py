@@ -7,23 +7,23 @@ the rows, however the files behind a frame are laid out, and every engine gives 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.engines import convert, limits
+from loopring_lab.engines import adapters, convert, limits, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.arrays import hashes as hashes_of
 from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
-from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
-from loopring_lab.engines.spool import ResultFiles, Spool
+from loopring_lab.engines.spool import FirstPrices, ResultFiles, Spool
 
 ROW_BYTES = 512
 """What a row takes: its columns, and the numbers that lookups make of them."""
@@ -31,6 +31,8 @@ BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
 """One of so many rows of a batch says how moments are spread over time."""
+WINDOWS_OF_A_THREAD = 4
+"""Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
 """A window has at least one row of its own for so many around it."""
 IN_MEMORY = ("pandas", "pyarrow", "polars")
@@ -69,22 +71,35 @@ class Columns(NamedTuple):
         """Read all rows into memory, normalized."""
         return convert.to_table(*self)
 
-    def batches(self) -> Iterator[pa.Table]:
-        """Read rows in batches that are small beside a window, normalized."""
-        there = set(convert.column_names(self.frame)) if self.optional else set()
-        names = dict.fromkeys([*self.names, *(name for name in self.optional if name in there)])
+    def batches(self, work: Callable[[pa.Table], pa.Table] = convert.as_read) -> Iterator[pa.Table]:
+        """Read rows in batches that are small beside a window, normalized, and what `work` makes of them."""
         most = max(1, limits.rows_at_once(ROW_BYTES) // BATCHES)
-        return convert.batches(self.frame, [*names], self.caller, most)
+        return convert.batches(self.frame, self.present(), self.caller, most, work)
+
+    def present(self) -> list[str]:
+        """Return the names of the columns to read."""
+        there = set(convert.column_names(self.frame)) if self.optional else set()
+        return [*dict.fromkeys([*self.names, *(name for name in self.optional if name in there)])]
+
+    def partitions(self, client: Any) -> list[Any]:
+        """Return rows as parts for the workers of a cluster, sent to them if they are not of Dask."""
+        if engine_of(self.frame) == "dask":
+            return adapters.partitions(self.frame, self.present(), self.caller)
+        return [client.scatter(workers.pack(batch), hash=False) for batch in self.batches()]
 
 
 class Parts:
     """What `over` finds in every window: a table for each, made when asked for, or all as one frame."""
 
-    def __init__(self, trades: Any, tables: Iterable[pa.Table], *, several: bool) -> None:
-        self._trades, self._tables, self._several = trades, tables, several
+    def __init__(
+        self, trades: Any, tables: Iterable[pa.Table], counts: Counter[str], *, several: bool
+    ) -> None:
+        self._trades, self._tables, self._counts, self._several = trades, tables, counts, several
 
     def __iter__(self) -> Iterator[pa.Table]:
-        return iter(self._tables)
+        for table in self._tables:
+            self._counts.update({name.decode(): int(n) for name, n in (table.schema.metadata or {}).items()})
+            yield table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
         """Return the parts as one frame of the engine of the trades, with columns of one value.
@@ -115,6 +130,7 @@ def over(
     spans: bool = False,
     placed_by: str = "moment",
     next_by: Sequence[str] = (),
+    counts: Counter[str] | None = None,
     work: Callable[[Window], pa.Table],
 ) -> Parts:
     """Apply `work` to every window of trades; prices are the trades themselves by default.
@@ -124,13 +140,26 @@ def over(
     the trades. `placed_by` is the column of times that says which window answers for a row. Prices have
     also the first known ones later than that time for each combination of the columns `next_by`. Frames
     that are in memory, or small, are one window, with their rows as they stand.
+
+    `work` must depend on the window alone: Dask sends it to its workers. What it has `counted` is added up in
+    `counts` while the parts are asked for.
     """
+    counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
     cuts = _cut(wanted, others, before, after)
     if cuts is None:
-        return Parts(trades, map(work, _one_window(wanted, others, spans)), several=False)
-    windows = _windows(cuts, wanted, others, placed_by if spans else None, next_by)
-    return Parts(trades, map(work, windows), several=True)
+        return Parts(trades, map(work, _one_window(wanted, others, spans)), counts, several=False)
+    cuts, placing = cuts._replace(next_by=next_by), placed_by if spans else None
+    if engine_of(trades) == "dask" and (client := workers.cluster()):
+        answers = _on_cluster(client, cuts, wanted, others, placing, work)
+        return Parts(trades, answers, counts, several=True)
+    windows = _windows(cuts, wanted, others, placing)
+    return Parts(trades, map(work, windows), counts, several=True)
+
+
+def counted(table: pa.Table, **counts: int) -> pa.Table:
+    """Return a table with counts of its window beside it."""
+    return table.replace_schema_metadata({name: str(count) for name, count in counts.items()})
 
 
 def add_columns(
@@ -217,7 +246,8 @@ def map_batches(
 
 def is_in_memory(frame: Any) -> bool:
     """Tell whether the rows of a frame are in memory already."""
-    return engine_of(frame) in ("pandas", "pyarrow") or type(frame).__name__ == "DataFrame"
+    engine = engine_of(frame)
+    return engine in ("pandas", "pyarrow") or (engine == "polars" and type(frame).__name__ == "DataFrame")
 
 
 class Cuts(NamedTuple):
@@ -226,6 +256,7 @@ class Cuts(NamedTuple):
     edges: np.ndarray
     before: int
     after: int
+    next_by: Sequence[str] = ()
 
     @property
     def slots(self) -> np.ndarray:
@@ -284,14 +315,23 @@ def _cut(wanted: Columns, prices: Columns | None, before: int | None, after: int
     for columns in (wanted, prices):
         if columns is None:
             continue
-        for batch in Columns(columns.frame, columns.caller, ["created_at"]).batches():
-            moments = np.sort(moments_of(batch))
-            sampled.append(moments[moments != NAT][::step])
-            total += len(moments)
+        times = Columns(columns.frame, columns.caller, ["created_at"])
+        for sample in times.batches(partial(_sampled, step=step)):
+            *moments, count = sample["moment"].to_numpy()
+            sampled.append(np.array(moments, np.int64))
+            total += int(count)
     if total <= most:
         return None
+    if engine_of(wanted.frame) == "dask":
+        most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, before, after)
     return Cuts(np.array(edges, np.int64), before, after) if edges else None
+
+
+def _sampled(rows: pa.Table, step: int) -> pa.Table:
+    """Return one of so many known moments, and last how many rows there are."""
+    moments = np.sort(moments_of(rows))
+    return pa.table({"moment": np.append(moments[moments != NAT][::step], len(moments))})
 
 
 def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
@@ -315,65 +355,39 @@ def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
     return edges
 
 
-def _windows(
-    cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None, next_by: Sequence[str]
-) -> Iterator[Window]:
+def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    following = _Following(cuts, next_by)
+    following = FirstPrices(cuts.next_by, cuts.slot_of)
     known = None if prices is None else _spooled(cuts, following.noted(prices.batches()))
-    orders = _Orders(cuts, placed_by) if placed_by else None
-    batches = following.noted(wanted.batches()) if prices is None else wanted.batches()
-    spool = _spooled(cuts, orders.noted(batches) if orders else batches)
-    if orders:
-        orders.gather(spool)
+    orders: _Orders | None = None
+    if placed_by is None:
+        batches = wanted.batches()
+        spool = _spooled(cuts, following.noted(batches) if prices is None else batches)
+    else:
+        seen = Buckets()
+        spool = _spooled(cuts, _noted(cuts, wanted.batches(), seen))
+        orders = _Orders(cuts, placed_by, map(_repeated, seen))
+        orders.gather(spool.read([slot]) for slot in range(len(cuts.slots) + 2))
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
-        near, inside = spool.read(looked_at), None
-        near = following.added(near, looked_at.stop) if known is None else near
-        count = len(near)
-        if orders:
-            near, inside, count = orders.span(near, window)
-        here = cuts.window_of(moments_of(near)) == window
-        others = near.slice(0, count)
-        if known is not None:
-            others = following.added(known.read(looked_at), looked_at.stop)
-        yield Window(near, here if inside is None else inside, others, here)
+        near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
+        if others is None:
+            near = following.added(near, looked_at.stop)
+        else:
+            others = following.added(others, looked_at.stop)
+        yield _window(cuts, near, others, orders, window)
 
 
-class _Following:
-    """The first known prices, by slot and some columns, that come after windows and the time around them."""
-
-    def __init__(self, cuts: Cuts, keys: Sequence[str]) -> None:
-        self._cuts, self._keys, self._parts = cuts, keys, list[pa.Table]()
-
-    def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Note the first prices of batches, and pass these on."""
-        for batch in batches:
-            if self._keys:
-                self._parts.append(self._firsts(batch, by_slot=True))
-            yield batch
-
-    def added(self, rows: pa.Table, slot: int) -> pa.Table:
-        """Add to rows the first prices from a slot on."""
-        if not self._keys:
-            return rows
-        noted = pa.concat_tables(self._parts, promote_options="permissive").unify_dictionaries()
-        self._parts = [noted]
-        later = noted.filter(pa.array(self._cuts.slot_of(moments_of(noted)) >= slot))
-        both = [rows, self._firsts(later, by_slot=False)]
-        return pa.concat_tables(both, promote_options="permissive").unify_dictionaries()
-
-    def _firsts(self, rows: pa.Table, *, by_slot: bool) -> pa.Table:
-        """Take the known prices of the first moment in each group."""
-        known = pc.greater(rows["price"], pa.scalar(0, rows["price"].type))
-        rows = rows.filter(pc.and_(known, rows["moment"].is_valid()))
-        groups, moments = row_groups(rows, self._keys)[0], moments_of(rows)
-        if by_slot:
-            groups = groups * (len(self._cuts.slots) + 2) + self._cuts.slot_of(moments)
-        groups = np.unique(groups, return_inverse=True)[1]
-        first = np.full(groups.max(initial=-1) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, groups, moments)
-        return rows.filter(pa.array(moments == first[groups]))
+def _window(
+    cuts: Cuts, near: pa.Table, known: pa.Table | None, orders: _Orders | None, window: int
+) -> Window:
+    """Return a window of the rows that it looks at."""
+    inside, count = None, len(near)
+    if orders:
+        near, inside, count = orders.span(near, window)
+    here = cuts.window_of(moments_of(near)) == window
+    others = near.slice(0, count) if known is None else known
+    return Window(near, here if inside is None else inside, others, here)
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:
@@ -422,33 +436,20 @@ class _Orders:
     Which orders these are is decided by hashes; others that share one are looked at with them.
     """
 
-    def __init__(self, cuts: Cuts, placed_by: str) -> None:
+    def __init__(self, cuts: Cuts, placed_by: str, hashes: Iterable[np.ndarray]) -> None:
         self._cuts, self._placed_by = cuts, placed_by
-        self._seen = Buckets()
+        self._hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
 
-    def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
-        for batch in batches:
-            names, moments = order_names(batch), moments_of(batch)
-            hashes = np.where(names.is_valid(), hashes_of(names), np.uint64(0))
-            windows = np.where(moments == NAT, -1, self._cuts.window_of(moments))
-            known = np.asarray(names.is_valid())
-            seen = {"hash": hashes[known], "window": windows[known].astype(np.int32)}
-            self._seen.add(seen["hash"] >> np.uint64(56), seen)
-            yield batch.append_column(HASH, pa.array(hashes))
-
-    def gather(self, spool: Spool) -> None:
+    def gather(self, parts: Iterable[pa.Table]) -> None:
         """Gather the rows of orders that have fills in several windows, with their spans."""
-        repeated = [_repeated(seen) for seen in self._seen]
-        self._hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *repeated]))
-        slots = range(len(self._cuts.slots) + 2)
-        rows = pa.concat_tables(
-            [rows.filter(pa.array(self._is_one(rows))) for rows in (spool.read([slot]) for slot in slots)],
-            promote_options="permissive",
-        )
+        rows = pa.concat_tables(map(self.of_several, parts), promote_options="permissive")
         self._rows = _with_span(rows)
         self._windows = self._cuts.window_of(self._rows[self._placed_by].to_numpy())
         self._slots = self._cuts.slot_of(moments_of(self._rows))
+
+    def of_several(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of orders that have fills in several windows."""
+        return rows.filter(pa.array(self._is_one(rows)))
 
     def span(self, near: pa.Table, window: int) -> tuple[pa.Table, np.ndarray, int]:
         """Return rows with spans, those inside the window, and how many lie in the time around it."""
@@ -470,8 +471,111 @@ class _Orders:
         return np.asarray(self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes)
 
 
+def _noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
+    """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
+    for batch in batches:
+        rows, orders = _with_hash(cuts, batch)
+        seen.add(orders["hash"] >> np.uint64(56), orders)
+        yield rows
+
+
+def _with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
+    """Add the hashes of orders to rows, and return the known ones with the windows of the rows."""
+    names, moments = order_names(batch), moments_of(batch)
+    known = np.asarray(names.is_valid())
+    hashes = np.where(known, hashes_of(names), np.uint64(0))
+    windows = np.where(moments == NAT, -1, cuts.window_of(moments))
+    seen = {"hash": hashes[known], "window": windows[known].astype(np.int32)}
+    return batch.append_column(HASH, pa.array(hashes)), seen
+
+
 def _repeated(seen: Arrays) -> np.ndarray:
     """Return the hashes that were seen in several windows."""
     order = np.lexsort((seen["window"], seen["hash"]))
     hashes, windows = seen["hash"][order], seen["window"][order]
     return np.unique(hashes[1:][(np.diff(hashes) == 0) & (np.diff(windows) != 0)])
+
+
+def _on_cluster(
+    client: Any,
+    cuts: Cuts,
+    wanted: Columns,
+    prices: Columns | None,
+    placed_by: str | None,
+    work: Callable[[Window], pa.Table],
+) -> Iterator[pa.Table]:
+    """Yield what `work` makes of windows on the workers of a cluster, which hold their rows meanwhile."""
+    (sent,) = client.scatter([work], hash=False)
+    near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None)
+    known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices, spans=False)[0]
+    orders = None
+    if placed_by:
+        hashes = [workers.later(_repeated_among)(parts) for parts in seen]
+        own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
+        orders = workers.later(_orders)(cuts, placed_by, hashes, own)
+    both = enumerate(zip(near, known, strict=True))
+    answers = [workers.later(_answer)(cuts, part, others, orders, n, sent) for n, (part, others) in both]
+    return map(workers.unpack, workers.in_turn(client, answers))
+
+
+def _exchanged(
+    client: Any, cuts: Cuts, columns: Columns, *, spans: bool
+) -> tuple[list[Any], list[list[Any]]]:
+    """Return, delayed, the rows that each window looks at, and what is seen of orders by shares of them."""
+    count = len(cuts.edges) + 1
+    shares = -(-count // BATCHES) if spans else 0
+    split = partial(_split, names=columns.present(), caller=columns.caller, cuts=cuts, shares=shares)
+    frames = columns.partitions(client)
+    pieces = workers.exchanged(frames, 2 * max(count, workers.threads()), split, count + shares)
+    return [workers.later(workers.joined)(part) for part in pieces[:count]], pieces[count:]
+
+
+def _split(frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts, shares: int) -> list[Any]:
+    """Split partitions into the rows that each window looks at, and what is seen of orders by shares."""
+    tables = [workers.unpack(frame) if isinstance(frame, bytes) else frame for frame in frames]
+    parts = [convert.to_table(table, caller, names) for table in tables]
+    rows, seen = pa.concat_tables(parts, promote_options="permissive"), list[Arrays]()
+    if shares:
+        rows, orders = _with_hash(cuts, rows)
+        share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
+        seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
+    slots = cuts.slot_of(moments_of(rows))
+    order = np.argsort(slots, kind="stable")
+    rows, slots = rows.take(pa.array(order)), slots[order]
+    pieces, following = [], FirstPrices(cuts.next_by, cuts.slot_of)
+    following.note(rows)
+    for window in range(len(cuts.edges) + 1):
+        looked_at = cuts.looked_at(window)
+        start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
+        pieces.append(workers.pack(following.added(rows.slice(start, end - start), looked_at.stop)))
+    return [*pieces, *seen]
+
+
+def _repeated_among(seen: Sequence[Arrays]) -> np.ndarray:
+    return _repeated({name: np.concatenate([part[name] for part in seen]) for name in ("hash", "window")})
+
+
+def _own_of_several(cuts: Cuts, near: bytes, window: int, hashes: Sequence[np.ndarray]) -> bytes:
+    """Return the rows of a window whose orders have fills in several."""
+    rows = workers.unpack(near)
+    rows = rows.filter(pa.array(cuts.window_of(moments_of(rows)) == window))
+    return workers.pack(_Orders(cuts, "", hashes).of_several(rows))
+
+
+def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[bytes]) -> _Orders:
+    orders = _Orders(cuts, placed_by, hashes)
+    orders.gather(map(workers.unpack, rows))
+    return orders
+
+
+def _answer(
+    cuts: Cuts,
+    near: bytes,
+    known: bytes | None,
+    orders: _Orders | None,
+    window: int,
+    work: Callable[[Window], pa.Table],
+) -> bytes:
+    """Apply work to a window in a worker."""
+    others = None if known is None else workers.unpack(known)
+    return workers.pack(work(_window(cuts, workers.unpack(near), others, orders, window)))

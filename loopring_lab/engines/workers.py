@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +16,20 @@ AT_ONCE = 4
 """At most so many frames are worked on at a time: the process that takes the tables is no faster."""
 
 
+def cluster() -> Any:
+    """Return the client of the scheduler that Dask works on; None where it works in this process."""
+    from dask.base import get_scheduler
+
+    distributed = sys.modules.get("distributed")
+    client = getattr(get_scheduler(), "__self__", None)  # type: ignore[no-untyped-call]
+    return client if distributed and isinstance(client, distributed.Client) else None
+
+
 def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
     """Yield what `work` makes of each delayed frame; few tables are in memory here at once."""
     import dask
 
-    several, remaining = min(_threads(), AT_ONCE), iter(frames)
+    several, remaining = max(1, min(threads(), AT_ONCE)), iter(frames)
     serialized: Any = dask.delayed(_Serialized(work))  # type: ignore[attr-defined]
     with ThreadPoolExecutor(1) as background:
         running: list[Future[Any]] = []
@@ -29,6 +39,35 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
                 yield from map(unpack, running.pop(0).result())
         for last in running:
             yield from map(unpack, last.result())
+
+
+def later(function: Callable[..., Any], pieces: int | None = None) -> Any:
+    """Return a function whose calls are tasks of Dask; each of the `pieces` it returns may go elsewhere."""
+    import dask
+
+    return dask.delayed(function, nout=pieces)  # type: ignore[attr-defined]
+
+
+def exchanged(
+    frames: Sequence[Any], groups: int, split: Callable[[Sequence[Any]], Sequence[Any]], pieces: int
+) -> list[list[Any]]:
+    """Return, delayed, the first pieces into which `split` splits groups of frames, the second ones, ..."""
+    ends = [len(frames) * number // groups for number in range(groups + 1)]
+    work = later(split, pieces)
+    parts = [work(frames[start:end]) for start, end in pairwise(ends) if start < end]
+    return [[part[number] for part in parts] for number in range(pieces)]
+
+
+def joined(pieces: Sequence[bytes]) -> bytes:
+    """Put serialized tables together."""
+    return pack(pa.concat_tables(map(unpack, pieces), promote_options="permissive"))
+
+
+def in_turn(client: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+    """Yield the results of tasks in their order; those not asked for yet stay with the workers."""
+    futures = deque(client.compute(tasks))
+    while futures:
+        yield futures.popleft().result()
 
 
 def pack(table: pa.Table) -> bytes:
@@ -53,14 +92,7 @@ class _Serialized:
         return pack(self._work(frame))
 
 
-def _threads() -> int:
+def threads() -> int:
     """Return how many tasks the workers run at a time."""
-    distributed = sys.modules.get("distributed")
-    try:
-        client: Any = distributed.default_client() if distributed else None
-    except ValueError:
-        client = None
-    if client is None:  # no scheduler runs: dask works in this process
-        return os.cpu_count() or 1
-    threads: int = sum(client.nthreads().values())
-    return max(1, threads)
+    client = cluster()
+    return sum(client.nthreads().values()) if client else os.cpu_count() or 1

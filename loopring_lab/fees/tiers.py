@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.limbs import Limbs, blocks
 from loopring_lab.amounts.scaling import UNIT
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
 from loopring_lab.errors import LabError
@@ -87,8 +88,8 @@ def tiers(
     caller = "fees.tiers"
     names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "lent", frame=trades)
     period = None if every is None else Period.parse(every)
-    found = _with_lent_tiers(trades, ["created_at", *names], tokens, caller)
-    table = _concatenate(_count(batch, [*names, "low", "high", "lent"], period) for batch in found)
+    found = _Bounds(trades, tokens, caller)
+    table = _concatenate(_count(rows, [*names, "low", "high", "lent"], period) for rows in found.lent(names))
     tier, certainty = _choose_tier(table)
     table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
     outer = with_period(names, every)
@@ -108,8 +109,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow or Polars
-        From `Client.trades`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+        From `Client.trades` or `Archive.scan`.
     tokens : pandas.DataFrame, optional
         As for `tiers`.
 
@@ -121,7 +122,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     Raises
     ------
     LabError, AmountError
-        As for `tiers`, or the frame's engine does not hold it in memory.
+        As for `tiers`.
 
     Examples
     --------
@@ -132,9 +133,12 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "fees.with_tiers"
-    convert.require_in_memory(trades, caller)
-    tier, certainty = _choose_tier(_concatenate(_with_lent_tiers(trades, ["created_at"], tokens, caller)))
-    return convert.with_columns(trades, {"tier_bps": tier, "certainty": certainty})
+    found = _Bounds(trades, tokens, caller)
+
+    def work(batch: pa.Table) -> dict[str, pa.Array]:
+        return dict(zip(("tier_bps", "certainty"), _choose_tier(found.lent_in(batch)), strict=True))
+
+    return windows.map_batches(trades, caller, found.columns, work=work)
 
 
 class FeeAmounts:
@@ -150,19 +154,37 @@ class FeeAmounts:
         self.most = self.least + cut
 
 
-def _tier_bounds(
-    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
-) -> Iterator[pa.Table]:
-    """Yield batches with the ``low``est and ``high``est tier that fit each fill; -1 where one is unknown."""
-    names = convert.column_names(trades)
-    like = [] if tokens is None else [name for name in LIKE if name in names]
-    needed = list(dict.fromkeys([*FEE_COLUMNS, *like, *columns]))
-    units = _smallest_units(trades, tokens, caller)
-    for batch in convert.batches(trades, needed, caller):
-        low, high = np.concatenate([_bounds(block, units) for block in blocks(batch)], axis=1)
+class _Bounds:
+    """The ``low``est and ``high``est tier that fit each fill, -1 if unknown, and the tier it is lent."""
+
+    def __init__(self, trades: Any, tokens: pd.DataFrame | None, caller: str) -> None:
+        names = convert.column_names(trades)
+        like = [] if tokens is None else [name for name in LIKE if name in names]
+        self.columns = list(dict.fromkeys([*FEE_COLUMNS, *like, "created_at"]))
+        self._read = partial(convert.batches, trades, caller=caller)
+        self._units, self._counts = _smallest_units(trades, tokens, caller), None
+        if tokens is not None:
+            batches = map(self._of, self._read(self.columns))
+            self._counts = _concatenate(_count(batch, [*LIKE, "low", "high"]) for batch in batches)
+
+    def lent(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield batches of the trades, with further columns, bounds and the tier lent to each fill."""
+        return map(self.lent_in, self._read(list(dict.fromkeys([*self.columns, *columns]))))
+
+    def lent_in(self, batch: pa.Table) -> pa.Table:
+        """Add to a batch the bounds and, in ``lent``, the tier lent to an ambiguous fill, else -1."""
+        batch, lent = self._of(batch), np.full(len(batch), -1)
+        low, high = (batch[name].to_numpy() for name in ("low", "high"))
+        if self._counts is not None:
+            rows = np.flatnonzero((low >= 0) & (low < high))
+            lent[rows] = _lent_tiers(batch.take(pa.array(rows)), self._counts)
+        return batch.append_column("lent", pa.array(lent))
+
+    def _of(self, batch: pa.Table) -> pa.Table:
+        found = np.concatenate([_bounds(block, self._units) for block in blocks(batch)], axis=1)
         missing = {name: pa.nulls(len(batch), pa.string()) for name in LIKE}
         known = dict(zip(batch.column_names, batch.columns, strict=True))
-        yield pa.table(missing | known | {"low": low, "high": high})
+        return pa.table(missing | known | dict(zip(("low", "high"), found, strict=True)))
 
 
 def _bounds(batch: pa.Table, units: Mapping[str | None, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -249,19 +271,6 @@ def _choose_tier(table: pa.Table) -> tuple[pa.Array, pa.Array]:
     conditions = [low < 0, low > high, low == high, lent >= 0]
     certainty = pa.array(CERTAINTIES).take(pa.array(np.select(conditions, [0, 1, 2, 3], 4)))
     return pa.array(tier, pa.int64(), mask=tier < 0), certainty
-
-
-def _with_lent_tiers(
-    trades: Any, columns: Sequence[str], tokens: pd.DataFrame | None, caller: str
-) -> Iterator[pa.Table]:
-    """Yield batches with bounds, and the tier that like fills lend to an ambiguous one, else -1."""
-    counts = None
-    if tokens is not None:
-        bounds = _tier_bounds(trades, ["created_at"], tokens, caller)
-        counts = _concatenate(_count(batch, [*LIKE, "low", "high"]) for batch in bounds)
-    for batch in _tier_bounds(trades, columns, tokens, caller):
-        lent = np.full(len(batch), -1) if counts is None else _lent_tiers(batch, counts)
-        yield batch.append_column("lent", pa.array(lent))
 
 
 def _lent_tiers(batch: pa.Table, counts: pa.Table) -> np.ndarray:

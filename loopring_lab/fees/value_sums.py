@@ -204,7 +204,9 @@ class Sums:
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
         columns["median_age"] = self._ages.medians(len(number_of)).take(pa.array(number_of)).cast(AGES)
-        columns["max_age"] = groups.aggregate("max_age", "max").cast(AGES)
+        oldest = groups.aggregate("max_age", "max")
+        numbers = oldest.fill_null(0).to_numpy()  # DuckDB reads what lies under a null too
+        columns["max_age"] = pa.array(numbers, mask=np.asarray(oldest.is_null())).cast(AGES)
         return groups, columns
 
     def _numbered(self, groups: GroupBy) -> np.ndarray:

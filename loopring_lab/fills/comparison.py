@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import (
     DRAWS,
     FEWEST,
+    ORDER,
     UNITS_AT_MOST,
     Bootstrap,
     Groups,
@@ -32,7 +34,7 @@ from loopring_lab.fills.intervals import (
     check_sampling,
     drawn_sums,
     first_of,
-    order_numbers,
+    slim_rows,
     sums_between,
 )
 from loopring_lab.fills.prices import LOOKED_UP_BY, PRICES, Reference, cost_sign, relative_bps
@@ -132,7 +134,8 @@ def compare_venues(
         raise LabError(f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'.")
     check_sampling(intervals, seed, caller)
     fills, left_out = _takers_fills(trades, caller, names)
-    costs = _Costs(fills, prices, caller, length)
+    label, values = Reference(prices, caller), Values.of_frame(fills, caller, prices)
+    classes = _SizeClasses(lambda: convert.batches(fills, ["market", "size"], caller))
     around = partial(
         windows.over,
         fills,
@@ -146,16 +149,17 @@ def compare_venues(
         spans=True,
         placed_by="last",
     )
-    if costs.is_open and not windows.is_in_memory(fills):  # whether prices are trades is known after a look
-        [*around(work=costs.look_at)]
-        costs.is_open = False
-    compared = _Compared(names, intervals, seed)
-    for part in around(work=costs.of):
-        compared.add(part)
-    costs.check()
-    result = result_frame(trades, costs.label.of_groups(compared.columns(costs.label.is_trades)))
+    if not label.is_known:  # whether prices are trades is known after a look at all of them
+        [*around(counts=label.counts, work=partial(_look, caller=caller, label=label))]
+    counts, compared = Counter[str](), _Compared(names, intervals, seed)
+    work = partial(_costs, caller=caller, length=length, names=names, classes=classes, own=label.is_trades)
+    for part in around(counts=counts, work=work):
+        compared.add(part, values.of(part))
+    if counts["fills"] and counts["prices"] and not counts["shared"]:
+        raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
+    result = result_frame(trades, label.of_groups(compared.columns(label.is_trades)))
     fills_are = "1 fill is" if left_out == 1 else f"{left_out:,} fills are"
-    return costs.label.noted(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
+    return label.noted(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
 
 
 def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]:
@@ -167,65 +171,44 @@ def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]
 
 def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, int]:
     """Read each fill once whose type and taker are known, into memory or files; also count the others."""
-    roles, left_out = Roles.of_frame(trades, caller), list[int]()
+    roles, counts = Roles.of_frame(trades, caller), Counter[str]()
 
     def taken(window: Window) -> pa.Table:
         role = roles.of(window.rows)[0]
         places = first_sides(window.rows, window.rows, role, window.inside)
         fills, role = window.rows.take(pa.array(places)), role[places]
         is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
-        left_out.append(int(np.count_nonzero(~is_typed | (role == UNKNOWN))))
+        left_out = int(np.count_nonzero(~is_typed | (role == UNKNOWN)))
         fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP)).drop_columns("moment")
-        return fills.filter(pa.array(is_typed & (role == TAKER)))
+        return windows.counted(fills.filter(pa.array(is_typed & (role == TAKER))), left_out=left_out)
 
     read = [*READ, "account_id", "role", "fee", *names]
-    parts = windows.over(trades, caller, read, LOOKED_UP_BY, before=0, after=0, work=taken)
+    parts = windows.over(trades, caller, read, LOOKED_UP_BY, before=0, after=0, counts=counts, work=taken)
     fills = next(iter(parts)) if windows.is_in_memory(trades) else parts.frame()
-    return fills, sum(left_out)
+    return fills, counts["left_out"]
 
 
-class _Costs:
-    """What takers paid, window by window: value, cost and fee, and the distance from the reference."""
+def _look(window: Window, caller: str, label: Reference) -> pa.Table:
+    """Look whether prices are trades."""
+    return label.counted(window.rows.slice(0, 0), PriceHistory(window.prices, caller), window)
 
-    def __init__(self, fills: Any, prices: Any, caller: str, length: int) -> None:
-        self.label, self._caller, self._length = Reference(prices, caller), caller, length
-        self.is_open = prices is not None and "trade_id" not in convert.column_names(prices)
-        self._values = Values.of_frame(fills, caller, prices)
-        self._classes = _SizeClasses(lambda: convert.batches(fills, ["market", "size"], caller))
-        self._fills = self._prices = self._shared = 0
 
-    def look_at(self, window: Window) -> pa.Table:
-        """Look whether prices are trades."""
-        self.label.add(PriceHistory(window.prices, self._caller), window)
-        return window.rows.slice(0, 0)
-
-    def of(self, window: Window) -> pa.Table:
-        """Return the fills of a window with their costs, NaN where unknown."""
-        history, end = PriceHistory(window.prices, self._caller), window.rows["last"].to_numpy()
-        if self.is_open:
-            self.label.add(history, window)
-        lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + self._length)
-        if self.label.is_trades:
-            places = lookup.before(until, newer_than=end)
-        else:
-            places = lookup.before(until, within=2 * self._length)
-        fills, places = window.own(window.rows), places[window.inside]
-        self._fills, self._prices = self._fills + len(fills), self._prices + len(history)
-        self._shared += int(np.count_nonzero(history.codes(fills) >= 0))
-        price = relative_bps(fills, history.take(places)) * cost_sign(fills)
-        fee, classes = fills["fee_bps"].fill_null(np.nan).to_numpy(), self._classes.of(fills)
-        value = np.where(classes < 0, np.nan, self._values.of(fills))
-        costs = {"value": value, "cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}
-        for name, column in (costs | {"size_class": classes}).items():
-            fills = fills.append_column(name, pa.array(column))
-        return fills
-
-    def check(self) -> None:
-        """Raise a `LabError` if prices are of other markets."""
-        if self._fills and self._prices and not self._shared:
-            raise LabError(
-                f"{self._caller}: prices= has no price of a market in trades. Give prices of those markets."
-            )
+def _costs(
+    window: Window, caller: str, length: int, names: list[str], classes: _SizeClasses, own: bool
+) -> pa.Table:
+    """Return costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
+    history, end = PriceHistory(window.prices, caller), window.rows["last"].to_numpy()
+    lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + length)
+    places = lookup.before(until, newer_than=end) if own else lookup.before(until, within=2 * length)
+    fills, places = window.own(window.rows), places[window.inside]
+    price = relative_bps(fills, history.take(places)) * cost_sign(fills)
+    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
+    costs = {"cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}
+    found = slim_rows(fills, [*names, "market", "side", "fill_type"])
+    for name, column in (costs | {"size_class": classes.of(fills)}).items():
+        found = found.append_column(name, pa.array(column))
+    shared = int(np.count_nonzero(history.codes(fills) >= 0))
+    return windows.counted(found, fills=len(fills), prices=len(history), shared=shared)
 
 
 class _SizeClasses:
@@ -264,16 +247,17 @@ class _Compared:
         self._bootstrap = Bootstrap(seed, level)
         self._fills, self._known = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
 
-    def add(self, fills: pa.Table) -> None:
-        """Add fills with the columns of groups and cells, and their costs, NaN where unknown."""
-        costs = {name: fills[name].to_numpy() for name in ("value", "cost", "fee_cost", "distance")}
+    def add(self, fills: pa.Table, values: np.ndarray) -> None:
+        """Add fills with the columns of groups and cells, their costs, and values, NaN where unknown."""
+        costs = {"value": np.where(fills["size_class"].to_numpy() < 0, np.nan, values)}
+        costs |= {name: fills[name].to_numpy() for name in ("cost", "fee_cost", "distance")}
         cells, pool = self._cells.numbers(fills), equal(fills["fill_type"], FILL_TYPES[0])
         known = (costs["value"] > 0) & ~np.isnan([*costs.values()]).any(axis=0)
         slots, count = 2 * cells + pool, len(self._cells)
         self._fills = np.bincount(cells, minlength=count) + np.pad(self._fills, (0, count - len(self._fills)))
         counted = np.bincount(slots[known], minlength=2 * count).reshape(-1, 2)
         self._known = counted + np.pad(self._known, ((0, count - len(self._known)), (0, 0)))
-        columns = {"group": slots.astype(np.int32), "order": order_numbers(fills)} | costs
+        columns = {"group": slots.astype(np.int32), "order": fills[ORDER].to_numpy()} | costs
         columns = {name: column[known] for name, column in columns.items()}
         self._rows.add(bucket_of(columns["order"]), columns)
 

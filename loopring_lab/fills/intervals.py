@@ -42,6 +42,8 @@ POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype
 ADDED_BITS = 26  # of each of two parts of a number, so that 2**27 of them add up without rounding
 DRAWN_BITS = 34  # so that all units do, each counted at most nine times
 LARGEST = 2.0**960
+ORDER, TRADE, SIDE = "number of the order", "number of the trade", "number of the side"
+"""Columns of `slim_rows`, named unlike those of trades."""
 
 
 class Groups:
@@ -95,7 +97,7 @@ class Estimates:
         self._rates: list[str] = []
 
     def add(self, fills: pa.Table, rates: Mapping[str, np.ndarray]) -> None:
-        """Add rows that have the keys, an order and what weights them, and their rates, NaN where unknown."""
+        """Add `slim_rows` that have the keys, and their rates, NaN where unknown."""
         groups = self._groups.numbers(fills)
         self._rates = [*rates]
         unknown = np.isnan(rates[self._rates[0]])
@@ -104,7 +106,7 @@ class Estimates:
             np.pad(self._counts, ((0, 0), (0, len(self._groups) - self._counts.shape[1]))) + counted
         )
         self._see_quotes(groups, fills["quote"])
-        orders, weights = order_numbers(fills), floats(fills["notional"])
+        orders, weights = fills[ORDER].to_numpy(), floats(fills["notional"])
         columns = {"group": groups.astype(np.int32), "order": orders, "weight": weights}
         if self._values.several:
             columns["value"] = self._values.of(fills)
@@ -143,17 +145,12 @@ class Estimates:
 
     def _see_sides(self, groups: np.ndarray, fills: pa.Table) -> None:
         """Keep the side and trade id of rows, to find the fills of which a group holds both sides."""
-        if not {"trade_id", "side"} <= {*fills.column_names}:
+        if TRADE not in fills.column_names:
             self._tells_sides = False
             return
-        sides = pc.index_in(as_text(fills["side"]), pa.array(SIDES))
-        known = np.asarray(pc.and_(sides.is_valid(), fills["trade_id"].is_valid()))
-        columns = {
-            "trade": numbers_of_ids(fills["trade_id"]),
-            "group": groups.astype(np.int32),
-            "side": np.asarray(sides.fill_null(0)).astype(np.int8),
-        }
-        columns = {name: column[known] for name, column in columns.items()}
+        trades, sides = fills[TRADE].to_numpy(), fills[SIDE].to_numpy()
+        columns = {"trade": trades, "group": groups.astype(np.int32), "side": sides}
+        columns = {name: column[sides >= 0] for name, column in columns.items()}
         self._sides.add(mixed(columns["trade"]) >> np.uint64(56), columns)
 
     @cached_property
@@ -193,6 +190,18 @@ def check_sampling(level: Any, seed: Any, caller: str) -> None:
         )
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise LabError(f"{caller}: seed={seed!r} is not a whole number from 0. Give one such as 0.")
+
+
+def slim_rows(fills: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the columns of these names that fills have, and what estimates need: no text for each fill."""
+    kept = [name for name in dict.fromkeys([*names, "quote", "moment"]) if name in fills.column_names]
+    columns: dict[str, Any] = {name: fills[name] for name in kept}
+    columns |= {"notional": floats(fills["notional"]), ORDER: order_numbers(fills)}
+    if {"trade_id", "side"} <= {*fills.column_names}:
+        sides = pc.index_in(as_text(fills["side"]), pa.array(SIDES))
+        sides = pc.if_else(fills["trade_id"].is_valid(), sides, None).fill_null(-1)
+        columns |= {TRADE: numbers_of_ids(fills["trade_id"]), SIDE: sides.cast(pa.int8())}
+    return pa.table(columns)
 
 
 def order_numbers(fills: pa.Table) -> np.ndarray:

@@ -155,6 +155,7 @@ def markouts(
         price_columns=PRICES,
         before=limit,
         after=max(lengths.values()),
+        counts=label.counts,
         work=partial(_moves, caller=caller, limit=limit, names=names, lengths=lengths, label=label),
     )
     if names is None:
@@ -235,7 +236,7 @@ def shortfall(
     caller = "fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    label, sides = Reference(prices, caller), list[pa.Table]()
+    label = Reference(prices, caller)
     parts = windows.over(
         trades,
         caller,
@@ -247,18 +248,19 @@ def shortfall(
         after=0,
         spans=True,
         placed_by="first",
-        work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label, sides=sides),
+        counts=label.counts,
+        work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),
     )
     if names is None:
         return label.noted(parts.frame(label.column), note_on_sides(trades, caller))
     orders = pa.concat_tables(parts, promote_options="permissive")
     columns, _ = estimated([orders], Values(lambda: [orders], prices), names, SHORTFALLS, intervals, seed)
-    groups, fills = GroupBy(orders, names), pa.concat_tables(sides, promote_options="permissive")
-    paired, seconds = PairedFills(fills, caller), orders["seconds_to_fill"].to_pandas()
+    groups, paired = GroupBy(orders, names), PairedFills(trades, caller)
+    seconds = orders["seconds_to_fill"].to_pandas()
     columns |= {
         "fills": groups.sum("fills"),
         "median_seconds_to_fill": pa.array(seconds.groupby(groups.ids).median(), from_pandas=True),
-        "both_sides": paired.count(GroupBy(fills, names)),
+        "both_sides": paired.count(groups),
     }
     return label.noted(result_frame(trades, label.of_groups(columns)), paired.note)
 
@@ -286,7 +288,6 @@ def _moves(
 ) -> pa.Table:
     """Split the cost of takers' fills of a window, once for each horizon."""
     history = PriceHistory(window.prices, caller)
-    label.add(history, window)
     lookup, moments = history.lookup(window.rows), moments_of(window.rows)
     takers = np.flatnonzero(window.inside & equal(as_text(window.rows["role"]), "taker"))
     before = lookup.before(moments, within=limit)[takers]
@@ -303,35 +304,29 @@ def _moves(
         "price_after": history.take(after),
         "after_at": history.take_times(after),
     }
-    return rows_of(fills, [*FILLS_SHOWN, "horizon"], used, rates, names)
+    found = rows_of(fills, [*FILLS_SHOWN, "horizon"], used, rates, names)
+    return label.counted(found, history, window)
 
 
 def _shortfalls(
-    window: Window,
-    caller: str,
-    limit: int | None,
-    names: list[str] | None,
-    label: Reference,
-    sides: list[pa.Table],
+    window: Window, caller: str, limit: int | None, names: list[str] | None, label: Reference
 ) -> pa.Table:
     """Compare the orders that began in a window with the prices on their arrival."""
     history = PriceHistory(window.prices, caller)
-    label.add(history, window)
     fills = window.own(window.rows)
     orders = _orders(fills, names or [], caller)
     arrival = history.lookup(orders).before(orders["arrived"].to_numpy(), strictly=True, within=limit)
     worse = _shortfall_bps(orders, history.take(arrival)) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(SHORTFALLS, (worse + 0.0, fee, worse + fee), strict=True))
-    if names is not None:
-        sides.append(fills.select(list(dict.fromkeys(["trade_id", "side", *names]))))
-        return rows_of(orders, SHOWN, {}, rates, [*names, "fills", "seconds_to_fill"])
     arrivals = {
         "arrival_price": history.take(arrival),
         "arrival_at": history.take_times(arrival),
         "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
     }
-    return rows_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates, None)
+    needed = None if names is None else [*names, "fills", "seconds_to_fill", "base", "price"]
+    found = rows_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates, needed)
+    return label.counted(found, history, window)
 
 
 def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str, np.ndarray]:

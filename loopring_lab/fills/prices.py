@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from loopring_lab.engines.asof import (
 )
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import Estimates, check_sampling
+from loopring_lab.fills.intervals import Estimates, check_sampling, slim_rows
 from loopring_lab.fills.values import Values
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES
@@ -219,6 +220,7 @@ def all_in_cost(
         after=limit if placed_by == "last" else 0,
         spans=placed_by != "moment",
         placed_by=placed_by,
+        counts=label.counts,
         work=partial(_costs, caller=caller, limit=limit, names=names, placed_by=placed_by, label=label),
     )
     if names is None:
@@ -249,7 +251,6 @@ def _costs(
 ) -> pa.Table:
     """Compare fills of a window with their reference prices."""
     history = PriceHistory(window.prices, caller)
-    label.add(history, window)
     lookup, moments = history.lookup(window.rows), window.rows[placed_by].fill_null(NAT).to_numpy()
     if placed_by == "last":
         places = lookup.after(moments, within=limit)
@@ -259,7 +260,8 @@ def _costs(
     cost = relative_bps(fills, history.take(places)) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))
-    return rows_of(fills, SHOWN, {"reference_price": history.take(places)}, rates, names)
+    found = rows_of(fills, SHOWN, {"reference_price": history.take(places)}, rates, names)
+    return label.counted(found, history, window)
 
 
 def relative_bps(fills: pa.Table, references: pa.Array) -> np.ndarray:
@@ -307,12 +309,12 @@ class Reference:
     def __init__(self, prices: Any, caller: str) -> None:
         check_prices(prices, caller)
         self._are_trades = prices is None or "trade_id" in convert.column_names(prices)
-        self._alike = self._rows = 0
+        self.counts: Counter[str] = Counter()
 
-    def add(self, history: PriceHistory, window: Window) -> None:
-        """Count the fills of a window whose price the history has at their moment."""
+    def counted(self, found: pa.Table, history: PriceHistory, window: Window) -> pa.Table:
+        """Count the fills of a window whose price the history has at their moment, beside what was found."""
         if self._are_trades:
-            return
+            return found
         rows = window.rows.select(["market", "moment", "price"]).filter(pa.array(window.here))
         codes, moments, alike = history.codes(rows), moments_of(rows), np.zeros(len(rows), bool)
         place, end = (history.first_later(codes, moments, at_moment=at) for at in (True, False))
@@ -320,11 +322,16 @@ class Reference:
             prices = rows["price"].take(pa.array(left))
             alike[left] |= np.asarray(pc.equal(history.take(place[left]), prices).fill_null(False))
             place[left] += 1
-        self._alike, self._rows = self._alike + int(alike.sum()), self._rows + len(rows)
+        return windows.counted(found, alike=int(alike.sum()), compared=len(rows))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether prices are known to be trades without a look at them."""
+        return self._are_trades
 
     @property
     def is_trades(self) -> bool:
-        return self._are_trades or self._alike > self._rows * CHANCE
+        return self._are_trades or self.counts["alike"] > self.counts["compared"] * CHANCE
 
     def column(self) -> dict[str, str]:
         """Return the column that says what prices a result compares with."""
@@ -358,8 +365,7 @@ def rows_of(
     """Return the rows of a result, or what estimates by some names need of them."""
     if names is None:
         return pa.table(columns_of(fills, shown, columns, rates))
-    needed = {"moment", "trade_id", "side", "fill_type", *ORDER, "horizon", *needed_for(names)}
-    slim = fills.select([name for name in fills.column_names if name in needed])
+    slim = slim_rows(fills, [*names, "fill_type", "horizon"])
     return convert.with_columns(slim, {name: pa.array(values) for name, values in rates.items()})
 
 

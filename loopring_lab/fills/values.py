@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines import convert
-from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines import arrays, convert
+from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
@@ -36,7 +36,7 @@ class Values:
     @classmethod
     def of_frame(cls, trades: Any, caller: str, *prices: Any) -> Values:
         """Prepare the values of a frame of any engine."""
-        return cls(lambda: convert.batches(trades, PRICED, caller), *prices)
+        return cls(lambda: convert.batches(trades, PRICED, caller, work=_slim), *prices)
 
     @property
     def several(self) -> bool:
@@ -114,8 +114,14 @@ class Values:
         for part in self._read_fills():
             yield _Prices(part, is_fills=True)
         for prices in self._prices:
-            for part in convert.batches(prices, PRICED, "prices"):
+            for part in convert.batches(prices, PRICED, "prices", work=_slim):
                 yield _Prices(part, is_fills=False)
+
+
+def _slim(rows: pa.Table) -> pa.Table:
+    """Write prices as floats, and each token once."""
+    columns: dict[str, Any] = {name: arrays.encoded(rows[name]) for name in ("base", "quote")}
+    return pa.table(columns | {"moment": rows["moment"], "price": floats(rows["price"])})
 
 
 class _Prices:
@@ -195,5 +201,5 @@ class _History:
 
 def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
     """Return the number of each text of a column, -1 for null, and the texts."""
-    texts = as_text(column).dictionary_encode()
+    texts = arrays.encoded(column)
     return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()

@@ -114,7 +114,7 @@ def test_the_command_reads_everything_too(
 ) -> None:
     with Relayer(ledger(rewritten)) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
-        monkeypatch.setattr("loopring_lab.cli.connect", lambda *_, **__: client_of(relayer))
+        monkeypatch.setattr("loopring_lab.connection.connect", lambda *_, **__: client_of(relayer))
         words = ["sync", str(archive._folder.path), "--account", str(ACCOUNT), "--base-url", relayer.base_url]
         assert main([*words, "--full"]) == 0
     assert "checked_at" in capsys.readouterr().out
