@@ -44,6 +44,8 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
+FEW_STEPS = 64
+"""Runs of own rows up to so many are gone through one by one."""
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -251,6 +253,47 @@ class OwnRows:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
         if not self._is_possible:
             return places
+        if self._orders_at is not None:
+            mine, (orders, others) = self._numbers[0][at], self._orders_at
+            near = np.arange(len(places))
+            for _ in range(FEW_STEPS):
+                here, own = places[near], mine[near]
+                near = near[(orders[here] == own) | (others[here] == own)]
+                places[near] += step
+                if not len(near):
+                    return places
+        return self._skip_runs(places, step, at)
+
+    @cached_property
+    def _orders_at(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The orders of both sides of the fill at each position, and a last one past the end.
+
+        None where the prices are not those of the rows, each known once, or a fill has more than two.
+        """
+        history, names = self._history, [name for name in ("moment", "trade_id") if self._has_ids]
+        if not names or len(history) != len(self._rows) or "trade_id" not in history.table.column_names:
+            return None
+        if not all(self._rows[name].equals(history.table[name]) for name in names):
+            return None
+        mine, theirs = self._numbers
+        ids = ids_of(*[self._rows["trade_id"]] * 2)[0][history.rows]
+        orders, codes = mine[history.rows], self._codes[history.rows]
+        if ((theirs >= 0) & (theirs != orders)).any() or not history.has(codes, np.arange(len(codes))).all():
+            return None
+        orders[(theirs < 0) & (ids == NAT)] = NAT
+        pairs = np.flatnonzero(_are_alike(ids, history.starts))
+        many = np.flatnonzero(np.bincount(history.starts, minlength=len(ids))[history.starts] > 2)
+        many = many[np.lexsort((ids[many], history.starts[many]))]
+        if (np.diff(pairs) == 1).any() or np.count_nonzero(_are_alike(ids[many], history.starts[many])) != (
+            np.count_nonzero(np.isin(pairs, many))
+        ):
+            return None
+        others = np.full(len(orders) + 1, NAT)
+        others[pairs], others[pairs + 1] = orders[pairs + 1], orders[pairs]
+        return np.append(orders, NAT), others
+
+    def _skip_runs(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
+        """Skip runs of own rows of any length, and with any number of rows for a fill."""
         times, (first, last) = self._history.times_at(places), self._span
         near = np.flatnonzero((times >= first[at]) & (times <= last[at]))
         if not len(near):
@@ -455,6 +498,11 @@ def in_order(table: pa.Table) -> np.ndarray:
 def moments_of(rows: pa.Table) -> np.ndarray:
     """Return the column ``moment`` as integers, unknown times as `NAT`."""
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
+
+
+def _are_alike(ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return a mask of the positions whose known trade id and spot the next one shares."""
+    return np.asarray((ids[1:] == ids[:-1]) & (starts[1:] == starts[:-1]) & (ids[1:] != NAT))
 
 
 def has_span(rows: pa.Table) -> bool:
