@@ -116,10 +116,9 @@ class Parts:
             yield table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
-        """Return the parts as one frame of the engine of the trades, with columns of one value.
+        """Return the parts as one frame of the engine of the trades, in files where they may not fit.
 
-        `constants` are asked for after the last window. What may not fit into memory stays in files for
-        DuckDB and lazy frames of Polars, which are removed with the last frame that reads them.
+        `constants`, columns of one value, are asked for after the last window.
         """
         tables = map(result_table, self)
         if not (self._several and engine_of(self._trades) in FILED):

@@ -133,24 +133,7 @@ def in_token(
     moves = None if is_whole else _moves(trades if prices is None else prices)
 
     def rows_of(window: windows.Window) -> pa.Table:
-        rows, found, history = valued(window)
-        fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
-        moments = moments_of(window.rows)[rows]
-        added = {
-            "fee_value": found.columns(token)["fee_value"],
-            "moment": pa.array(moments),
-            "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
-        }
-        uncertain = uncertainty(
-            np.nan_to_num(floats(found.amounts)),
-            moments,
-            *found[3:],
-            history,
-            moves or Moves.of(history),
-        )
-        for name, column in (added | uncertain).items():
-            fills = fills.append_column(name, column)
-        return fills
+        return _to_sum(window, *valued(window), names, moves)
 
     sums = Sums([*names, "fee_token"], limit, STEPS)
     around |= {"after": LATER, "next_by": PAIR}
@@ -163,6 +146,28 @@ def in_token(
         groups.key_columns() | {name: columns[name] for name in SUMMED},
         around=GroupBy(groups.table, names),
     )
+
+
+def _to_sum(
+    window: windows.Window,
+    rows: np.ndarray,
+    found: Valued,
+    history: PriceHistory,
+    names: list[str],
+    moves: Moves | None,
+) -> pa.Table:
+    """Return the rows of a window with their values, the ages of the prices, and what is uncertain."""
+    fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
+    moments, amounts = moments_of(window.rows)[rows], np.nan_to_num(floats(found.amounts))
+    added = {
+        "fee_value": checked_cast(found.amounts, DECIMAL_256, "fee_value"),
+        "moment": pa.array(moments),
+        "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
+    }
+    added |= uncertainty(amounts, moments, *found[3:], history, moves or Moves.of(history))
+    for name, column in added.items():
+        fills = fills.append_column(name, column)
+    return fills
 
 
 def _tokens(trades: Any, prices: Any) -> tuple[set[str], bool]:
