@@ -3,6 +3,13 @@
 Rows of a frame that is not in memory are read once, in batches, and put on disk by time, compressed. A
 window then reads the rows that it answers for and the time around them. So the work grows linearly with
 the rows, however the files behind a frame are laid out, and every engine gives the same digits.
+
+To `over` a window is the rows up to `before` and `after` ms around it; None is all of them, in one window.
+With `spans`, rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled
+in all of the trades. `placed_by` is the column of times that says which window answers for a row. Frames
+that are in memory, or small, are one window, with their rows as they stand. `work` must depend on the
+window alone: Dask sends it to its workers. What it has `counted` is added up in `counts` while the parts
+are asked for.
 """
 
 from __future__ import annotations
@@ -102,10 +109,9 @@ class Parts:
             yield table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
-        """Return the parts as one frame of the engine of the trades, with columns of one value.
+        """Return one frame of the engine of the trades, with `constants`, known after the last window.
 
-        `constants` are asked for after the last window. What may not fit into memory stays in files for
-        DuckDB and lazy frames of Polars, which are removed with the last frame that reads them.
+        What may not fit into memory stays in files, which are removed with the last frame that reads them.
         """
         tables = map(result_table, self)
         if not (self._several and engine_of(self._trades) in FILED):
@@ -132,16 +138,7 @@ def over(
     counts: Counter[str] | None = None,
     work: Callable[[Window], pa.Table],
 ) -> Parts:
-    """Apply `work` to every window of trades; prices are the trades themselves by default.
-
-    A window has the rows up to `before` and `after` ms around it; None for all, in one window. With `spans`,
-    rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled in all of
-    the trades. `placed_by` is the column of times that says which window answers for a row. Frames that
-    are in memory, or small, are one window, with their rows as they stand.
-
-    `work` must depend on the window alone: Dask sends it to its workers. What it has `counted` is added up in
-    `counts` while the parts are asked for.
-    """
+    """Apply `work` to every window of trades, as the module says; their own prices by default."""
     counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
     cuts = _cut(wanted, others, before, after)

@@ -286,8 +286,7 @@ def _total_of(outline: bytes) -> tuple[Any] | None:
 def _break_lines(text: bytearray) -> np.ndarray | None:
     """Break rows of quoted members into lines; return where each line ends, or None if that is not plain.
 
-    Plain members are of printable ASCII without brackets, backslashes, commas and quotes. So a quote that is
-    next to a comma, and an end of line that is next to a quote, are never part of a member.
+    Plain members are printable ASCII without brackets, backslashes, commas and quotes.
     """
     letters = np.frombuffer(text, np.uint8)
     opens = _brackets(letters)
