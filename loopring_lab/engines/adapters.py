@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import range_of
 from loopring_lab.errors import AmountError, LabError, did_you_mean
@@ -222,6 +223,8 @@ def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     column = decode(column, name)
     if pa.types.is_decimal(column.type):
         return checked_cast(column, DECIMAL_128, name)
+    if pa.types.is_duration(column.type):  # DuckDB converts what lies under nulls as well
+        return pc.if_else(column.is_valid(), column.fill_null(0), pa.scalar(None, column.type))
     if not pa.types.is_timestamp(column.type) or not column.type.tz:
         return column
     try:

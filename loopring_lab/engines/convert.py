@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from loopring_lab.engines import adapters, workers
 from loopring_lab.engines.adapters import engine_of, open_frame
-from loopring_lab.errors import LabError
 
-COLLECT = {"duckdb": "relation.to_arrow_table()", "dask": "frame.compute()", "spark": "frame.toArrow()"}
-"""How to bring a frame of these engines into memory."""
+ELSEWHERE = ("duckdb", "dask", "spark")
+"""Engines that hold rows elsewhere than in memory."""
 BATCH_ROWS = 1 << 20
 
 
@@ -143,7 +142,7 @@ def to_table(frame: Any, caller: str, columns: Sequence[str], optional: Sequence
     names = dict.fromkeys([*columns, *(name for name in optional if name in there)])
     if is_normalized(frame):
         return frame.select(["moment" if name == "created_at" else name for name in names])
-    if engine_of(frame) in COLLECT:
+    if engine_of(frame) in ELSEWHERE:
         return pa.concat_tables(batches(frame, [*names], caller), promote_options="permissive")
     return normalize(open_frame(frame, [*names], caller).lazy().collect("pyarrow").to_native())
 
@@ -152,16 +151,6 @@ def is_normalized(frame: Any) -> bool:
     """Tell whether a frame is a table that `to_table` has read, such as a window's."""
     names = set(frame.column_names) if isinstance(frame, pa.Table) else set()
     return "moment" in names and "created_at" not in names
-
-
-def require_in_memory(frame: Any, caller: str) -> None:
-    """Raise a `LabError` that says how to collect a frame whose rows are not in memory."""
-    engine = engine_of(frame)
-    if engine in COLLECT:
-        raise LabError(
-            f"{caller} compares single fills, which needs a pandas, pyarrow or Polars frame, "
-            f"not one of {engine}. Select the rows you need and collect them: {COLLECT[engine]}."
-        )
 
 
 def normalize(part: pa.Table) -> pa.Table:
