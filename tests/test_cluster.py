@@ -17,7 +17,7 @@ from support.trade_histories import many
 
 import loopring_lab as lab
 from loopring_lab.archive import queries
-from loopring_lab.engines import portable, workers
+from loopring_lab.engines import limits, portable, windows, workers
 from loopring_lab.relayer import Relayer
 
 
@@ -79,6 +79,43 @@ def test_lookups_in_time_read_the_partitions_on_the_workers(
         lambda f: lab.fills.price_gap(f, by="side"),
     ):
         assert collected(without_warnings(ask, trades)).equals(collected(ask(odd)))
+
+
+LOOKUPS = {
+    "all_in_cost, by": lambda f: lab.fills.all_in_cost(f, by=["market", "fill_type"]),
+    "all_in_cost, last": lambda f: lab.fills.all_in_cost(f, "last"),
+    "price_gap": lambda f: lab.fills.price_gap(f, by="side"),
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[]),
+    "markouts": lambda f: lab.fills.markouts(f, horizons=["10s", "1min"], by=[]),
+    "shortfall": lambda f: lab.fills.shortfall(f, by="side"),
+    "compare_venues": lab.fills.compare_venues,
+}
+
+
+@pytest.mark.parametrize("question", LOOKUPS)
+def test_windows_on_the_workers_give_the_same_digits(
+    cluster: Any, odd: pd.DataFrame, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dask import dataframe
+
+    ask = LOOKUPS[question]
+    expected = collected(ask(odd)).to_pylist()
+    monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 60)
+    monkeypatch.setattr(windows, "_windows", None)  # windows of this process
+    found = collected(without_warnings(ask, dataframe.from_pandas(odd, npartitions=5))).to_pylist()
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+def test_prices_from_this_process_are_sent_to_the_workers(
+    cluster: Any, odd: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dask import dataframe
+
+    prices = odd[["created_at", "market", "price"]].sample(frac=0.5, random_state=1)
+    expected = collected(lab.fills.all_in_cost(odd, prices, by="side"))
+    monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 60)
+    found = lab.fills.all_in_cost(dataframe.from_pandas(odd, npartitions=3), prices, by="side")
+    assert collected(found).equals(expected)
 
 
 def test_tables_come_in_the_order_of_their_frames(cluster: Any) -> None:

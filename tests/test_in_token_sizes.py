@@ -19,7 +19,7 @@ OUTSIDE = ["created_at", "base", "quote", "price"]
 def history() -> pd.DataFrame:
     """Read a year of three accounts, with ties, orders without a hash, and unknown times."""
     client = lab.connect()
-    trades = pd.concat([client.trades(account, limit=700) for account in (10083, 11519, 58344)])
+    trades = pd.concat([client.trades(account, limit=250) for account in (10083, 11519, 58344)])
     trades = trades.sample(frac=1, random_state=5, ignore_index=True)
     number = np.arange(len(trades))
     same = trades["created_at"].dt.floor("1h").where(number % 7 == 0, trades["created_at"])
@@ -30,7 +30,7 @@ def history() -> pd.DataFrame:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 300)
+    monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 120)
 
 
 def rows_of(frame: Any) -> list[dict[str, Any]]:

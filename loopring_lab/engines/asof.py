@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import re
@@ -43,6 +44,8 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
+FEW_STEPS = 64
+"""Runs of own rows up to so many are gone through one by one."""
 CHANCE = 0.01
 """Share of rows whose price an outside market may show in the same millisecond."""
 
@@ -63,10 +66,11 @@ class PriceHistory:
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
         rows = np.flatnonzero(known)
-        self._labels = {name: _labels(table[name], rows) for name in keys}
+        coded = pa.table({name: encoded(table[name]) for name in keys})
+        self._labels = {name: _labels(coded[name], rows) for name in keys}
         times = moments_of(table)[rows]
         self._scale = Scale(times, self.code_count)
-        spots = self._spots(self.codes(table)[rows], times)
+        spots = self._spots(self.codes(coded)[rows], times)
         if (spots[1:] <= spots[:-1]).any():
             order = _settle_ties(np.argsort(spots), spots, table, rows)
             rows, times, spots = rows[order], times[order], spots[order]
@@ -186,7 +190,13 @@ class Lookup:
 
     def __init__(self, history: PriceHistory, rows: pa.Table) -> None:
         self.history, self.codes, self._rows = history, history.codes(rows), rows
-        self._own = OwnRows(history, rows, self.codes)
+        self._own, self._at = OwnRows(history, rows, self.codes), np.arange(len(rows))
+
+    def of(self, rows: np.ndarray) -> Lookup:
+        """Return lookups for some of the rows, whose orders are known from all of them."""
+        some = copy.copy(self)
+        some.codes, some._rows, some._at = self.codes[rows], self._rows.take(pa.array(rows)), self._at[rows]
+        return some
 
     def before(
         self,
@@ -204,7 +214,7 @@ class Lookup:
             places = self.history.first_later(self.codes, moments, at_moment=True) - 1
         else:
             places = self.history.last_at(self.codes, moments, self._rows)
-        places = self._good(self._own.skip(places, -1), moments, within)
+        places = self._good(self._own.skip(places, -1, self._at), moments, within)
         if newer_than is None:
             return places
         is_newer = (self.history.times_at(places) > newer_than) & (newer_than != NAT)
@@ -213,7 +223,7 @@ class Lookup:
     def after(self, moments: np.ndarray, *, within: int | None = None) -> np.ndarray:
         """Find the first price after each moment, at most `within` ms later; -1 where there is none."""
         places = self.history.first_later(self.codes, moments, at_moment=False)
-        return self._good(self._own.skip(places, 1), moments, within)
+        return self._good(self._own.skip(places, 1, self._at), moments, within)
 
     def _good(self, places: np.ndarray, moments: np.ndarray, within: int | None) -> np.ndarray:
         """Return places, or -1 where a price is of another key, or farther than `within` ms away."""
@@ -239,14 +249,56 @@ class OwnRows:
         self._is_possible = bool(self._has_ids or len(self._alike[0]) or {*ORDER} & names)
         self._covered = np.zeros(len(rows), bool)
 
-    def skip(self, places: np.ndarray, step: int) -> np.ndarray:
-        """Move places that are a row's own past the end of the run of its own rows."""
+    def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
+        """Move places for the rows `at` some positions that are their own past the run of their own rows."""
         if not self._is_possible:
             return places
+        if self._orders_at is not None:
+            mine, (orders, others) = self._numbers[0][at], self._orders_at
+            near = np.arange(len(places))
+            for _ in range(FEW_STEPS):
+                here, own = places[near], mine[near]
+                near = near[(orders[here] == own) | (others[here] == own)]
+                places[near] += step
+                if not len(near):
+                    return places
+        return self._skip_runs(places, step, at)
+
+    @cached_property
+    def _orders_at(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The orders of both sides of the fill at each position, and a last one past the end.
+
+        None where the prices are not those of the rows, each known once, or a fill has more than two.
+        """
+        history, names = self._history, [name for name in ("moment", "trade_id") if self._has_ids]
+        if not names or len(history) != len(self._rows) or "trade_id" not in history.table.column_names:
+            return None
+        if not all(self._rows[name].equals(history.table[name]) for name in names):
+            return None
+        mine, theirs = self._numbers
+        ids = ids_of(*[self._rows["trade_id"]] * 2)[0][history.rows]
+        orders, codes = mine[history.rows], self._codes[history.rows]
+        if ((theirs >= 0) & (theirs != orders)).any() or not history.has(codes, np.arange(len(codes))).all():
+            return None
+        orders[(theirs < 0) & (ids == NAT)] = NAT
+        pairs = np.flatnonzero(_are_alike(ids, history.starts))
+        many = np.flatnonzero(np.bincount(history.starts, minlength=len(ids))[history.starts] > 2)
+        many = many[np.lexsort((ids[many], history.starts[many]))]
+        if (np.diff(pairs) == 1).any() or np.count_nonzero(_are_alike(ids[many], history.starts[many])) != (
+            np.count_nonzero(np.isin(pairs, many))
+        ):
+            return None
+        others = np.full(len(orders) + 1, NAT)
+        others[pairs], others[pairs + 1] = orders[pairs + 1], orders[pairs]
+        return np.append(orders, NAT), others
+
+    def _skip_runs(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
+        """Skip runs of own rows of any length, and with any number of rows for a fill."""
         times, (first, last) = self._history.times_at(places), self._span
-        rows = np.flatnonzero((times >= first) & (times <= last))
-        if not len(rows):
+        near = np.flatnonzero((times >= first[at]) & (times <= last[at]))
+        if not len(near):
             return places
+        rows = at[near]
         if not self._covered[rows].all():
             self._covered[rows] = True
             self._pairs = self._pairs_of(self._covered)
@@ -254,10 +306,10 @@ class OwnRows:
             starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
             run = np.cumsum(breaks[:-1]) - 1
             self._ends = {-1: self._pairs[starts][run], 1: self._pairs[stops][run]}
-        pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[rows]
+        pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[near]
         at = search(self._pairs, pairs, "left")
         hit = np.append(self._pairs, -1)[at] == pairs
-        places[rows[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
+        places[near[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
         return places
 
     def _look_alikes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -383,8 +435,9 @@ def order_names(rows: pa.Table) -> pa.Array:
     hashed = as_text(_column(rows, ORDER[0]))
     if not hashed.null_count:
         return hashed
-    sold = [as_text(_column(rows, name)) for name in ORDER[1:]]
-    return pc.coalesce(hashed, pc.binary_join_element_wise("sold", *sold, " "))
+    missing = hashed.is_null()
+    sold = [as_text(_column(rows, name).filter(missing)) for name in ORDER[1:]]
+    return pc.replace_with_mask(hashed, missing, pc.binary_join_element_wise("sold", *sold, " "))
 
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
@@ -445,6 +498,11 @@ def in_order(table: pa.Table) -> np.ndarray:
 def moments_of(rows: pa.Table) -> np.ndarray:
     """Return the column ``moment`` as integers, unknown times as `NAT`."""
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
+
+
+def _are_alike(ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return a mask of the positions whose known trade id and spot the next one shares."""
+    return np.asarray((ids[1:] == ids[:-1]) & (starts[1:] == starts[:-1]) & (ids[1:] != NAT))
 
 
 def has_span(rows: pa.Table) -> bool:

@@ -72,7 +72,7 @@ class Sides:
         """Write rows to files, all of a trade id to the same one."""
         if not self._files:
             self._files = [spill_folder() / f"{uuid4().hex}.sides" for _ in range(BUCKETS)]
-        rows = np.concatenate(self._parts)
+        rows = np.concatenate([np.empty(0, ROW), *self._parts])
         self._parts = []
         bucket = (rows["id"].view(np.uint64) * MIXER >> np.uint64(58)).astype(np.int8)
         order = np.argsort(bucket, kind="stable")

@@ -4,12 +4,13 @@ Rows of a frame that is not in memory are read once, in batches, and put on disk
 window then reads the rows that it answers for and the time around them. So the work grows linearly with
 the rows, however the files behind a frame are laid out, and every engine gives the same digits.
 
-To `over` a window is the rows up to `before` and `after` ms around it; None is all of them, in one window.
-With `spans`, rows have the columns ``first`` and ``last`` (ms), when their order was first and last filled
-in all of the trades. `placed_by` is the column of times that says which window answers for a row. Frames
-that are in memory, or small, are one window, with their rows as they stand. `work` must depend on the
-window alone: Dask sends it to its workers. What it has `counted` is added up in `counts` while the parts
-are asked for.
+Arguments of `over`: a window has the rows up to `before` and `after` ms around it; None for all, in one
+window. With `spans`, rows have ``first`` and ``last`` (ms), when their order was first and last filled in
+all of the trades. `placed_by` names the times that say which window answers for a row. Prices have also the
+first known ones later than that for each combination of the columns `next_by`. Frames that are in memory,
+or small, are one window as they stand. `work` depends on the window alone: clusters of Dask
+exchange rows among their workers, which then apply it; rows of other engines are put on disk here. What it
+has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from loopring_lab.engines.arrays import hashes as hashes_of
 from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
-from loopring_lab.engines.spool import ResultFiles, Spool
+from loopring_lab.engines.spool import FirstPrices, ResultFiles, Spool
 
 ROW_BYTES = 512
 """What a row takes: its columns, and the numbers that lookups make of them."""
@@ -64,6 +65,12 @@ class Window(NamedTuple):
     def own(self, rows: pa.Table) -> pa.Table:
         """Return those of the window's rows that it answers for."""
         return rows if self.inside.all() else rows.filter(pa.array(self.inside))
+
+    def of(self, some: np.ndarray) -> Window:
+        """Return the window with some of its rows only, and all prices."""
+        return self._replace(
+            rows=self.rows.filter(pa.array(some)), inside=self.inside[some], here=self.here[some]
+        )
 
 
 class Columns(NamedTuple):
@@ -109,9 +116,9 @@ class Parts:
             yield table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
-        """Return one frame of the engine of the trades, with `constants`, known after the last window.
+        """Return the parts as one frame of the engine of the trades, in files where they may not fit.
 
-        What may not fit into memory stays in files, which are removed with the last frame that reads them.
+        `constants`, columns of one value, are asked for after the last window.
         """
         tables = map(result_table, self)
         if not (self._several and engine_of(self._trades) in FILED):
@@ -135,16 +142,20 @@ def over(
     after: int | None = None,
     spans: bool = False,
     placed_by: str = "moment",
+    next_by: Sequence[str] = (),
     counts: Counter[str] | None = None,
     work: Callable[[Window], pa.Table],
 ) -> Parts:
-    """Apply `work` to every window of trades, as the module says; their own prices by default."""
+    """Apply `work` to every window of trades; prices are the trades themselves by default.
+
+    See this module's docstring for the arguments.
+    """
     counts = Counter() if counts is None else counts
     wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
     cuts = _cut(wanted, others, before, after)
     if cuts is None:
         return Parts(trades, map(work, _one_window(wanted, others, spans)), counts, several=False)
-    placing = placed_by if spans else None
+    cuts, placing = cuts._replace(next_by=next_by), placed_by if spans else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
         answers = _on_cluster(client, cuts, wanted, others, placing, work)
         return Parts(trades, answers, counts, several=True)
@@ -251,6 +262,7 @@ class Cuts(NamedTuple):
     edges: np.ndarray
     before: int
     after: int
+    next_by: Sequence[str] = ()
 
     @property
     def slots(self) -> np.ndarray:
@@ -351,10 +363,12 @@ def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    known = None if prices is None else _spooled(cuts, prices.batches())
+    following = FirstPrices(cuts.next_by, cuts.slot_of)
+    known = None if prices is None else _spooled(cuts, following.noted(prices.batches()))
     orders: _Orders | None = None
     if placed_by is None:
-        spool = _spooled(cuts, wanted.batches())
+        batches = wanted.batches()
+        spool = _spooled(cuts, following.noted(batches) if prices is None else batches)
     else:
         seen = Buckets()
         spool = _spooled(cuts, _noted(cuts, wanted.batches(), seen))
@@ -362,8 +376,12 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         orders.gather(spool.read([slot]) for slot in range(len(cuts.slots) + 2))
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
-        others = None if known is None else known.read(looked_at)
-        yield _window(cuts, spool.read(looked_at), others, orders, window)
+        near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
+        if others is None:
+            near = following.added(near, looked_at.stop)
+        else:
+            others = following.added(others, looked_at.stop)
+        yield _window(cuts, near, others, orders, window)
 
 
 def _window(
@@ -530,11 +548,12 @@ def _split(frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts,
     slots = cuts.slot_of(moments_of(rows))
     order = np.argsort(slots, kind="stable")
     rows, slots = rows.take(pa.array(order)), slots[order]
-    pieces = []
+    pieces, following = [], FirstPrices(cuts.next_by, cuts.slot_of)
+    following.note(rows)
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
         start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
-        pieces.append(workers.pack(rows.slice(start, end - start)))
+        pieces.append(workers.pack(following.added(rows.slice(start, end - start), looked_at.stop)))
     return [*pieces, *seen]
 
 

@@ -20,6 +20,7 @@ from loopring_lab.engines.asof import (
     OWN_BY,
     PLACE,
     TIE_BREAKERS,
+    Lookup,
     PriceHistory,
     moments_of,
     parse_tolerance,
@@ -44,7 +45,7 @@ SUMMED = (
 STEPS = 3
 CHUNK = 1 << 15
 LATER = 7 * DAY
-"""First prices after fills count within so many ms, or the tolerance if that is longer."""
+"""Prices after a fill are told from those of its own order within so many ms."""
 
 
 def in_token(
@@ -97,7 +98,7 @@ def in_token(
     basis points of ``fee_value``, it may be from the sum at true prices, in 19 of 20 cases. It adds up how
     much the prices of the markets used vary over the time that passed and from one trade to the next, all
     fills at one price being off together, and how much the sum would change at the first prices after the
-    fills, at most 7 days or `tolerance` later, which tells where an account trades when prices move. For
+    fills, which tells where an account trades when prices move. For
     several groups, add up their errors. `show` cuts ``fee_value`` after the first digit that is uncertain.
 
     Examples
@@ -129,32 +130,14 @@ def in_token(
 
     if names is None:
         return windows.add_columns(trades, CALLER, needed, optional, **around, after=0, work=columns_of)
-    after = None if limit is None else max(limit, LATER)
     moves = None if is_whole else _moves(trades if prices is None else prices)
 
     def rows_of(window: windows.Window) -> pa.Table:
-        rows, found, history = valued(window)
-        fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
-        moments = moments_of(window.rows)[rows]
-        added = {
-            "fee_value": found.columns(token)["fee_value"],
-            "moment": pa.array(moments),
-            "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
-        }
-        uncertain = uncertainty(
-            np.nan_to_num(floats(found.amounts)),
-            moments,
-            *found[3:],
-            history,
-            moves or Moves.of(history),
-            after,
-        )
-        for name, column in (added | uncertain).items():
-            fills = fills.append_column(name, column)
-        return fills
+        return _to_sum(window, *valued(window), names, moves)
 
     sums = Sums([*names, "fee_token"], limit, STEPS)
-    for part in windows.over(trades, CALLER, needed, optional, **around, after=after, work=rows_of):
+    around |= {"after": LATER, "next_by": PAIR}
+    for part in windows.over(trades, CALLER, needed, optional, **around, work=rows_of):
         sums.add(part)
     groups, columns = sums.columns()
     columns |= {"value_token": pa.repeat(token, groups.count)}
@@ -163,6 +146,28 @@ def in_token(
         groups.key_columns() | {name: columns[name] for name in SUMMED},
         around=GroupBy(groups.table, names),
     )
+
+
+def _to_sum(
+    window: windows.Window,
+    rows: np.ndarray,
+    found: Valued,
+    history: PriceHistory,
+    names: list[str],
+    moves: Moves | None,
+) -> pa.Table:
+    """Return the rows of a window with their values, the ages of the prices, and what is uncertain."""
+    fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
+    moments, amounts = moments_of(window.rows)[rows], np.nan_to_num(floats(found.amounts))
+    added = {
+        "fee_value": checked_cast(found.amounts, DECIMAL_256, "fee_value"),
+        "moment": pa.array(moments),
+        "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
+    }
+    added |= uncertainty(amounts, moments, *found[3:], history, moves or Moves.of(history))
+    for name, column in added.items():
+        fills = fills.append_column(name, column)
+    return fills
 
 
 def _tokens(trades: Any, prices: Any) -> tuple[set[str], bool]:
@@ -275,9 +280,19 @@ class _Lookups:
             known = [name for name in ("moment", *PAIR, *OWN_BY, *PLACE) if name in fills.column_names]
             lookup, times = history.lookup(fills.select(known)), moments_of(fills)
             self.own = markets.number_of[lookup.codes[rows]]
-            self.own_last, self.own_next = lookup.before(times)[rows], lookup.after(times)[rows]
+            self.own_last = lookup.before(times)[rows]
+            self.own_next = self._first_after(lookup, times)[rows]
         self.places = places_of_blocks(fills).take(pa.array(rows))
         self.is_placed = np.asarray(self.places[PLACE[1]].is_valid())
+
+    @staticmethod
+    def _first_after(lookup: Lookup, times: np.ndarray) -> np.ndarray:
+        """Find the first price after each time, whose own ones are known within `LATER` only."""
+        places = lookup.after(times, within=LATER)
+        far = np.flatnonzero((places < 0) & (times != NAT))
+        found = lookup.history.first_later(lookup.codes[far], times[far] + LATER, at_moment=False)
+        places[far] = np.where(lookup.history.has(lookup.codes[far], found), found, -1)
+        return places
 
     def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""
@@ -287,7 +302,7 @@ class _Lookups:
             start, stop = self.markets.starts[number], self.markets.stops[number]
             end = start + self._passed(self.history.times[start:stop], moments)
             last[place], later[place] = np.where(end > start, end - 1, -1), np.where(end < stop, end, -1)
-            self._settle_blocks(last[place], rows)
+        self._settle_blocks(last, rows)
         place_of = np.full(len(self.markets.pairs) + 1, -1)
         place_of[numbers] = np.arange(len(numbers))
         places = place_of[self.own[rows]]
@@ -306,12 +321,13 @@ class _Lookups:
 
     def _settle_blocks(self, last: np.ndarray, rows: np.ndarray) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
-        tied = np.flatnonzero(self.is_placed[rows])
-        tied = tied[(last[tied] >= 0) & (self.history.times[last[tied]] == self.moments[rows[tied]])]
-        if len(tied):
-            codes, moments = self.history.code_at(last[tied]), self.moments[rows[tied]]
-            found = self.history.last_at(codes, moments, self.places.take(pa.array(rows[tied])))
-            last[tied] = np.where(self.history.code_at(found) == codes, found, -1)
+        placed = np.flatnonzero(self.is_placed[rows])
+        at = last[:, placed]
+        markets, some = np.nonzero(self.history.times_at(at) == self.moments[rows[placed]])
+        if len(some):
+            codes, own = self.history.code_at(at[markets, some]), rows[placed[some]]
+            found = self.history.last_at(codes, self.moments[own], self.places.take(pa.array(own)))
+            last[markets, placed[some]] = np.where(self.history.has(codes, found), found, -1)
 
 
 class Step(NamedTuple):

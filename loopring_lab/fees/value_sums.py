@@ -128,7 +128,6 @@ def uncertainty(
     forward: np.ndarray,
     history: PriceHistory,
     moves: Moves,
-    limit: int | None,
 ) -> dict[str, pa.Array]:
     """Return how much each value changes to the prices after the fill, and by step the price and its error.
 
@@ -144,8 +143,7 @@ def uncertainty(
         rows = np.flatnonzero(last >= 0)
         at, to, times = last[rows], after[rows], np.full(len(values), NAT)
         times[rows] = history.times[at]
-        gone = to < 0 if limit is None else (to < 0) | (history.times[to] - moments[rows] > limit)
-        moved = np.where(gone, 0.0, logs[to] - logs[at])
+        moved = np.where(to < 0, 0.0, logs[to] - logs[at])
         change[rows] += np.where(forward[rows, step], moved, -moved)
         error, price, of = np.zeros(len(values)), np.zeros(len(values), np.int64), number[at]
         deviation = np.sqrt(noise[of] + drift[of] * (moments[rows] - times[rows]))
@@ -206,7 +204,9 @@ class Sums:
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
         columns["median_age"] = self._ages.medians(len(number_of)).take(pa.array(number_of)).cast(AGES)
-        columns["max_age"] = groups.aggregate("max_age", "max").cast(AGES)
+        oldest = groups.aggregate("max_age", "max")
+        numbers = oldest.fill_null(0).to_numpy()  # DuckDB reads what lies under a null too
+        columns["max_age"] = pa.array(numbers, mask=np.asarray(oldest.is_null())).cast(AGES)
         return groups, columns
 
     def _numbered(self, groups: GroupBy) -> np.ndarray:

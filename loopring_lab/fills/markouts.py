@@ -288,10 +288,10 @@ def _moves(
 ) -> pa.Table:
     """Split the cost of takers' fills of a window, once for each horizon."""
     history = PriceHistory(window.prices, caller)
-    lookup, moments = history.lookup(window.rows), moments_of(window.rows)
     takers = np.flatnonzero(window.inside & equal(as_text(window.rows["role"]), "taker"))
-    before = lookup.before(moments, within=limit)[takers]
-    afters = [lookup.before(moments + length, newer_than=moments)[takers] for length in lengths.values()]
+    lookup, moments = history.lookup(window.rows).of(takers), moments_of(window.rows)[takers]
+    before = lookup.before(moments, within=limit)
+    afters = [lookup.before(moments + length, newer_than=moments) for length in lengths.values()]
     before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
     fills = window.rows.take(pa.array(np.repeat(takers, len(lengths))))
     fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))

@@ -232,14 +232,15 @@ def all_in_cost(
 
 def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | None) -> pa.Table:
     """Compare fills of a window with the last ones of the other type before them."""
-    is_typed = pc.is_in(as_text(window.rows["fill_type"]), pa.array(FILL_TYPES))
-    fills, inside = window.rows.filter(is_typed), window.inside[np.asarray(is_typed)]
+    typed = np.asarray(pc.is_in(as_text(window.rows["fill_type"]), pa.array(FILL_TYPES)))
+    window = window if typed.all() else window.of(typed)
+    fills = window.rows
     history = PriceHistory(window.prices, caller, VENUE)
     other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
     other[np.asarray(known_prices(fills).is_null())] = -1
-    fills, other = fills.filter(pa.array(inside)), other[inside]
+    fills, other = window.own(fills), other[window.inside]
     gap = relative_bps(fills, history.take(other))
     rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     others = {"other_price": history.take(other), "other_at": history.take_times(other)}

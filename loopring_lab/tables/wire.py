@@ -284,9 +284,9 @@ def _total_of(outline: bytes) -> tuple[Any] | None:
 
 
 def _break_lines(text: bytearray) -> np.ndarray | None:
-    """Break rows of quoted members into lines; return where each line ends, or None if that is not plain.
+    """Break rows of members of plain ASCII into lines; return where each ends, or None if some are not.
 
-    Plain members are printable ASCII without brackets, backslashes, commas and quotes.
+    Plain members have no brackets, backslashes, commas or quotes: all of these stand between members.
     """
     letters = np.frombuffer(text, np.uint8)
     opens = _brackets(letters)
