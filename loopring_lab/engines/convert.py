@@ -48,7 +48,8 @@ def to_native(frame: Any, table: pa.Table) -> Any:
         return result.lazy() if isinstance(frame, polars.LazyFrame) else result  # type: ignore[union-attr]
     if engine == "duckdb":
         return frame.query("trades", "FROM narrow")  # of the connection that the frame is of
-    return frame.sparkSession.createDataFrame(narrow)
+    # Spark loses rows of tables whose columns are cut into differing chunks
+    return frame.sparkSession.createDataFrame(narrow.combine_chunks())
 
 
 def with_note(result: Any, note: str) -> Any:
