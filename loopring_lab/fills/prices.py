@@ -191,7 +191,7 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     56            38.041356       31.469625        44.711045
+    0       amm     56            38.041356       31.348629        44.312145
     1       dex     44            30.388297             NaN              NaN
     """
     caller = "fills.all_in_cost"
