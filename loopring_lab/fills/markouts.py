@@ -246,7 +246,6 @@ def shortfall(
         price_columns=PRICES,
         before=limit,
         after=0,
-        spans=True,
         placed_by="first",
         counts=label.counts,
         work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),

@@ -218,7 +218,6 @@ def all_in_cost(
         price_columns=PRICES,
         before=0 if placed_by == "last" else limit,
         after=limit if placed_by == "last" else 0,
-        spans=placed_by != "moment",
         placed_by=placed_by,
         counts=label.counts,
         work=partial(_costs, caller=caller, limit=limit, names=names, placed_by=placed_by, label=label),
