@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.limbs import SUM, per, times
+from loopring_lab.amounts.limbs import SUM, divide, multiply
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
@@ -444,7 +444,7 @@ class _Found:
             amounts = fees.take(pa.array(mine)).combine_chunks().cast(SUM)
             for place, forward in steps:
                 prices = self.markets.history.take(self.positions[mine, place])
-                amounts = times(amounts, prices) if forward else per(amounts, prices)
+                amounts = multiply(amounts, prices) if forward else divide(amounts, prices)
             parts.append(amounts)
         places = np.full(len(self.oldest), -1)
         places[order] = np.arange(len(order))

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import basis_points, per
+from loopring_lab.amounts.limbs import basis_points, divide
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
 from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
@@ -297,7 +297,7 @@ def needed_for(names: list[str] | None) -> list[str]:
 
 def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
     """Divide notionals by volumes exactly, truncated to 18 decimals; null without a volume."""
-    return per(notional, volume)
+    return divide(notional, volume)
 
 
 class Reference:
