@@ -27,7 +27,7 @@ from loopring_lab.engines.asof import (
     places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Moves, Sums, uncertainty
+from loopring_lab.fees.value_sums import Moves, Sums, log_prices, uncertainty
 
 CALLER = "fees.in_token"
 PAIR = ("base", "quote")
@@ -164,7 +164,9 @@ def _to_sum(
         "moment": pa.array(moments),
         "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
     }
-    added |= uncertainty(amounts, moments, *found[3:], history, moves or Moves.of(history))
+    logs = log_prices(history)
+    moves = moves or Moves.of(history, logs)
+    added |= uncertainty(amounts, moments, *found[3:], history, logs, moves)
     for name, column in added.items():
         fills = fills.append_column(name, column)
     return fills
@@ -250,18 +252,13 @@ class _Markets:
         self.tokens = sorted({token, *(one for pair in self.pairs for one in pair)})
         self.token = self.tokens.index(token)
         self.ends = np.array([[*map(self.tokens.index, pair)] for pair in self.pairs]).reshape(-1, 2)
-        codes = history.codes(pa.table({name: self._names(place) for place, name in enumerate(PAIR)}))
+        codes, self.starts, self.stops = history.runs
         self.number_of = np.full(history.code_count + 1, -1)
         self.number_of[codes] = np.arange(len(codes))
-        at = history.code_at(np.arange(len(history)))
-        self.starts, self.stops = (np.searchsorted(at, codes, side) for side in ("left", "right"))
         self.links: dict[int, list[tuple[int, int]]] = {}
         for number, ends in enumerate(self.ends.tolist()):
             for here, there in (ends, ends[::-1]):
                 self.links.setdefault(here, []).append((there, number))
-
-    def _names(self, place: int) -> pa.Array:
-        return pa.array([pair[place] for pair in self.pairs], pa.string())
 
 
 def _token_numbers(column: pa.ChunkedArray, markets: _Markets) -> np.ndarray:
