@@ -72,6 +72,24 @@ def test_quotients_are_those_of_integers(type_: pa.DataType, data: st.DataObject
     assert_same_bits(limbs.ratios(*columns(pairs, type_), times), wanted)
 
 
+def excess(amount: int, price: int, volume: int) -> float:
+    return (amount * UNIT - price * volume) * 10_000 / (price * volume)
+
+
+@given(found=rows(AMOUNT, 2), beside=st.integers(-3, 3))
+@settings(max_examples=100, deadline=None)
+def test_excess_over_a_product_is_that_of_integers(found: list[tuple[Number, ...]], beside: int) -> None:
+    priced = [row for row in found if row[0] != 0]
+    near = [
+        (1 if None in row else min(MOST[AMOUNT], abs(row[0] * row[1]) // UNIT + beside), *row)  # type: ignore[operator]
+        for row in priced
+    ]
+    dear = [(7 * UNIT, *row) for row in priced]
+    amounts, prices, volumes = columns([*near, *dear, (3, 2, None)], AMOUNT)
+    wanted = on_integers([*near, *dear, (3, 2, None)], excess)
+    assert_same_bits(limbs.excess_bps(amounts, volumes, prices), wanted)
+
+
 @given(found=rows(AMOUNT, 2))
 @settings(max_examples=100, deadline=None)
 def test_products_and_quotients_are_rounded_down_as_integers_are(found: list[tuple[Number, ...]]) -> None:

@@ -38,6 +38,11 @@ class Pairs(NamedTuple):
     high: np.ndarray
     low: np.ndarray
 
+    @classmethod
+    def of(cls, number: int) -> Pairs:
+        """Take a number that floats hold exactly."""
+        return cls(np.array(float(number)), np.array(0.0))
+
     def times(self, other: Pairs) -> Pairs:
         product, error = _product(self.high, other.high)
         return Pairs(product, error + (self.high * other.low + self.low * other.high))
@@ -47,6 +52,12 @@ class Pairs(NamedTuple):
         product, error = _product(quotient, other.high)
         rest = ((self.high - product) - error) + (self.low - quotient * other.low)
         return Pairs(quotient, rest / other.high)
+
+    def minus(self, other: Pairs) -> Pairs:
+        difference = self.high - other.high
+        taken = difference - self.high
+        error = (self.high - (difference - taken)) - (other.high + taken)
+        return Pairs(*_sum(difference, error + (self.low - other.low)))
 
 
 class Limbs:
@@ -159,6 +170,23 @@ def basis_points(values: Decimals, origins: Decimals, bases: Decimals) -> np.nda
         lambda value, origin, base: quotients(value - origin, base, BPS),
         lambda value, origin, base: (value - origin) * BPS / base,
     )
+
+
+def excess_bps(amounts: Decimals, volumes: Decimals, prices: Decimals) -> np.ndarray:
+    """Return how far amounts lie above volumes at prices, in basis points, correctly rounded, or NaN."""
+
+    def exactly(amount: int, price: int, volume: int) -> float:
+        return (amount * UNIT - price * volume) * BPS / (price * volume)
+
+    def nearly(amount: Limbs, price: Limbs, volume: Limbs) -> tuple[np.ndarray, np.ndarray]:
+        with np.errstate(all="ignore"):
+            value, paid = price.pairs.times(volume.pairs), amount.pairs.times(Pairs.of(UNIT))
+            quotient = paid.minus(value).times(Pairs.of(BPS)).over(value)
+            doubt = (np.abs(paid.high / value.high) + 1.0) * BPS * CERTAIN  # the difference may be small
+        found, sure = _settled(quotient, doubt)
+        return found, sure & amount.known & price.known & volume.known
+
+    return _rounded([amounts, prices, volumes], nearly, exactly)
 
 
 def ratios(numerators: Decimals, denominators: Decimals, times: int = 1) -> np.ndarray:
@@ -274,14 +302,17 @@ def _product(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def quotients(numerators: Limbs, denominators: Limbs, times: int) -> tuple[np.ndarray, np.ndarray]:
     """Return quotients correctly rounded, NaN over 0, and where that is certain."""
     with np.errstate(all="ignore"):
-        scale = Pairs(np.array(float(times)), np.array(0.0))
-        high, low = numerators.pairs.times(scale).over(denominators.pairs)
-        doubt = np.abs(high) * CERTAIN
-        found = np.copysign(high + (low + doubt), high)
-        undefined = denominators.is_zero()
-        found[undefined] = np.nan
-        sure = undefined | (found == high + (low - doubt))
-    return found, sure & numerators.known & denominators.known
+        quotient = numerators.pairs.times(Pairs.of(times)).over(denominators.pairs)
+        found, sure = _settled(quotient, np.abs(quotient.high) * CERTAIN)
+    undefined = denominators.is_zero()
+    found[undefined] = np.nan
+    return found, (sure | undefined) & numerators.known & denominators.known
+
+
+def _settled(numbers: Pairs, doubt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round pairs to floats, and tell where that is certain: where all numbers so near round alike."""
+    found = np.copysign(numbers.high + (numbers.low + doubt), numbers.high)
+    return found, found == numbers.high + (numbers.low - doubt)
 
 
 def _rounded(

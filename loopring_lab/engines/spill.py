@@ -136,7 +136,7 @@ class Spool:
 def frame_of_files(
     like: Any, tables: Iterable[pa.Table], constants: Callable[[], Mapping[str, Any]] = dict
 ) -> Any:
-    """Return tables, and then constant columns, as a frame of files, which go with the last one that reads them."""
+    """Return tables with constant columns as a frame over files, which go with the last one to read them."""
     folder = _new_folder()
     try:
         for number, table in enumerate(tables):
