@@ -44,15 +44,15 @@ class Answers:
         while futures:
             yield workers.unpack(futures.popleft().result())
 
-    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Apply a function to every answer on its worker; what it returns stays there."""
-        return list(self.client.map(partial(function, *arguments), self.futures, pure=False))
+    def each(self, function: Callable[[pa.Table], Any]) -> list[Any]:
+        """Apply a function to every table on its worker; what it returns stays there."""
+        return list(self.client.map(partial(_of_table, function=function), self.futures, pure=False))
 
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
         found = Counter[str]()
-        for counts in self.client.gather(self.each(_counts)):
-            found.update(counts)
+        for schema in self.client.gather(self.client.map(_schema, self.futures, pure=False)):
+            found.update(workers.counts_of(schema))
         return found
 
     def frame(self, constants: Mapping[str, Any]) -> Any:
@@ -199,8 +199,8 @@ def _answer_with_rows(
     return workers.pack(work(whole, window_of(cuts, rows, others, None, window)))
 
 
-def _counts(answer: bytes) -> dict[str, int]:
-    return workers.counts_of(_schema(answer))
+def _of_table(answer: bytes, function: Callable[[pa.Table], Any]) -> Any:
+    return function(workers.unpack(answer))
 
 
 def _schema(answer: bytes) -> pa.Schema:

@@ -71,13 +71,18 @@ class Parts:
             self._counts.update(workers.counts_of(table.schema))
             yield table.replace_schema_metadata(None)
 
+    def count(self) -> None:
+        """Add up what was counted beside answers that the workers keep."""
+        if self.answers:
+            self._counts.update(self.answers.counts())
+
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
         """Return the parts as one frame of the engine of the trades, in files where they may not fit.
 
         `constants`, columns of one value, are asked for after the last window.
         """
         if self.answers:
-            self._counts.update(self.answers.counts())
+            self.count()
             return self.answers.frame(constants())
         tables = map(result_table, self)
         if not (self._several and engine_of(self._trades) in FILED):

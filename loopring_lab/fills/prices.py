@@ -363,8 +363,7 @@ def estimated(
 ) -> tuple[dict[str, Any], str]:
     """Estimate rates of the rows of parts, and say of how many fills both sides are counted."""
     found = Estimates(keys, level, seed, values, missing)
-    for rows in parts:
-        found.add(rows, {name: rows[name].to_numpy() for name in rates})
+    found.add(parts, rates)
     return found.columns(), found.note
 
 
