@@ -44,9 +44,11 @@ class Answers:
         while futures:
             yield workers.unpack(futures.popleft().result())
 
-    def each(self, function: Callable[[pa.Table], Any]) -> list[Any]:
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Apply a function to every table on its worker; what it returns stays there."""
-        return list(self.client.map(partial(_of_table, function=function), self.futures, pure=False))
+        return [
+            self.client.submit(_of_table, function, answer, *arguments, pure=False) for answer in self.futures
+        ]
 
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
@@ -199,8 +201,8 @@ def _answer_with_rows(
     return workers.pack(work(whole, window_of(cuts, rows, others, None, window)))
 
 
-def _of_table(answer: bytes, function: Callable[[pa.Table], Any]) -> Any:
-    return function(workers.unpack(answer))
+def _of_table(function: Callable[..., Any], answer: bytes, *arguments: Any) -> Any:
+    return function(workers.unpack(answer), *arguments)
 
 
 def _schema(answer: bytes) -> pa.Schema:

@@ -172,7 +172,8 @@ class SharedRows:
         self, answers: Answers, code: Callable[[pa.Table], Coded], see: Callable[[Coded], np.ndarray]
     ) -> None:
         self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
-        coded = answers.each(partial(_in_shares, code=code, shares=shares))
+        (sent,) = self._client.scatter([code], broadcast=True, hash=False)
+        coded = answers.each(_in_shares, sent, shares)
 
         def pieces(place: int) -> list[Any]:
             return list(self._client.map(itemgetter(place), coded, pure=False))
