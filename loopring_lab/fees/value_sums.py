@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines.aggregate import GroupBy
-from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines.arrays import expand
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets
@@ -25,6 +26,7 @@ PAIR = ("base", "quote")
 AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
+USES = ("time", "price", "error")
 RANK_BITS = 32
 
 Pair = tuple[str, ...]
@@ -48,7 +50,8 @@ class Moves:
     @staticmethod
     def rows(history: PriceHistory) -> pa.Table:
         """Return market, time and log price of each price, in the order of the history."""
-        pairs, numbers = history.combinations(), pa.array(_numbers(history))
+        pairs, (_, starts, stops) = history.combinations(), history.runs
+        numbers = pa.array(np.repeat(np.arange(len(pairs), dtype=np.int32), stops - starts))
         columns: dict[str, Any] = {"time": history.times, "log": log_prices(history)}
         for place, name in enumerate(PAIR):
             names = pa.array([pair[place] for pair in pairs], pa.string())
@@ -124,35 +127,35 @@ class Uses(NamedTuple):
 def uncertainty(
     values: np.ndarray,
     moments: np.ndarray,
-    positions: np.ndarray,
-    later: np.ndarray,
-    forward: np.ndarray,
+    used: tuple[np.ndarray, np.ndarray, np.ndarray],
     history: PriceHistory,
-    logs: np.ndarray,
-    moves: Moves,
+    moves: Moves | None,
 ) -> dict[str, pa.Array]:
-    """Return how much each value changes to the prices after the fill, and by step the price and its error.
+    """Return how much values change to the prices after the fills, and the prices they use with their errors.
 
-    `positions` of prices, those of the first `later` ones and the direction have a column for each step.
+    `used` are by row and step the positions of prices, -1 for none, those of the first ones after the fill,
+    and the direction. Without `moves`, the history is all there is, and prices are numbered in their order.
     """
-    number_of = {pair: place for place, pair in enumerate(moves.pairs)}
-    number = np.array([number_of[pair] for pair in history.combinations()], np.int64)[_numbers(history)]
-    noise, drift = moves.variances()
-    change = np.zeros(len(values))
-    columns: dict[str, np.ndarray] = {}
-    for step, (last, after) in enumerate(zip(positions.T, later.T, strict=True)):
-        rows = np.flatnonzero(last >= 0)
-        at, to, times = last[rows], after[rows], np.full(len(values), NAT)
-        times[rows] = history.times[at]
-        moved = np.where(to < 0, 0.0, logs[to] - logs[at])
-        change[rows] += np.where(forward[rows, step], moved, -moved)
-        error, price, of = np.zeros(len(values)), np.zeros(len(values), np.int64), number[at]
-        deviation = np.sqrt(noise[of] + drift[of] * (moments[rows] - times[rows]))
-        error[rows] = np.abs(values[rows]) * deviation
-        price[rows] = (of << RANK_BITS) + at - history.starts[at]
-        columns |= {f"time {step}": times, f"price {step}": price, f"error {step}": error}
-    columns["change"] = values * np.expm1(change)
-    return {name: pa.array(column) for name, column in columns.items()}
+    logs, (_, starts, stops) = log_prices(history), history.runs
+    known = moves or Moves.of(history, logs)
+    number_of = {pair: number for number, pair in enumerate(known.pairs)}
+    numbers = np.array([number_of[pair] for pair in history.combinations()], np.int64)
+    there = used[0] >= 0
+    at, to, forward = (column[there] for column in used)
+    counts = np.count_nonzero(there, axis=1)
+    row, of = np.repeat(np.arange(len(counts)), counts), np.repeat(numbers, stops - starts)[at]
+    moved = np.where(to < 0, 0.0, logs[to] - logs[at])
+    change = np.bincount(row, np.where(forward, moved, -moved), len(counts))
+    (noise, drift), times = known.variances(), history.times[at]
+    error = np.abs(values[row]) * np.sqrt(noise[of] + drift[of] * (moments[row] - times))
+    if moves is None:
+        times, price = np.argsort(sorted_by(history.times))[at], np.zeros(len(at), np.int64)
+    else:
+        price = (of << RANK_BITS) + at - history.starts[at]
+    offsets = np.append(0, np.cumsum(counts))
+    uses = zip(USES, (times, price, error), strict=True)
+    found: dict[str, pa.Array] = {name: pa.ListArray.from_arrays(offsets, column) for name, column in uses}
+    return found | {"change": pa.array(values * np.expm1(change))}
 
 
 class Sums:
@@ -161,8 +164,8 @@ class Sums:
     Prices count once for all fills valued at them, which are within `limit` ms (None: any time).
     """
 
-    def __init__(self, keys: Sequence[str], limit: int | None, steps: int) -> None:
-        self._keys, self._limit, self._steps = list(dict.fromkeys(keys)), limit, steps
+    def __init__(self, keys: Sequence[str], limit: int | None) -> None:
+        self._keys, self._limit = list(dict.fromkeys(keys)), limit
         self._parts: list[pa.Table] = []
         self._known: pa.Table | None = None
         self._changes, self._squares = np.zeros(0), np.zeros(0)
@@ -171,7 +174,7 @@ class Sums:
         self._uses = Uses(nothing, nothing, nothing, np.empty(0))
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows with the keys, ``fee``, ``fee_value``, ``moment``, ``age``, and those of `uncertainty`."""
+        """Add rows with the keys, ``fee``, its value, ``weight``, ``moment``, ``age``, and `uncertainty`."""
         groups = GroupBy(rows, self._keys)
         numbers = self._numbered(groups)
         unpriced = np.asarray(rows["fee_value"].is_null())
@@ -184,15 +187,21 @@ class Sums:
             "max_age": groups.aggregate("age", "max"),
         }
         self._parts.append(pa.table(groups.key_columns() | sums))
-        priced, ids = np.flatnonzero(~unpriced), numbers[groups.ids]
-        ages = {"group": ids[priced].astype(np.int32), "age": rows["age"].to_numpy()[priced]}
-        self._ages.add(np.arange(len(priced)) % BUCKETS, ages)
-        moments, changes = rows["moment"].to_numpy()[priced], rows["change"].to_numpy()[priced]
-        weights = np.abs(floats(rows["fee_value"])[priced])
-        order = _in_order(ids[priced], moments, weights, changes)
-        self._changes = _go_on(self._changes, len(self._changes), ids[priced][order], changes[order])
-        if len(order):
-            self._use(ids, rows, priced[order], int(moments.min()))
+        priced = np.flatnonzero(~unpriced)
+        ids = numbers[groups.ids[priced]]
+        age, moment, weight, change = (
+            rows[name].to_numpy()[priced] for name in ("age", "moment", "weight", "change")
+        )
+        self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids.astype(np.int32), "age": age})
+        order = _in_order(ids, moment, weight, change)
+        self._changes = _go_on(self._changes, ids[order], change[order])
+        if self._limit is not None and len(order):
+            self._settle(self._uses.times < int(moment.min()) - self._limit)
+        counts = pc.list_value_length(rows[USES[0]]).to_numpy()
+        stops = np.cumsum(counts)
+        use, at = expand((stops - counts)[priced[order]], stops[priced[order]])
+        uses = (pc.list_flatten(rows[name]).to_numpy()[at] for name in USES)
+        self._uses = Uses(*map(np.append, self._uses, (ids[order][use], *uses)))
 
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
         """Return the groups and their columns."""
@@ -231,34 +240,15 @@ class Sums:
         self._changes = np.append(self._changes, np.zeros(len(new)))
         return numbers[together.ids[known:]]
 
-    def _use(self, ids: np.ndarray, rows: pa.Table, order: np.ndarray, first: int) -> None:
-        """Note which prices rows use; those that are too old for fills from the first moment are settled."""
-        if self._limit is not None:
-            self._settle(self._uses.times < first - self._limit)
-        columns = (
-            np.stack([rows[f"{name} {step}"].to_numpy() for step in range(self._steps)], 1)[order].ravel()
-            for name in ("time", "price", "error")
-        )
-        uses = Uses(np.repeat(ids[order], self._steps), *columns)
-        uses = uses.of(uses.times != NAT)
-        self._uses = Uses(*map(np.append, self._uses, uses))
-
     def _settle(self, which: np.ndarray) -> None:
         """Add up the squares of errors, those of one price together."""
         settled, self._uses = self._uses.of(which), self._uses.of(~which)
         if not len(settled.groups):
             return
-        markets, ranks = settled.prices >> RANK_BITS, settled.prices & ((1 << RANK_BITS) - 1)
-        settled = settled.of(_sorted_by(settled.groups, settled.times, markets, ranks))
+        settled = settled.of(sorted_by(*settled[:3]))
         starts = np.flatnonzero(np.append(True, np.any([np.diff(column) != 0 for column in settled[:3]], 0)))
         shared = np.add.reduceat(settled.errors, starts)
-        self._squares = _go_on(self._squares, len(self._squares), settled.groups[starts], shared**2)
-
-
-def _numbers(history: PriceHistory) -> np.ndarray:
-    """Number the market of each price."""
-    _, starts, stops = history.runs
-    return np.repeat(np.arange(len(starts), dtype=np.int32), stops - starts)
+        self._squares = _go_on(self._squares, settled.groups[starts], shared**2)
 
 
 def log_prices(history: PriceHistory) -> np.ndarray:
@@ -266,32 +256,33 @@ def log_prices(history: PriceHistory) -> np.ndarray:
     return logs
 
 
-def _go_on(sums: np.ndarray, count: int, groups: np.ndarray, added: np.ndarray) -> np.ndarray:
+def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray) -> np.ndarray:
     """Add numbers to the sums of groups, one after the other."""
-    return np.bincount(np.append(np.arange(count), groups), np.append(sums, added), count)
+    return np.bincount(np.append(np.arange(len(sums)), groups), np.append(sums, added))
 
 
-def _sorted_by(*columns: np.ndarray) -> np.ndarray:
+def sorted_by(*columns: np.ndarray) -> np.ndarray:
     """Return the order of rows by columns of integers, the first one first; equal rows stay in order."""
-    lows = [int(column.min()) for column in columns]
-    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if math.prod(spans) >= 1 << 63:
+    count = len(columns[0])
+    lows = [int(column.min(initial=0)) for column in columns]
+    spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if math.prod(spans) * count >= 1 << 63:
         return np.lexsort(columns[::-1])
-    key = np.zeros(len(columns[0]), np.int64)
+    keys = np.zeros(count, np.int64)
     for column, low, span in zip(columns, lows, spans, strict=True):
-        key = key * span + (column - low)
-    return np.argsort(key, kind="stable")
+        keys = keys * span + (column - low)
+    keys = keys * count + np.arange(count)  # sorted with the place of rows, many times faster than by it
+    keys.sort()
+    return keys % count
 
 
 def _in_order(
     groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, changes: np.ndarray
 ) -> np.ndarray:
     """Return the order of rows by group and moment; those of one moment by what they add to sums."""
-    if not len(groups):
-        return np.empty(0, np.int64)
-    order = _sorted_by(groups, moments)
+    order = sorted_by(groups, moments)
     same = (np.diff(groups[order]) == 0) & (np.diff(moments[order]) == 0)
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
     rows = order[tied]
     order[tied] = rows[np.lexsort((changes[rows], weights[rows], moments[rows], groups[rows]))]
     return order
