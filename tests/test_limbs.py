@@ -72,14 +72,32 @@ def test_quotients_are_those_of_integers(type_: pa.DataType, data: st.DataObject
     assert_same_bits(limbs.ratios(*columns(pairs, type_), times), wanted)
 
 
+def excess(amount: int, price: int, volume: int) -> float:
+    return (amount * UNIT - price * volume) * 10_000 / (price * volume)
+
+
+@given(found=rows(AMOUNT, 2), beside=st.integers(-3, 3))
+@settings(max_examples=100, deadline=None)
+def test_excess_over_a_product_is_that_of_integers(found: list[tuple[Number, ...]], beside: int) -> None:
+    priced = [row for row in found if row[0] != 0]
+    near = [
+        (1 if None in row else min(MOST[AMOUNT], abs(row[0] * row[1]) // UNIT + beside), *row)  # type: ignore[operator]
+        for row in priced
+    ]
+    dear = [(7 * UNIT, *row) for row in priced]
+    amounts, prices, volumes = columns([*near, *dear, (3, 2, None)], AMOUNT)
+    wanted = on_integers([*near, *dear, (3, 2, None)], excess)
+    assert_same_bits(limbs.excess_bps(amounts, volumes, prices), wanted)
+
+
 @given(found=rows(AMOUNT, 2))
 @settings(max_examples=100, deadline=None)
 def test_products_and_quotients_are_rounded_down_as_integers_are(found: list[tuple[Number, ...]]) -> None:
     amounts, prices = columns(found, AMOUNT)
     wanted = [None if None in row else row[0] * row[1] // UNIT for row in found]  # type: ignore[operator]
-    assert to_integers(limbs.times(amounts, prices)).tolist() == wanted
+    assert to_integers(limbs.multiply(amounts, prices)).tolist() == wanted
     wanted = on_integers(found, lambda amount, price: amount * UNIT // price)
-    assert to_integers(limbs.per(amounts, prices)).tolist() == wanted
+    assert to_integers(limbs.divide(amounts, prices)).tolist() == wanted
 
 
 def hostile(count: int, seed: int) -> list[Number]:
@@ -106,9 +124,9 @@ def test_hostile_rows_are_answered_as_integers_are() -> None:
     pairs = [row[:2] for row in found]
     amounts, prices = values[:2]
     wanted = [None if None in row else row[0] * row[1] // UNIT for row in pairs]  # type: ignore[operator]
-    assert np.array_equal(to_integers(limbs.times(amounts, prices)), np.array(wanted, object))
+    assert np.array_equal(to_integers(limbs.multiply(amounts, prices)), np.array(wanted, object))
     wanted = on_integers(pairs, lambda amount, price: amount * UNIT // price)
-    assert np.array_equal(to_integers(limbs.per(amounts, prices)), np.array(wanted, object))
+    assert np.array_equal(to_integers(limbs.divide(amounts, prices)), np.array(wanted, object))
 
 
 def test_the_rows_of_the_relayer_need_no_python_integers() -> None:
@@ -125,15 +143,15 @@ def test_columns_of_many_chunks_and_slices_are_read() -> None:
     whole = from_integers([None, *range(1, 40_000)], AMOUNT)
     chunks = pa.chunked_array([whole[:7], whole[7:7], whole[7:20_001], whole[20_001:]])
     assert_same_bits(limbs.ratios(chunks[3:], chunks[3:]), [1.0] * (len(whole) - 3))
-    assert limbs.times(chunks, whole).equals(limbs.times(whole, whole))
+    assert limbs.multiply(chunks, whole).equals(limbs.multiply(whole, whole))
     nothing = pa.chunked_array([], AMOUNT)
-    assert len(limbs.per(nothing, nothing)) == len(limbs.basis_points(nothing, nothing, nothing)) == 0
+    assert len(limbs.divide(nothing, nothing)) == len(limbs.basis_points(nothing, nothing, nothing)) == 0
 
 
 def test_a_product_beyond_76_digits_is_refused() -> None:
     largest = from_integers([10**60], SUM)
     with pytest.raises(AmountError, match="does not fit"):
-        limbs.times(largest, largest)
+        limbs.multiply(largest, largest)
 
 
 @pytest.mark.parametrize("type_", [AMOUNT, SUM], ids=str)

@@ -19,6 +19,7 @@ from support.wire_rows import page, read, row
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
 import loopring_lab as lab
+from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import asof, convert
 from loopring_lab.relayer import World
 
@@ -135,8 +136,8 @@ def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     rows = arrow_of(asked, list(asked[0]) if asked else ["moment", "market"])
     lookup = history.lookup(convert.to_table(rows, "test", rows.column_names))
     moments = np.array([data.draw(st.integers(-1, 7)) for _ in asked], np.int64)
-    before = history.integers(lookup.before(moments, strictly=strictly, within=3)).tolist()
-    after = history.integers(lookup.after(moments, within=3)).tolist()
+    before = to_integers(history.take(lookup.before(moments, strictly=strictly, within=3))).tolist()
+    after = to_integers(history.take(lookup.after(moments, within=3))).tolist()
     fills, prices = (
         [oracle.Fill(created_at=one["moment"], **one) for one in some] for some in (asked, known)
     )

@@ -16,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import to_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.arrays import (
@@ -46,8 +45,6 @@ PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
 FEW_STEPS = 64
 """Runs of own rows up to so many are gone through one by one."""
-CHANCE = 0.01
-"""Share of rows whose price an outside market may show in the same millisecond."""
 
 
 class PriceHistory:
@@ -59,7 +56,7 @@ class PriceHistory:
     def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
         check_prices(frame, caller)
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
-        self.table, self.is_trades = table, "trade_id" in table.column_names
+        self.table = table
         self.has_spans = convert.is_normalized(frame) and has_span(frame)
         self._prices: pa.Array = table["price"].combine_chunks()
         known = pc.fill_null(pc.greater(self._prices, pa.scalar(0, table["price"].type)), False)
@@ -115,10 +112,6 @@ class PriceHistory:
         """Return the prices at positions; null where a position is -1."""
         rows = np.append(self.rows, -1)[positions]
         return self._prices.take(pa.array(rows, mask=rows < 0))
-
-    def integers(self, positions: np.ndarray) -> np.ndarray:
-        """Return the prices at positions as unscaled integers; None where a position is -1."""
-        return to_integers(self.take(positions))
 
     def times_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the times of positions in ms; `NAT` where a position is -1 or past the end."""
@@ -184,6 +177,18 @@ class PriceHistory:
         first = self.first_later(codes, moments, at_moment=True)
         there = self.has(codes, first) & (moments != NAT) & (self.times_at(first) == moments)
         return np.where(there, first, -1)
+
+    def look_alikes(self, rows: pa.Table, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows, in order, and positions of the same key, moment and price.
+
+        Nothing else tells prices without trade ids apart; for those with some there are none.
+        """
+        if "trade_id" in self.table.column_names:
+            return NOTHING, NOTHING
+        moments = moments_of(rows)
+        row, places = expand(*(self.first_later(codes, moments, at_moment=at) for at in (True, False)))
+        same = pc.equal(self.take(places), rows["price"].take(pa.array(row))).fill_null(False)
+        return row[np.asarray(same)], places[np.asarray(same)]
 
     def _spots(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
         """Number pairs of key and moment in order."""
@@ -251,7 +256,7 @@ class OwnRows:
         names = {*rows.column_names}
         self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
         self._has_ids = {"moment", "trade_id"} <= names
-        self._alike = self._look_alikes() if {"moment", "price"} <= names else (NOTHING, NOTHING)
+        self._alike = history.look_alikes(rows, codes) if {"moment", "price"} <= names else (NOTHING, NOTHING)
         self._is_possible = bool(self._has_ids or len(self._alike[0]) or {*ORDER} & names)
         self._covered = np.zeros(len(rows), bool)
 
@@ -317,23 +322,6 @@ class OwnRows:
         hit = np.append(self._pairs, -1)[at] == pairs
         places[near[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
         return places
-
-    def _look_alikes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and positions of the same market, moment and price.
-
-        Prices without trade ids are told apart by nothing else; if many are, they are taken from trades.
-        """
-        history = self._history
-        if "trade_id" in history.table.column_names:
-            return NOTHING, NOTHING
-        row, places = expand(
-            *(history.first_later(self._codes, self._moments, at_moment=at) for at in (True, False))
-        )
-        same = pc.equal(history.take(places), self._rows["price"].take(pa.array(row))).fill_null(False)
-        row, places = row[np.asarray(same)], places[np.asarray(same)]
-        alike = np.count_nonzero(np.diff(row, prepend=-1))
-        history.is_trades |= bool(alike > len(self._rows) * CHANCE)
-        return row, places
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_decimals
 from loopring_lab.amounts.scaling import UNIT, floats, from_integers, to_integers
-from loopring_lab.engines import windows
+from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among
@@ -118,7 +118,7 @@ def in_token(
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
     around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
-    is_whole = limit is None or windows.is_in_memory(trades)
+    is_whole = limit is None or convert.is_in_memory(trades)
     if not is_whole:
         _check_token(token, *_tokens(trades, prices))
 

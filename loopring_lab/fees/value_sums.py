@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines.aggregate import GroupBy
-from loopring_lab.engines.arrays import expand
+from loopring_lab.engines.aggregate import GroupBy, Groups
+from loopring_lab.engines.arrays import expand, first_of
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets
@@ -165,9 +165,8 @@ class Sums:
     """
 
     def __init__(self, keys: Sequence[str], limit: int | None) -> None:
-        self._keys, self._limit = list(dict.fromkeys(keys)), limit
+        self._groups, self._limit = Groups(keys), limit
         self._parts: list[pa.Table] = []
-        self._known: pa.Table | None = None
         self._changes, self._squares = np.zeros(0), np.zeros(0)
         self._ages = Buckets()
         nothing = np.empty(0, np.int64)
@@ -175,8 +174,8 @@ class Sums:
 
     def add(self, rows: pa.Table) -> None:
         """Add rows with the keys, ``fee``, its value, ``weight``, ``moment``, ``age``, and `uncertainty`."""
-        groups = GroupBy(rows, self._keys)
-        numbers = self._numbered(groups)
+        groups = GroupBy(rows, self._groups.keys)
+        numbers = self._groups.numbers(pa.table(groups.key_columns()))
         unpriced = np.asarray(rows["fee_value"].is_null())
         sums = {
             "number": numbers,
@@ -194,7 +193,7 @@ class Sums:
         )
         self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids.astype(np.int32), "age": age})
         order = _in_order(ids, moment, weight, change)
-        self._changes = _go_on(self._changes, ids[order], change[order])
+        self._changes = self._go_on(self._changes, ids[order], change[order])
         if self._limit is not None and len(order):
             self._settle(self._uses.times < int(moment.min()) - self._limit)
         counts = pc.list_value_length(rows[USES[0]]).to_numpy()
@@ -206,7 +205,7 @@ class Sums:
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
         """Return the groups and their columns."""
         self._settle(np.ones(len(self._uses.groups), bool))
-        groups = GroupBy(pa.concat_tables(self._parts, promote_options="permissive"), self._keys)
+        groups = GroupBy(pa.concat_tables(self._parts, promote_options="permissive"), self._groups.keys)
         number_of = np.empty(groups.count, np.int64)
         number_of[groups.ids] = groups.table["number"].to_numpy()
         columns = {name: groups.sum(name) for name in ("fills", "unpriced", "fee", "fee_value")}
@@ -225,30 +224,18 @@ class Sums:
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
 
-    def _numbered(self, groups: GroupBy) -> np.ndarray:
-        """Number groups in the order in which they appear."""
-        found = pa.table(groups.key_columns())
-        known = 0 if self._known is None else len(self._known)
-        both = found if self._known is None else pa.concat_tables([self._known, found])
-        together = GroupBy(both, self._keys)
-        numbers = np.full(together.count, -1)
-        numbers[together.ids[:known]] = np.arange(known)
-        new = np.flatnonzero(numbers[together.ids[known:]] < 0)
-        numbers[together.ids[known:][new]] = known + np.arange(len(new))
-        self._known = pa.concat_tables([both.slice(0, known), found.take(pa.array(new))])
-        self._squares = np.append(self._squares, np.zeros(len(new)))
-        self._changes = np.append(self._changes, np.zeros(len(new)))
-        return numbers[together.ids[known:]]
-
     def _settle(self, which: np.ndarray) -> None:
         """Add up the squares of errors, those of one price together."""
         settled, self._uses = self._uses.of(which), self._uses.of(~which)
-        if not len(settled.groups):
-            return
         settled = settled.of(sorted_by(*settled[:3]))
-        starts = np.flatnonzero(np.append(True, np.any([np.diff(column) != 0 for column in settled[:3]], 0)))
+        starts = first_of(*settled[:3])
         shared = np.add.reduceat(settled.errors, starts)
-        self._squares = _go_on(self._squares, settled.groups[starts], shared**2)
+        self._squares = self._go_on(self._squares, settled.groups[starts], shared**2)
+
+    def _go_on(self, sums: np.ndarray, groups: np.ndarray, added: np.ndarray) -> np.ndarray:
+        """Add numbers to the sums of groups, one after the other."""
+        groups = np.append(np.arange(len(sums)), groups)
+        return np.bincount(groups, np.append(sums, added), len(self._groups))
 
 
 def log_prices(history: PriceHistory) -> np.ndarray:
@@ -256,24 +243,23 @@ def log_prices(history: PriceHistory) -> np.ndarray:
     return logs
 
 
-def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """Add numbers to the sums of groups, one after the other."""
-    return np.bincount(np.append(np.arange(len(sums)), groups), np.append(sums, added))
-
-
 def sorted_by(*columns: np.ndarray) -> np.ndarray:
     """Return the order of rows by columns of integers, the first one first; equal rows stay in order."""
     count = len(columns[0])
-    lows = [int(column.min(initial=0)) for column in columns]
-    spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if math.prod(spans) * count >= 1 << 63:
+    if not count:
+        return np.empty(0, np.int64)
+    lows, bits = [int(column.min()) for column in columns], count.bit_length()
+    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if math.prod(spans) >= 1 << (63 - bits):
         return np.lexsort(columns[::-1])
     keys = np.zeros(count, np.int64)
     for column, low, span in zip(columns, lows, spans, strict=True):
-        keys = keys * span + (column - low)
-    keys = keys * count + np.arange(count)  # sorted with the place of rows, many times faster than by it
-    keys.sort()
-    return keys % count
+        keys *= span
+        keys += column - low
+    keys <<= bits
+    keys |= np.arange(count)
+    keys.sort()  # many times faster than to sort places by keys
+    return keys & ((1 << bits) - 1)
 
 
 def _in_order(

@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import basis_points
-from loopring_lab.amounts.scaling import UNIT, to_integers
+from loopring_lab.amounts.limbs import basis_points, divide, excess_bps
 from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import TIMESTAMP, Key
 from loopring_lab.engines.aggregate import (
@@ -36,11 +35,9 @@ from loopring_lab.engines.asof import (
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
-    BPS,
     LOOKED_UP_BY,
     PRICES,
     Reference,
-    average_price,
     cost_sign,
     estimated,
     keys_of_estimates,
@@ -246,7 +243,6 @@ def shortfall(
         price_columns=PRICES,
         before=limit,
         after=0,
-        spans=True,
         placed_by="first",
         counts=label.counts,
         work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),
@@ -295,15 +291,15 @@ def _moves(
     before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
     fills = window.rows.take(pa.array(np.repeat(takers, len(lengths))))
     fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
-    rates = _split_cost(fills, history.take(before), history.take(after))
-    if names is not None:  # all rates over the same fills
-        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
-        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
     used = {
         "price_before": history.take(before),
         "price_after": history.take(after),
         "after_at": history.take_times(after),
     }
+    rates = _split_cost(fills, used["price_before"], used["price_after"])
+    if names is not None:  # all rates over the same fills
+        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
+        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
     found = rows_of(fills, [*FILLS_SHOWN, "horizon"], used, rates, names)
     return label.counted(found, history, window)
 
@@ -316,11 +312,12 @@ def _shortfalls(
     fills = window.own(window.rows)
     orders = _orders(fills, names or [], caller)
     arrival = history.lookup(orders).before(orders["arrived"].to_numpy(), strictly=True, within=limit)
-    worse = _shortfall_bps(orders, history.take(arrival)) * cost_sign(orders)
+    prices = history.take(arrival)
+    worse = excess_bps(orders["notional"], orders["volume"], prices) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(SHORTFALLS, (worse + 0.0, fee, worse + fee), strict=True))
     arrivals = {
-        "arrival_price": history.take(arrival),
+        "arrival_price": prices,
         "arrival_at": history.take_times(arrival),
         "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
     }
@@ -360,7 +357,7 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     first, last = groups.aggregate("first", "min"), groups.aggregate("last", "max")
     for name in ("notional", "volume", "bps"):
         sums[name] = pc.if_else(complete, sums[name], pa.scalar(None, sums[name].type))
-    average = average_price(sums["notional"], sums["volume"])
+    average = divide(sums["notional"], sums["volume"])
     times = {
         "first": first.cast(TIMESTAMP),
         "last": last.cast(TIMESTAMP),
@@ -368,18 +365,3 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
         "seconds_to_fill": pc.divide(pc.subtract(last, first).cast(pa.float64()), 1000.0),
     }
     return pa.table(groups.key_columns() | sums | times | {"average_price": average, "price": average})
-
-
-def _shortfall_bps(orders: pa.Table, arrivals: pa.Array) -> np.ndarray:
-    """Return how much higher the average price is than the arrival price, from exact sums."""
-    sums = (to_integers(orders[name]) for name in ("notional", "volume"))
-    rates = [
-        np.nan if None in row or not row[1] else _bps(*row)
-        for row in zip(*sums, to_integers(arrivals), strict=True)
-    ]
-    return np.array(rates, np.float64)
-
-
-def _bps(notional: int, volume: int, arrival: int) -> float:
-    paid_at_arrival = volume * arrival
-    return (notional * UNIT - paid_at_arrival) * BPS / paid_at_arrival

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.limbs import sums
 from loopring_lab.amounts.scaling import UNIT, from_integers
 from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio
+from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio, result_frame
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of, parse_length
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import BPS, with_reference
+from loopring_lab.fills.prices import BPS, Reference
 from loopring_lab.query import parse_account_id
 
 READ = (
@@ -98,13 +98,13 @@ def pool_returns(
     account = parse_account_id(pool_account, "pool_account")
     fills = _of_pool(convert.to_table(trades, caller, READ, [*ORDER, *PLACE]), account, caller)
     fills = fills.append_column("period", period.starts(period.numbers(fills["moment"])))
-    history = PriceHistory(trades if prices is None else prices, caller)
+    history, label = PriceHistory(trades if prices is None else prices, caller), Reference(prices, caller)
     moments, lookup = moments_of(fills), history.lookup(fills)
     later = np.where(moments == NAT, NAT, moments + length)
     at, after = lookup.before(moments), lookup.before(later, newer_than=moments)
     groups = GroupBy(fills, ["period", "market", "base", "quote"])
     totals = _totals(fills, groups, history.take(at), history.take(after), pool_fee_bps)
-    return with_reference(trades, groups.key_columns() | totals, history)
+    return label.noted(result_frame(trades, label.of_groups(groups.key_columns() | totals)))
 
 
 def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:

@@ -12,13 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import basis_points, per
+from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
 from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, encoded, places_among
+from loopring_lab.engines.arrays import NAT, as_text, encoded, first_of, places_among
 from loopring_lab.engines.asof import (
-    CHANCE,
     ORDER,
     TIE_BREAKERS,
     PriceHistory,
@@ -43,6 +42,8 @@ LOOKED_UP_BY = (*TIE_BREAKERS, *ORDER)
 """What orders prices of one moment, and tells a fill's own; read where frames have it."""
 PLACED_BY = {"next": "last", "last": "first"}
 """The end of its order that a reference of this name counts from."""
+CHANCE = 0.01
+"""Share of fills whose price an outside market may show in the same millisecond."""
 OUTSIDE_PRICES, OWN_TRADES = "outside prices", "own trades"
 OWN_TRADES_NOTE = (
     "The reference prices are trades of this exchange, which carry their own venue's cost: intervals cover "
@@ -218,7 +219,6 @@ def all_in_cost(
         price_columns=PRICES,
         before=0 if placed_by == "last" else limit,
         after=limit if placed_by == "last" else 0,
-        spans=placed_by != "moment",
         placed_by=placed_by,
         counts=label.counts,
         work=partial(_costs, caller=caller, limit=limit, names=names, placed_by=placed_by, label=label),
@@ -241,9 +241,9 @@ def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | Non
     other = history.lookup(rows).before(moments_of(fills), within=limit)
     other[np.asarray(known_prices(fills).is_null())] = -1
     fills, other = window.own(fills), other[window.inside]
-    gap = relative_bps(fills, history.take(other))
-    rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     others = {"other_price": history.take(other), "other_at": history.take_times(other)}
+    gap = relative_bps(fills, others["other_price"])
+    rates = {"gap_bps": gap, "worse_bps": gap * cost_sign(fills) + 0.0}
     return rows_of(fills, GAPS_SHOWN, others, rates, names)
 
 
@@ -257,11 +257,11 @@ def _costs(
         places = lookup.after(moments, within=limit)
     else:
         places = lookup.before(moments, strictly=placed_by == "first", within=limit)
-    fills, places = window.own(window.rows), places[window.inside]
-    cost = relative_bps(fills, history.take(places)) * cost_sign(fills) + 0.0
+    fills, references = window.own(window.rows), history.take(places[window.inside])
+    cost = relative_bps(fills, references) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))
-    found = rows_of(fills, SHOWN, {"reference_price": history.take(places)}, rates, names)
+    found = rows_of(fills, SHOWN, {"reference_price": references}, rates, names)
     return label.counted(found, history, window)
 
 
@@ -296,11 +296,6 @@ def needed_for(names: list[str] | None) -> list[str]:
     return [] if names is None else [*names, "base", "quote", "price", "notional"]
 
 
-def average_price(notional: pa.Array, volume: pa.Array) -> pa.Array:
-    """Divide notionals by volumes exactly, truncated to 18 decimals; null without a volume."""
-    return per(notional, volume)
-
-
 class Reference:
     """What prices are: trades of this exchange, or from outside; known after the last window.
 
@@ -317,13 +312,8 @@ class Reference:
         if self._are_trades:
             return found
         rows = window.rows.select(["market", "moment", "price"]).filter(pa.array(window.here))
-        codes, moments, alike = history.codes(rows), moments_of(rows), np.zeros(len(rows), bool)
-        place, end = (history.first_later(codes, moments, at_moment=at) for at in (True, False))
-        while len(left := np.flatnonzero(place < end)):
-            prices = rows["price"].take(pa.array(left))
-            alike[left] |= np.asarray(pc.equal(history.take(place[left]), prices).fill_null(False))
-            place[left] += 1
-        return windows.counted(found, alike=int(alike.sum()), compared=len(rows))
+        alike, _ = history.look_alikes(rows, history.codes(rows))
+        return windows.counted(found, alike=len(first_of(alike)), compared=len(rows))
 
     @property
     def is_known(self) -> bool:
@@ -346,14 +336,6 @@ class Reference:
     def noted(self, result: Any, note: str = "") -> Any:
         """Add a note, and in pandas what trades as a reference mean."""
         return convert.with_note(convert.with_note(result, note), OWN_TRADES_NOTE if self.is_trades else "")
-
-
-def with_reference(trades: Any, columns: dict[str, Any], history: PriceHistory, note: str = "") -> Any:
-    """Build a result that says what prices it compares with."""
-    count = len(next(iter(columns.values())))
-    label = pa.repeat(OWN_TRADES if history.is_trades else OUTSIDE_PRICES, count)
-    result = convert.with_note(result_frame(trades, columns | {"reference": label}), note)
-    return convert.with_note(result, OWN_TRADES_NOTE if history.is_trades else "")
 
 
 def rows_of(
