@@ -49,14 +49,16 @@ HASH = "hash of the order"
 class Window(NamedTuple):
     """Rows of a window and of the time around it, and prices of the same time.
 
-    `inside` masks the rows to answer for, `here` those whose own moment lies in the window. Each row of the
-    frame is `inside` one window and `here` in one, those of unknown time in the first.
+    `inside` masks the rows to answer for, `here` those whose own moment lies in the window, `own_prices` the
+    prices for which it does. Each row of the frame is `inside` one window and `here` in one, those of unknown
+    time in the first.
     """
 
     rows: pa.Table
     inside: np.ndarray
     prices: pa.Table
     here: np.ndarray
+    own_prices: np.ndarray
 
     def own(self, rows: pa.Table) -> pa.Table:
         """Return those of the window's rows that it answers for."""
@@ -291,7 +293,7 @@ def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) ->
     rows = _with_span(rows) if spans else rows
     known = rows if prices is None else prices.table()
     everything = np.ones(len(rows), bool)
-    return Window(rows, everything, known, everything)
+    return Window(rows, everything, known, everything, np.ones(len(known), bool))
 
 
 def _cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
@@ -377,7 +379,8 @@ def _window(
         near, inside, count = orders.span(near, window)
     here = cuts.window_of(moments_of(near)) == window
     others = near.slice(0, count) if known is None else known
-    return Window(near, here if inside is None else inside, others, here)
+    own_prices = cuts.window_of(moments_of(others)) == window
+    return Window(near, here if inside is None else inside, others, here, own_prices)
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:
@@ -392,7 +395,7 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
         near = wanted._replace(frame=whole).table()
         here = cuts.window_of(moments_of(near)) == window
         others = near if known is None else known.read(cuts.looked_at(window))
-        yield whole, Window(near, here, others, here)
+        yield whole, Window(near, here, others, here, cuts.window_of(moments_of(others)) == window)
 
 
 def _with_columns(trades: Any, rows: Any, found: Mapping[str, pa.Array]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -28,7 +29,7 @@ from loopring_lab.engines.asof import (
     places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Moves, Sums, sorted_by, uncertainty
+from loopring_lab.fees.value_sums import Sums, sorted_by, with_uncertainty
 
 CALLER = "fees.in_token"
 PAIR = ("base", "quote")
@@ -118,28 +119,26 @@ def in_token(
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
     around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
-    is_whole = limit is None or convert.is_in_memory(trades)
-    if not is_whole:
-        _check_token(token, *_tokens(trades, prices))
+    in_memory = convert.is_in_memory(trades)
+    if not in_memory:
+        _check_token(token, trades, prices)
 
     def valued(window: windows.Window) -> tuple[Valued, PriceHistory]:
         history = PriceHistory(window.prices, CALLER, PAIR)
-        if is_whole and not any(token in pair for pair in history.combinations()):
-            _check_token(token, *_tokens(window.rows, window.prices))
-        found = value(window.rows, np.flatnonzero(window.inside), token, history, limit)
-        return found, history
+        if in_memory and not any(token in pair for pair in history.combinations()):
+            _check_token(token, window.rows, window.prices)
+        return value(window.rows, np.flatnonzero(window.inside), token, history, limit), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
         return valued(window)[0].columns(token)
 
     if names is None:
         return windows.add_columns(trades, CALLER, needed, optional, **around, after=0, work=columns_of)
-    moves = None if is_whole else _moves(trades if prices is None else prices)
 
     def rows_of(window: windows.Window) -> pa.Table:
-        return _to_sum(window, *valued(window), names, moves)
+        return _to_sum(window, *valued(window), names)
 
-    sums = Sums([*names, "fee_token"], None if is_whole else limit)
+    sums = Sums([*names, "fee_token"], limit)
     around |= {"after": LATER, "next_by": PAIR}
     for part in windows.over(trades, CALLER, needed, optional, **around, work=rows_of):
         sums.add(part)
@@ -152,55 +151,40 @@ def in_token(
     )
 
 
-def _to_sum(
-    window: windows.Window, found: Valued, history: PriceHistory, names: list[str], moves: Moves | None
-) -> pa.Table:
+def _to_sum(window: windows.Window, found: Valued, history: PriceHistory, names: list[str]) -> pa.Table:
     """Return the rows of a window with their values, the ages of the prices, and what is uncertain."""
     keys = list(dict.fromkeys([*names, "fee_token", "fee"]))
     fills, amounts = window.own(window.rows.select(keys)), found.amounts()
     moments, values = moments_of(window.rows)[window.inside], np.nan_to_num(floats(amounts))
-    added = {
-        "fee_value": amounts,
-        "weight": pa.array(np.abs(values)),
-        "moment": pa.array(moments),
-        "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
-    }
-    added |= uncertainty(values, moments, (found.positions, found.later, found.forward), history, moves)
-    for name, column in added.items():
-        fills = fills.append_column(name, column)
-    return fills
+    ages = pa.array(moments - found.oldest, mask=found.oldest == NAT)
+    fills = fills.append_column("fee_value", amounts).append_column("age", ages)
+    used = found.positions, found.later, found.forward
+    return with_uncertainty(fills, values, moments, used, history, window.own_prices)
 
 
-def _tokens(trades: Any, prices: Any) -> tuple[set[str], bool]:
-    """Return the tokens of prices and fees, and whether there are trades."""
-    fees = _distinct(trades, "fee_token")
-    priced = [_distinct(trades if prices is None else prices, name) for name in PAIR]
-    return {one for some in (fees, *priced) for one in some if one is not None}, bool(fees)
-
-
-def _distinct(frame: Any, name: str) -> list[Any]:
-    rows = open_frame(frame, [name], CALLER).unique().lazy().collect("pyarrow")
-    found: list[Any] = rows[name].to_list()
-    return found
-
-
-def _check_token(token: Any, known: set[str], there_are_trades: bool) -> None:
-    """Raise a `LabError` if no price and no fee is in a token."""
-    if there_are_trades and token not in sorted(known):
-        hint = did_you_mean(token, sorted(known), f"Known tokens: {', '.join(sorted(known)) or 'none'}.")
+def _check_token(token: Any, trades: Any, prices: Any) -> None:
+    """Raise a `LabError` if there are trades, but no price and no fee is in a token."""
+    frames = [(trades, ["fee_token"]), (trades if prices is None else prices, [*PAIR])]
+    if isinstance(token, str) and any(_has(frame, names, token) for frame, names in frames):
+        return
+    known = sorted(
+        {one for frame, names in frames for name in names for one in _distinct(frame, name)} - {None}
+    )
+    if _distinct(trades, "fee_token"):
+        hint = did_you_mean(token, known, f"Known tokens: {', '.join(known) or 'none'}.")
         raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
 
 
-def _moves(prices: Any) -> Moves:
-    """Look at all prices of a frame of any engine, window by window."""
+def _has(frame: Any, names: Sequence[str], token: Any) -> bool:
+    """Tell whether a token is in some columns; reads until it is found."""
+    found = nw.any_horizontal(*(nw.col(name).cast(nw.String) == token for name in names), ignore_nulls=True)
+    rows = open_frame(frame, names, CALLER).filter(found)
+    return bool(len(rows.head(1).lazy().collect("pyarrow")))
 
-    def own(window: windows.Window) -> pa.Table:
-        return Moves.rows(PriceHistory(window.own(window.rows), CALLER, PAIR))
 
-    moves = Moves()
-    for part in windows.over(prices, CALLER, PRICED, (*TIE_BREAKERS, *ORDER), before=0, after=0, work=own):
-        moves.add(part)
-    return moves
+def _distinct(frame: Any, name: str) -> list[Any]:
+    found: list[Any] = open_frame(frame, [name], CALLER).unique().lazy().collect("pyarrow")[name].to_list()
+    return found
 
 
 class Valued:
