@@ -33,14 +33,16 @@ HASH = "hash of the order"
 class Window(NamedTuple):
     """Rows of a window and of the time around it, and prices of the same time.
 
-    `inside` masks the rows to answer for, `here` those whose own moment lies in the window. Each row of the
-    frame is `inside` one window and `here` in one, those of unknown time in the first.
+    `inside` masks the rows to answer for, `here` those whose own moment lies in the window, `own_prices` the
+    prices for which it does. Each row of the frame is `inside` one window and `here` in one, those of unknown
+    time in the first.
     """
 
     rows: pa.Table
     inside: np.ndarray
     prices: pa.Table
     here: np.ndarray
+    own_prices: np.ndarray
 
     def own(self, rows: pa.Table) -> pa.Table:
         """Return those of the window's rows that it answers for."""
@@ -193,7 +195,8 @@ def window_of(
         near, inside, count = orders.span(near, window)
     here = cuts.window_of(moments_of(near)) == window
     others = near.slice(0, count) if known is None else known
-    return Window(near, here if inside is None else inside, others, here)
+    own_prices = cuts.window_of(moments_of(others)) == window
+    return Window(near, here if inside is None else inside, others, here, own_prices)
 
 
 class FirstPrices:

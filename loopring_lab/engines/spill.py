@@ -29,23 +29,23 @@ Columns = dict[str, np.ndarray]
 
 
 class Buckets:
-    """Columns of rows, each row in one of 256 buckets: those of a bucket are read together.
+    """Columns of rows, each row in one of some buckets, at most 65,536: those of a bucket are read together.
 
     Rows are added in parts. While they are few they stay in memory, as one bucket.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = BUCKETS) -> None:
         self._parts: list[tuple[np.ndarray, Columns]] = []
         self._folder: Path | None = None
         self._bytes = 0
-        self.counts = np.zeros(BUCKETS, np.int64)
+        self.counts = np.zeros(count, np.int64)
 
     def add(self, buckets: np.ndarray, columns: Columns) -> None:
-        """Add rows to the buckets of these numbers, 0 to 255."""
+        """Add rows to the buckets of these numbers, from 0."""
         if not len(buckets):
             return
-        numbers = buckets.astype(np.uint8)
-        self.counts += np.bincount(numbers, minlength=BUCKETS)
+        numbers = buckets.astype(np.uint16)
+        self.counts += np.bincount(numbers, minlength=len(self.counts))
         self._parts.append((numbers, columns))
         self._bytes += sum(column.nbytes for column in columns.values())
         if self._bytes > limits.memory_limit() // KEPT_SHARE:
@@ -91,7 +91,7 @@ class Buckets:
         rows = np.empty(len(place), self._dtype)
         for name, column in columns.items():
             rows[name] = column[place]
-        ends = np.searchsorted(numbers[place], np.arange(BUCKETS + 1))
+        ends = np.searchsorted(numbers[place], np.arange(len(self.counts) + 1))
         for number in np.flatnonzero(np.diff(ends)):
             with (self._folder / str(number)).open("ab") as file:
                 rows[ends[number] : ends[number + 1]].tofile(file)

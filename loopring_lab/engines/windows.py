@@ -205,7 +205,7 @@ def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) ->
     rows = with_span(rows) if spans else rows
     known = rows if prices is None else prices.table()
     everything = np.ones(len(rows), bool)
-    return Window(rows, everything, known, everything)
+    return Window(rows, everything, known, everything, np.ones(len(known), bool))
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import SUM, divide, multiply
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_decimals
+from loopring_lab.amounts.scaling import UNIT, floats, from_integers, to_integers
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
@@ -27,7 +29,7 @@ from loopring_lab.engines.asof import (
     places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Moves, Sums, log_prices, uncertainty
+from loopring_lab.fees.value_sums import Sums, sorted_by, with_uncertainty
 
 CALLER = "fees.in_token"
 PAIR = ("base", "quote")
@@ -44,6 +46,8 @@ SUMMED = (
 )
 STEPS = 3
 CHUNK = 1 << 15
+WITHIN = 1 << 58
+"""High limbs of what has certainly not more than 37 digits."""
 LATER = 7 * DAY
 """Prices after a fill are told from those of its own order within so many ms."""
 
@@ -115,27 +119,26 @@ def in_token(
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
     around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
-    is_whole = limit is None or convert.is_in_memory(trades)
-    if not is_whole:
-        _check_token(token, *_tokens(trades, prices))
+    in_memory = convert.is_in_memory(trades)
+    if not in_memory:
+        _check_token(token, trades, prices)
 
-    def valued(window: windows.Window) -> tuple[np.ndarray, Valued, PriceHistory]:
-        if is_whole:
-            _check_token(token, *_tokens(window.rows, window.prices))
-        history, rows = PriceHistory(window.prices, CALLER, PAIR), np.flatnonzero(window.inside)
-        return rows, value(window.rows, rows, token, history, limit), history
+    def valued(window: windows.Window) -> tuple[Valued, PriceHistory]:
+        history = PriceHistory(window.prices, CALLER, PAIR)
+        if in_memory and not any(token in pair for pair in history.combinations()):
+            _check_token(token, window.rows, window.prices)
+        return value(window.rows, np.flatnonzero(window.inside), token, history, limit), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
-        return valued(window)[1].columns(token)
+        return valued(window)[0].columns(token)
 
     if names is None:
         return windows.add_columns(trades, CALLER, needed, optional, **around, after=0, work=columns_of)
-    moves = None if is_whole else _moves(trades if prices is None else prices)
 
     def rows_of(window: windows.Window) -> pa.Table:
-        return _to_sum(window, *valued(window), names, moves)
+        return _to_sum(window, *valued(window), names)
 
-    sums = Sums([*names, "fee_token"], limit, STEPS)
+    sums = Sums([*names, "fee_token"], limit)
     around |= {"after": LATER, "next_by": PAIR}
     for part in windows.over(trades, CALLER, needed, optional, **around, work=rows_of):
         sums.add(part)
@@ -148,100 +151,112 @@ def in_token(
     )
 
 
-def _to_sum(
-    window: windows.Window,
-    rows: np.ndarray,
-    found: Valued,
-    history: PriceHistory,
-    names: list[str],
-    moves: Moves | None,
-) -> pa.Table:
+def _to_sum(window: windows.Window, found: Valued, history: PriceHistory, names: list[str]) -> pa.Table:
     """Return the rows of a window with their values, the ages of the prices, and what is uncertain."""
-    fills = window.rows.select([*dict.fromkeys([*names, "fee_token", "fee"])]).take(pa.array(rows))
-    moments, amounts = moments_of(window.rows)[rows], np.nan_to_num(floats(found.amounts))
-    added = {
-        "fee_value": checked_cast(found.amounts, DECIMAL_256, "fee_value"),
-        "moment": pa.array(moments),
-        "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
-    }
-    logs = log_prices(history)
-    moves = moves or Moves.of(history, logs)
-    added |= uncertainty(amounts, moments, *found[3:], history, logs, moves)
-    for name, column in added.items():
-        fills = fills.append_column(name, column)
-    return fills
+    keys = list(dict.fromkeys([*names, "fee_token", "fee"]))
+    fills, amounts = window.own(window.rows.select(keys)), found.amounts()
+    moments, values = moments_of(window.rows)[window.inside], np.nan_to_num(floats(amounts))
+    ages = pa.array(moments - found.oldest, mask=found.oldest == NAT)
+    fills = fills.append_column("fee_value", amounts).append_column("age", ages)
+    used = found.positions, found.later, found.forward
+    return with_uncertainty(fills, values, moments, used, history, window.own_prices)
 
 
-def _tokens(trades: Any, prices: Any) -> tuple[set[str], bool]:
-    """Return the tokens of prices and fees, and whether there are trades."""
-    fees = _distinct(trades, "fee_token")
-    priced = [_distinct(trades if prices is None else prices, name) for name in PAIR]
-    return {one for some in (fees, *priced) for one in some if one is not None}, bool(fees)
-
-
-def _distinct(frame: Any, name: str) -> list[Any]:
-    rows = open_frame(frame, [name], CALLER).unique().lazy().collect("pyarrow")
-    found: list[Any] = rows[name].to_list()
-    return found
-
-
-def _check_token(token: Any, known: set[str], there_are_trades: bool) -> None:
-    """Raise a `LabError` if no price and no fee is in a token."""
-    if there_are_trades and token not in sorted(known):
-        hint = did_you_mean(token, sorted(known), f"Known tokens: {', '.join(sorted(known)) or 'none'}.")
+def _check_token(token: Any, trades: Any, prices: Any) -> None:
+    """Raise a `LabError` if there are trades, but no price and no fee is in a token."""
+    frames = [(trades, ["fee_token"]), (trades if prices is None else prices, [*PAIR])]
+    if isinstance(token, str) and any(_has(frame, names, token) for frame, names in frames):
+        return
+    known = sorted(
+        {one for frame, names in frames for name in names for one in _distinct(frame, name)} - {None}
+    )
+    if _distinct(trades, "fee_token"):
+        hint = did_you_mean(token, known, f"Known tokens: {', '.join(known) or 'none'}.")
         raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
 
 
-def _moves(prices: Any) -> Moves:
-    """Look at all prices of a frame of any engine, window by window."""
-
-    def own(window: windows.Window) -> pa.Table:
-        return Moves.rows(PriceHistory(window.own(window.rows), CALLER, PAIR))
-
-    moves = Moves()
-    for part in windows.over(prices, CALLER, PRICED, (*TIE_BREAKERS, *ORDER), before=0, after=0, work=own):
-        moves.add(part)
-    return moves
+def _has(frame: Any, names: Sequence[str], token: Any) -> bool:
+    """Tell whether a token is in some columns; reads until it is found."""
+    found = nw.any_horizontal(*(nw.col(name).cast(nw.String) == token for name in names), ignore_nulls=True)
+    rows = open_frame(frame, names, CALLER).filter(found)
+    return bool(len(rows.head(1).lazy().collect("pyarrow")))
 
 
-class Valued(NamedTuple):
-    """Amounts in one token, and how each came about.
+def _distinct(frame: Any, name: str) -> list[Any]:
+    found: list[Any] = open_frame(frame, [name], CALLER).unique().lazy().collect("pyarrow")[name].to_list()
+    return found
 
-    The time of the oldest price used, `NAT` without a value; the path as text; by step of the path, the
-    positions of the price used and of the first one after the fill, -1 for none, and the direction.
+
+class Valued:
+    """Fees in one token, and how each value came about.
+
+    `oldest` is the time of the oldest price used, `NAT` without a value. By row and step of the path,
+    `positions` are those of the price used and `later` those of the first one after the fill, -1 for none;
+    `forward` is whether from base to quote. `routes` number the paths.
     """
 
-    amounts: pa.Array
-    oldest: np.ndarray
-    paths: pa.Array
-    positions: np.ndarray
-    later: np.ndarray
-    forward: np.ndarray
+    def __init__(self, fees: pa.Array, markets: _Markets) -> None:
+        count = len(fees)
+        self.fees, self.markets = fees, markets
+        self.oldest, self.routes = np.full(count, NAT), np.zeros(count, np.int64)
+        self.positions, self.later = (np.full((count, STEPS), -1, np.int32) for _ in range(2))
+        self.forward = np.zeros((count, STEPS), bool)
+
+    def amounts(self) -> pa.Array:
+        """Convert the fees along their paths."""
+        valued, numbers = self.oldest != NAT, Limbs.of(self.fees)
+        numbers.known &= valued & (np.abs(numbers.high) < WITHIN)
+        prices, unit = Limbs.of(self.markets.history.prices), Limbs.small(UNIT)
+        for start in range(0, len(valued), ROWS_AT_ONCE):
+            for step in range(STEPS):
+                rows = start + np.flatnonzero(self.positions[start : start + ROWS_AT_ONCE, step] >= 0)
+                price, forward = prices[self.positions[rows, step]], self.forward[rows, step]
+                factor, divisor = Limbs.where(forward, price, unit), Limbs.where(forward, unit, price)
+                found, numbers.known[rows] = floors(numbers[rows], factor, divisor)
+                numbers.low[rows], numbers.high[rows] = found.low, found.high
+        amounts, rest = to_decimals(numbers, DECIMAL_256), valued & ~numbers.known
+        if not rest.any():
+            return amounts
+        others = from_integers(self._exactly(np.flatnonzero(rest)), SUM)
+        return pc.replace_with_mask(amounts, pa.array(rest), checked_cast(others, DECIMAL_256, "fee_value"))
+
+    def _exactly(self, rows: np.ndarray) -> np.ndarray:
+        """Convert the fees of a few rows in Python's integers."""
+        found = to_integers(self.fees.take(pa.array(rows)))
+        for step in range(STEPS):
+            prices = to_integers(self.markets.history.take(self.positions[rows, step]))
+            for place in np.flatnonzero(self.positions[rows, step] >= 0):
+                forward = self.forward[rows[place], step]
+                factor, divisor = (prices[place], UNIT) if forward else (UNIT, prices[place])
+                found[place] = found[place] * factor // divisor
+        return found
 
     def columns(self, token: str) -> dict[str, pa.Array]:
         """Return what is added to trades."""
+        unknown = self.oldest == NAT
+        routes = pa.array(self.routes, mask=unknown).dictionary_encode()
+        paths = pa.array([*map(self.markets.path, routes.dictionary.to_pylist())], pa.string())
         return {
-            "fee_value": checked_cast(self.amounts, DECIMAL_256, "fee_value"),
-            "value_token": pa.repeat(token, len(self.amounts)),
-            "value_path": self.paths,
-            "priced_at": pa.array(self.oldest, TIMESTAMP, mask=self.oldest == NAT),
+            "fee_value": self.amounts(),
+            "value_token": pa.repeat(token, len(unknown)),
+            "value_path": paths.take(routes.indices),
+            "priced_at": pa.array(self.oldest, TIMESTAMP, mask=unknown),
         }
 
 
 def value(fills: pa.Table, rows: np.ndarray, token: str, history: PriceHistory, limit: int | None) -> Valued:
     """Value the fees of some rows of fills, which are all that is known of their orders, in one token."""
-    markets = _Markets(history, token)
-    found = _Found(len(rows), markets)
-    moments, units = moments_of(fills)[rows], _token_numbers(fills["fee_token"], markets)[rows]
-    known = np.asarray(fills["fee"].is_valid())[rows] & (moments != NAT)
-    lookups = _Lookups(fills, rows, moments, history, markets)
-    for unit in np.unique(units[known & (units >= 0)]).tolist():
+    markets, moments = _Markets(history, token), moments_of(fills)[rows]
+    found = Valued(fills["fee"].take(pa.array(rows)).combine_chunks(), markets)
+    units = places_among(encoded(fills["fee_token"]), pa.array(markets.tokens, pa.string()))[rows]
+    known = np.flatnonzero(np.asarray(found.fees.is_valid()) & (moments != NAT) & (units >= 0))
+    known = known[sorted_by(units[known], moments[known])]
+    lookups, ends = _Lookups(fills, rows, moments, markets), np.cumsum(np.bincount(units[known]))
+    for unit, mine in enumerate(np.split(known, ends[:-1])):
         plan = _Plan(markets, unit)
-        mine = np.flatnonzero(known & (units == unit))
-        mine = mine[np.argsort(moments[mine], kind="stable")]
         for start in range(0, len(mine), CHUNK):
             plan.follow(mine[start : start + CHUNK], lookups, limit, found)
-    return found.valued(fills["fee"].take(pa.array(rows)))
+    return found
 
 
 class _Markets:
@@ -250,33 +265,38 @@ class _Markets:
     def __init__(self, history: PriceHistory, token: str) -> None:
         self.history, self.pairs = history, history.combinations()
         self.tokens = sorted({token, *(one for pair in self.pairs for one in pair)})
-        self.token = self.tokens.index(token)
-        self.ends = np.array([[*map(self.tokens.index, pair)] for pair in self.pairs]).reshape(-1, 2)
-        codes, self.starts, self.stops = history.runs
-        self.number_of = np.full(history.code_count + 1, -1)
-        self.number_of[codes] = np.arange(len(codes))
+        number_of = {name: number for number, name in enumerate(self.tokens)}
+        self.token, self.base = number_of[token], len(self.pairs) + 1
+        self.ends = np.array([[number_of[one] for one in pair] for pair in self.pairs]).reshape(-1, 2)
         self.links: dict[int, list[tuple[int, int]]] = {}
         for number, ends in enumerate(self.ends.tolist()):
             for here, there in (ends, ends[::-1]):
                 self.links.setdefault(here, []).append((there, number))
 
-
-def _token_numbers(column: pa.ChunkedArray, markets: _Markets) -> np.ndarray:
-    return places_among(encoded(column), pa.array(markets.tokens, pa.string()))
+    def path(self, route: int) -> str:
+        """Return the tokens of a path: its number has the first token, and a digit for each market."""
+        digits = [route // self.base**place % self.base for place in range(STEPS, -1, -1)]
+        names = [self.tokens[route // self.base**STEPS]]
+        for digit in filter(None, digits[1:]):
+            base, quote = self.pairs[digit - 1]
+            names.append(quote if base == names[-1] else base)
+        return ">".join(names)
 
 
 class _Lookups:
     """The last price of each market at or before fills, but not their own, and the first one after them."""
 
-    def __init__(
-        self, fills: pa.Table, rows: np.ndarray, moments: np.ndarray, history: PriceHistory, markets: _Markets
-    ) -> None:
-        self.moments, self.history, self.markets = moments, history, markets
+    def __init__(self, fills: pa.Table, rows: np.ndarray, moments: np.ndarray, markets: _Markets) -> None:
+        self.history, self.moments = markets.history, moments
+        self.codes, self.starts, self.stops = self.history.runs
+        self.times = np.append(self.history.times, NAT)
         self.own = np.full(len(rows), -1)
         if {*PAIR} <= {*fills.column_names}:
             known = [name for name in ("moment", *PAIR, *OWN_BY, *PLACE) if name in fills.column_names]
-            lookup, times = history.lookup(fills.select(known)), moments_of(fills)
-            self.own = markets.number_of[lookup.codes[rows]]
+            lookup, times = self.history.lookup(fills.select(known)), moments_of(fills)
+            number_of = np.full(self.history.code_count + 1, -1)
+            number_of[self.codes] = np.arange(len(self.codes))
+            self.own = number_of[lookup.codes[rows]]
             self.own_last = lookup.before(times)[rows]
             self.own_next = self._first_after(lookup, times)[rows]
         self.places = places_of_blocks(fills).take(pa.array(rows))
@@ -293,14 +313,15 @@ class _Lookups:
 
     def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""
-        moments, shape = self.moments[rows], (len(numbers), len(rows))
-        last, later = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        moments, place_of = self.moments[rows], np.full(len(self.codes) + 1, -1)
+        last = np.empty((len(numbers), len(rows)), np.int64)
         for place, number in enumerate(numbers.tolist()):
-            start, stop = self.markets.starts[number], self.markets.stops[number]
-            end = start + self._passed(self.history.times[start:stop], moments)
-            last[place], later[place] = np.where(end > start, end - 1, -1), np.where(end < stop, end, -1)
-        self._settle_blocks(last, rows)
-        place_of = np.full(len(self.markets.pairs) + 1, -1)
+            start, stop = self.starts[number], self.stops[number]
+            last[place] = self._passed(self.times[start:stop], moments)
+            last[place] += start - 1
+        later = np.where(last + 1 < self.stops[numbers, None], last + 1, -1)
+        last[last < self.starts[numbers, None]] = -1
+        self._settle_blocks(last, rows, numbers)
         place_of[numbers] = np.arange(len(numbers))
         places = place_of[self.own[rows]]
         own = np.flatnonzero(places >= 0)
@@ -316,24 +337,14 @@ class _Lookups:
         counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
         return np.asarray(first + counts.cumsum())
 
-    def _settle_blocks(self, last: np.ndarray, rows: np.ndarray) -> None:
+    def _settle_blocks(self, last: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
         placed = np.flatnonzero(self.is_placed[rows])
-        at = last[:, placed]
-        markets, some = np.nonzero(self.history.times_at(at) == self.moments[rows[placed]])
+        markets, some = np.nonzero(self.times[last[:, placed]] == self.moments[rows[placed]])
         if len(some):
-            codes, own = self.history.code_at(at[markets, some]), rows[placed[some]]
+            codes, own = self.codes[numbers[markets]], rows[placed[some]]
             found = self.history.last_at(codes, self.moments[own], self.places.take(pa.array(own)))
             last[markets, placed[some]] = np.where(self.history.has(codes, found), found, -1)
-
-
-class Step(NamedTuple):
-    """The markets that rows go through, -1 for none, whether from base to quote, and positions of prices."""
-
-    numbers: np.ndarray
-    forward: np.ndarray
-    last: np.ndarray
-    later: np.ndarray
 
 
 class _Plan:
@@ -341,12 +352,12 @@ class _Plan:
 
     def __init__(self, markets: _Markets, unit: int) -> None:
         self.markets, self.unit = markets, unit
-        nearest = [there for there, _ in markets.links.get(unit, [])]
+        nearest = {there for there, _ in markets.links.get(unit, [])}
         tokens = [set(markets.links), {unit, *nearest}, {unit}]
         self.links: list[dict[int, list[tuple[int, int]]]] = []
         reached: set[int] = set()
         for step, here in enumerate(tokens):
-            ahead = reached if step else {markets.token}
+            ahead = reached - {unit} if step else {markets.token}
             links = {one: self._links(one, ahead) for one in sorted(here - {markets.token})}
             self.links.append({one: some for one, some in links.items() if some or one in reached})
             reached = {*self.links[-1]}
@@ -359,32 +370,34 @@ class _Plan:
             (there, number) for there, number in sorted(self.markets.links.get(here, [])) if there in ahead
         ]
 
-    def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: _Found) -> None:
+    def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: Valued) -> None:
         """Find the freshest path, the shortest of equals, for rows in the order of time."""
         moments = lookups.moments[rows]
         if self.unit == self.markets.token:
-            found.add(rows, moments, self.unit, [])
+            found.oldest[rows], found.routes[rows] = moments, self.unit * self.markets.base**STEPS
             return
         last, later = lookups.of(rows, self.numbers)
-        times = self.markets.history.times_at(last)
-        oldest, hops = self._freshest(times)
+        oldest, hops = self._freshest(lookups.times[last])
         if oldest is None:
             return
         valued = np.flatnonzero(oldest != NAT)
         if limit is not None:
             valued = valued[moments[valued] - oldest[valued] <= limit]
-        at, steps = np.full(len(valued), self.unit), []
-        for level in reversed(hops):
+        rows, at = rows[valued], np.full(len(valued), self.unit)
+        found.oldest[rows], found.routes[rows] = oldest[valued], self.unit
+        for step, level in enumerate(reversed(hops)):
             hop = np.full(len(valued), -1)
             for here, chosen in level.items():
                 hop = np.where(at == here, chosen[valued], hop)
-            moved = hop >= 0
-            number = self.numbers[hop]
-            forward = self.markets.ends[number, 0] == at
-            at = np.where(moved, self.markets.ends[number, forward.astype(np.int64)], at)
-            gone = (np.where(moved, positions[hop, valued], -1) for positions in (last, later))
-            steps.append(Step(np.where(moved, number, -1), forward, *gone))
-        found.add(rows[valued], oldest[valued], self.unit, steps)
+            moved = np.flatnonzero(hop >= 0)
+            some, hop = rows[moved], hop[moved]
+            numbers, places = self.numbers[hop], (hop, valued[moved])
+            forward = self.markets.ends[numbers, 0] == at[moved]
+            at[moved] = self.markets.ends[numbers, forward.astype(np.int64)]
+            found.positions[some, step], found.later[some, step] = last[places], later[places]
+            found.forward[some, step] = forward
+            found.routes[rows] *= self.markets.base
+            found.routes[some] += numbers + 1
 
     def _freshest(self, times: np.ndarray) -> tuple[np.ndarray | None, list[dict[int, np.ndarray]]]:
         """Return the time of the oldest price on the freshest path, and the market to take next by token."""
@@ -406,57 +419,3 @@ class _Plan:
             known = found
             hops.append(level)
         return known.get(self.unit), hops
-
-
-class _Found:
-    """Paths found for rows, part by part; a path is the number of its token and of its markets."""
-
-    def __init__(self, count: int, markets: _Markets) -> None:
-        self.markets, self.base = markets, len(markets.pairs) + 1
-        self.oldest, self.route = np.full(count, NAT, np.int64), np.zeros(count, np.int64)
-        self.positions, self.later = (np.full((count, STEPS), -1, np.int32) for _ in range(2))
-        self.forward = np.zeros((count, STEPS), bool)
-
-    def add(self, rows: np.ndarray, oldest: np.ndarray, unit: int, steps: list[Step]) -> None:
-        """Add rows that have a path, by its steps."""
-        self.oldest[rows] = oldest
-        route = np.full(len(rows), unit if steps else unit * self.base**STEPS)
-        for place, step in enumerate(steps):
-            route = route * self.base + step.numbers + 1
-            self.positions[rows, place], self.later[rows, place] = step.last, step.later
-            self.forward[rows, place] = step.forward
-        self.route[rows] = route
-
-    def valued(self, fees: pa.ChunkedArray) -> Valued:
-        """Convert the fees along their paths, those of one path together."""
-        rows = np.flatnonzero(self.oldest != NAT)
-        routes = pa.array(self.route[rows]).dictionary_encode()
-        numbers = routes.indices.to_numpy()
-        order = rows[np.argsort(numbers.astype(np.min_scalar_type(len(routes.dictionary))), kind="stable")]
-        ends = np.bincount(numbers, minlength=len(routes.dictionary)).cumsum()
-        texts, parts = [], [pa.array([], SUM)]
-        for route, mine in zip(routes.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=False):
-            names, steps = self._path(route)
-            texts.append(">".join(names))
-            amounts = fees.take(pa.array(mine)).combine_chunks().cast(SUM)
-            for place, forward in steps:
-                prices = self.markets.history.take(self.positions[mine, place])
-                amounts = multiply(amounts, prices) if forward else divide(amounts, prices)
-            parts.append(amounts)
-        places = np.full(len(self.oldest), -1)
-        places[order] = np.arange(len(order))
-        amounts = pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
-        places[rows] = numbers
-        paths = pa.array(texts, pa.string()).take(pa.array(places, mask=places < 0))
-        return Valued(amounts, self.oldest, paths, self.positions, self.later, self.forward)
-
-    def _path(self, route: int) -> tuple[list[str], list[tuple[int, bool]]]:
-        """Return the tokens of a path, and its steps as the place of each and its direction."""
-        digits = [route // self.base**place % self.base for place in range(STEPS - 1, -1, -1)]
-        names, steps = [self.markets.tokens[route // self.base**STEPS]], []
-        for place, digit in enumerate(digits):
-            if digit:
-                pair = self.markets.pairs[digit - 1]
-                steps.append((place, pair[0] == names[-1]))
-                names.append(pair[steps[-1][1]])
-        return names, steps
