@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.arrays import (
+    MIXERS,
     NAT,
     Scale,
     as_text,
@@ -43,8 +44,9 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
-FEW_STEPS = 64
-"""Runs of own rows up to so many are gone through one by one."""
+FEW_STEPS = 8
+"""Prices of a row's own fill up to so many are gone through one by one."""
+SLOTS, WORD = 16, 8
 
 
 class PriceHistory:
@@ -241,144 +243,141 @@ class Lookup:
 class OwnRows:
     """The prices that are of a row's own order, of either side of one of its fills, or that look like one.
 
-    None of them lies outside the time from the order's first row to its last, so that pairs of orders and
-    prices are only made where a lookup comes upon that time.
+    All of them are of a moment at which the order has a row or a price. Orders are only told apart, and
+    paired with their prices, where a lookup comes upon such a moment.
     """
 
     def __init__(self, history: PriceHistory, rows: pa.Table, codes: np.ndarray) -> None:
         self._history, self._rows, self._codes = history, rows, codes
         names = {*rows.column_names}
         self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
-        self._has_ids = {"moment", "trade_id"} <= names
-        self._alike = history.look_alikes(rows, codes) if {"moment", "price"} <= names else (NOTHING, NOTHING)
-        self._is_possible = bool(self._has_ids or len(self._alike[0]) or {*ORDER} & names)
-        self._covered = np.zeros(len(rows), bool)
+        self._has_ids = {"moment", "trade_id"} <= names and "trade_id" in history.table.column_names
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        if not self._is_possible:
-            return places
-        if self._orders_at is not None:
-            mine, (orders, others) = self._numbers[0][at], self._orders_at
-            near = np.arange(len(places))
-            for _ in range(FEW_STEPS):
-                here, own = places[near], mine[near]
-                near = near[(orders[here] == own) | (others[here] == own)]
-                places[near] += step
-                if not len(near):
-                    return places
-        return self._skip_runs(places, step, at)
-
-    @cached_property
-    def _orders_at(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The orders of both sides of the fill at each position, and a last one past the end.
-
-        None where the prices are not those of the rows, each known once, or a fill has more than two.
-        """
-        history, names = self._history, [name for name in ("moment", "trade_id") if self._has_ids]
-        if not names or len(history) != len(self._rows) or "trade_id" not in history.table.column_names:
-            return None
-        if not all(self._rows[name].equals(history.table[name]) for name in names):
-            return None
-        mine, theirs = self._numbers
-        ids = ids_of(*[self._rows["trade_id"]] * 2)[0][history.rows]
-        orders, codes = mine[history.rows], self._codes[history.rows]
-        if ((theirs >= 0) & (theirs != orders)).any() or not history.has(codes, np.arange(len(codes))).all():
-            return None
-        orders[(theirs < 0) & (ids == NAT)] = NAT
-        pairs = np.flatnonzero(_are_alike(ids, history.starts))
-        many = np.flatnonzero(np.bincount(history.starts, minlength=len(ids))[history.starts] > 2)
-        many = many[np.lexsort((ids[many], history.starts[many]))]
-        if (np.diff(pairs) == 1).any() or np.count_nonzero(_are_alike(ids[many], history.starts[many])) != (
-            np.count_nonzero(np.isin(pairs, many))
-        ):
-            return None
-        others = np.full(len(orders) + 1, NAT)
-        others[pairs], others[pairs + 1] = orders[pairs + 1], orders[pairs]
-        return np.append(orders, NAT), others
-
-    def _skip_runs(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
-        """Skip runs of own rows of any length, and with any number of rows for a fill."""
-        times, (first, last) = self._history.times_at(places), self._span
-        near = np.flatnonzero((times >= first[at]) & (times <= last[at]))
+        if self._has_ids:
+            self._pass_own_fills(places, step, at)
+        near = self._near_own_orders(places, at)
         if not len(near):
             return places
-        rows = at[near]
-        if not self._covered[rows].all():
-            self._covered[rows] = True
-            self._pairs = self._pairs_of(self._covered)
-            breaks = np.diff(self._pairs, prepend=-2, append=-1) != 1
-            starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
-            run = np.cumsum(breaks[:-1]) - 1
-            self._ends = {-1: self._pairs[starts][run], 1: self._pairs[stops][run]}
-        pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[near]
-        at = search(self._pairs, pairs, "left")
-        hit = np.append(self._pairs, -1)[at] == pairs
-        places[near[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
+        orders, own = self._own_pairs(at[near])
+        breaks = np.diff(own, prepend=-2, append=-1) != 1
+        starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
+        ends = own[starts if step < 0 else stops][np.cumsum(breaks[:-1]) - 1]
+        pairs = self._pair(orders, places[near])
+        found = search(own, pairs, "left")
+        hit = np.append(own, -1)[found] == pairs
+        places[near[hit]] += ends[found[hit]] - pairs[hit] + step
         return places
 
-    @cached_property
-    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """The orders of rows, each unknown one by itself, and of positions, -1 if unknown, numbered alike."""
-        names, theirs = order_names(self._rows), order_names(self._history.table)
-        if names.equals(theirs):
-            mine = orders = numbered_texts(names)
-        else:
-            both = numbered_texts(pa.concat_arrays([names, theirs]))
-            mine, orders = both[: len(names)], both[len(names) :]
-        unknown = mine < 0
-        alone = mine.max(initial=-1) + orders.max(initial=-1) + 2 + np.arange(len(mine))
-        return np.where(unknown, alone, mine), orders[self._history.rows]
+    def _pass_own_fills(self, places: np.ndarray, step: int, at: np.ndarray) -> None:
+        """Move places past some prices of a row's own moment and trade id."""
+        (ids, theirs), near = self._ids, np.arange(len(places))
+        for _ in range(FEW_STEPS):
+            rows, here = at[near], places[near]
+            own = (theirs[here] == ids[rows]) & (self._history.times_at(here) == self._moments[rows])
+            own &= (ids[rows] != NAT) & self._history.has(self._codes[rows], here)
+            near = near[own]
+            if not len(near):
+                return
+            places[near] += step
 
-    @cached_property
-    def _span(self) -> tuple[np.ndarray, np.ndarray]:
-        """When a row of each row's order was first and last at hand, among rows or prices."""
+    def _near_own_orders(self, places: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Return which places may be own: their order may have a row or a price of the same moment."""
+        times = self._history.times_at(places)
+        near = np.flatnonzero(times != NAT)
         if self._history.has_spans and has_span(self._rows):
             first, last = order_span(self._rows)
-            return np.where(first == NAT, NAT + 1, first), np.where(last == NAT, LAST, last)
-        mine, theirs = self._numbers
-        count = max(mine.max(initial=-1), theirs.max(initial=-1)) + 1
-        starts, ends = np.full(count, LAST), np.full(count, NAT)
-        known = theirs >= 0
-        unknown = self._moments == NAT
-        for numbers, earliest, latest in (
-            (mine, np.where(unknown, NAT + 1, self._moments), np.where(unknown, LAST, self._moments)),
-            (theirs[known], self._history.times[known], self._history.times[known]),
-        ):
-            np.minimum.at(starts, numbers, earliest)
-            np.maximum.at(ends, numbers, latest)
-        return starts[mine], ends[mine]
+            near = near[((first[at] <= times) & (times <= last[at]) | (first[at] == NAT))[near]]
+        if not len(near):
+            return near
+        slots = self._slots(self._marks[0][at[near]], times[near])
+        return np.asarray(near[self._moments_of_orders[slots]])
 
-    def _pairs_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the pairs of order and position that are its own, for the orders of some rows, in order."""
-        mine, theirs = self._numbers
-        wanted = np.zeros(max(mine.max(initial=-1), theirs.max(initial=-1)) + 2, bool)
-        wanted[mine[rows]] = True
-        some, own = np.flatnonzero(wanted[mine]), np.flatnonzero(wanted[theirs])
-        row, place = self._alike
-        is_wanted = wanted[mine[row]]
-        pairs = [self._pair(theirs[own], own), self._pair(mine[row[is_wanted]], place[is_wanted])]
-        if "trade_id" in self._history.table.column_names:
-            pairs.append(self._sides(some if self._has_ids else NOTHING, own))
-        return distinct(np.concatenate(pairs))
+    @cached_property
+    def _moments_of_orders(self) -> np.ndarray:
+        """Mark the slots of all orders and moments of rows and prices."""
+        (mine, theirs), their_names = self._marks, self._their_names
+        known = np.flatnonzero(np.asarray(their_names.is_valid())[self._history.rows])
+        found = np.zeros(1 << self._slot_bits, bool)
+        found[self._slots(mine, self._moments)] = True
+        found[self._slots(theirs[known], self._history.times[known])] = True
+        return found
 
-    def _sides(self, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the pairs of order and position for both sides of the fills of rows and own positions."""
-        history, (mine, theirs) = self._history, self._numbers
-        ids, their_ids = ids_of(_column(self._rows, "trade_id"), history.table["trade_id"])
-        their_ids = their_ids[history.rows]
-        known = np.flatnonzero(their_ids != NAT)
-        scale = Scale(their_ids[known], len(history) + 1)
-        fills = history.starts[known] * scale.width + scale(their_ids[known])
+    @property
+    def _slot_bits(self) -> int:
+        return (SLOTS * (len(self._rows) + len(self._history))).bit_length()
+
+    def _slots(self, marks: np.ndarray, moments: np.ndarray | int) -> np.ndarray:
+        """Number pairs of marks and moments so that few share a number."""
+        mixed = (marks ^ np.asarray(moments).astype(np.uint64) * np.uint64(MIXERS[0])) * np.uint64(MIXERS[1])
+        return np.asarray(mixed >> np.uint64(64 - self._slot_bits)).astype(np.int64)
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return order_names(self._rows)
+
+    @cached_property
+    def _their_names(self) -> pa.Array:
+        return order_names(self._history.table)
+
+    @cached_property
+    def _marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the orders of rows, each unknown one by itself, and of prices; few orders share one."""
+        alone = np.arange(len(self._rows), dtype=np.uint64)
+        mine = np.where(self._names.is_valid(), marks_of(self._names), alone)
+        return mine, marks_of(self._their_names)[self._history.rows]
+
+    @cached_property
+    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """The trade ids of rows and of positions, and a last one past the end; `NAT` if unknown."""
+        ids, theirs = ids_of(self._rows["trade_id"], self._history.table["trade_id"])
+        return ids, np.append(theirs[self._history.rows], NAT)
+
+    def _own_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the orders of some rows, and return the pairs of order and position that are own."""
+        history, (mine, theirs) = self._history, self._marks
+        wanted = np.zeros(1 << self._slot_bits, bool)
+        wanted[self._slots(mine[rows], 0)] = True
+        some, own = (np.flatnonzero(wanted[self._slots(marks, 0)]) for marks in (mine, theirs))
+        orders, of_prices = self._numbers(some, own)
+        own, of_prices = own[of_prices >= 0], of_prices[of_prices >= 0]
+        pairs = [self._pair(of_prices, own)]
+        if self._has_ids:
+            pairs.append(self._sides(some, orders, own, of_prices))
+        if {"moment", "price"} <= {*self._rows.column_names}:
+            row, places = history.look_alikes(self._rows.take(pa.array(some)), self._codes[some])
+            pairs.append(self._pair(orders[row], places))
+        return orders[np.searchsorted(some, rows)], distinct(np.concatenate(pairs))
+
+    def _numbers(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the orders of rows, each unknown one by itself, and of positions alike, -1 if unknown."""
+        names = self._names.take(pa.array(rows))
+        their_names = self._their_names.take(pa.array(self._history.rows[positions]))
+        numbers = numbered_texts(pa.concat_arrays([names, their_names]))
+        mine = numbers[: len(rows)]
+        alone = numbers.max(initial=-1) + 1 + np.arange(len(rows))
+        return np.where(mine < 0, alone, mine), numbers[len(rows) :]
+
+    def _sides(
+        self, rows: np.ndarray, orders: np.ndarray, positions: np.ndarray, of_prices: np.ndarray
+    ) -> np.ndarray:
+        """Return the pairs of order and position for both sides of the fills of rows and positions."""
+        history, (ids, theirs) = self._history, self._ids
+        spots = np.append(history.spot_at(self._codes[rows], self._moments[rows]), history.starts[positions])
+        asked_ids, orders = np.append(ids[rows], theirs[positions]), np.append(orders, of_prices)
+        there = (spots >= 0) & (asked_ids != NAT)
+        spots, asked_ids, orders = spots[there], asked_ids[there], orders[there]
+        is_asked = np.zeros(len(history), bool)
+        is_asked[spots] = True
+        known = np.flatnonzero(is_asked[history.starts] & (theirs[:-1] != NAT))
+        scale = Scale(theirs[known], len(history) + 1)
+        fills = history.starts[known] * scale.width + scale(theirs[known])
         order = np.argsort(fills)
         fills, known = fills[order], known[order]
-        spots = history.spot_at(self._codes[rows], self._moments[rows])
-        rows, spots = rows[spots >= 0], spots[spots >= 0]
-        orders = np.concatenate([mine[rows], theirs[own]])
-        asked_ids = np.concatenate([ids[rows], their_ids[own]])
-        asked = np.concatenate([spots, history.starts[own]]) * scale.width + scale(asked_ids)
+        asked = spots * scale.width + scale(asked_ids)
         start = search(fills, asked, "left")
-        there = (np.append(fills, -1)[start] == asked) & (asked_ids != NAT)
+        there = np.append(fills, -1)[start] == asked
         orders, start = np.divmod(distinct(self._pair(orders[there], start[there])), len(history) + 1)
         order, places = expand(start, np.searchsorted(fills, fills[start], "right"))
         return self._pair(orders[order], known[places])
@@ -426,6 +425,18 @@ def order_names(rows: pa.Table) -> pa.Array:
     missing = hashed.is_null()
     sold = [as_text(_column(rows, name).filter(missing)) for name in ORDER[1:]]
     return pc.replace_with_mask(hashed, missing, pc.binary_join_element_wise("sold", *sold, " "))
+
+
+def marks_of(names: pa.Array) -> np.ndarray:
+    """Return the last eight bytes of names as integers, which are alike for equal names."""
+    _, places, content = names.buffers()
+    offsets = np.frombuffer(places, np.int32, len(names) + 1, 4 * names.offset)
+    marks = np.diff(offsets).astype(np.uint64)
+    long = marks >= WORD
+    if long.any():
+        words = np.ndarray((content.size - WORD + 1,), np.uint64, content, strides=(1,))
+        marks[long] = words[offsets[1:][long] - WORD]
+    return marks
 
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
@@ -486,11 +497,6 @@ def in_order(table: pa.Table) -> np.ndarray:
 def moments_of(rows: pa.Table) -> np.ndarray:
     """Return the column ``moment`` as integers, unknown times as `NAT`."""
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
-
-
-def _are_alike(ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return a mask of the positions whose known trade id and spot the next one shares."""
-    return np.asarray((ids[1:] == ids[:-1]) & (starts[1:] == starts[:-1]) & (ids[1:] != NAT))
 
 
 def has_span(rows: pa.Table) -> bool:
