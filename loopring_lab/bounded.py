@@ -13,14 +13,14 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer
 
 MAX_PAGE = 2 << 20  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
 MAX_ANSWER = 16 << 20  # bytes of any other answer; the longest known list of tokens takes 200 KiB
@@ -47,6 +47,7 @@ _NUMBER = re.compile(
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 PLAIN_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
@@ -199,6 +200,32 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
     except (OSError, ValueError) as error:
         expected, got = "a readable file", str(getattr(error, "strerror", None) or error)
     raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
+
+
+def find_files(
+    paths: Paths, endings: tuple[str, ...], hint: str, *, inside: str = "", besides: str = ""
+) -> list[Path]:
+    """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
+    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return [file for path in map(Path, every) for file in _files_in(path, endings, hint, inside, besides)]
+
+
+def _files_in(path: Path, endings: tuple[str, ...], hint: str, inside: str, besides: str) -> list[Path]:
+    try:
+        if path.is_file():
+            return [path]
+        folder = path / inside if (path / inside).is_dir() else path
+        named = (file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(endings))
+        found = sorted(file for file in named if file.name != besides)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        problem = "no such file or folder"
+    except OSError as error:
+        problem, hint = f"cannot be read ({error.strerror})", "Give another path."
+    else:
+        if found:
+            return found
+        problem, hint = f"no file ends in {', '.join(endings)}, with or without .gz", "Give another folder."
+    raise LabError(f"{printable(str(path), 200)}: {problem}. {hint}")
 
 
 @contextlib.contextmanager

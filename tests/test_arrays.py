@@ -22,7 +22,7 @@ FAR = [-(2**63) + 1, -(2**61), -1, 0, 1, 2**61, 2**63 - 1]
 @given(TEXTS, st.integers(0, 3))
 def test_equal_texts_have_one_number_and_hash(texts: list[str | None], skipped: int) -> None:
     column = pa.array([*["skipped"] * skipped, *texts], pa.string()).slice(skipped)
-    numbers, hashes = arrays.numbered_texts(column).tolist(), arrays.hashes(column).tolist()
+    numbers, hashes = (of(column).tolist() for of in (arrays.numbered_texts, arrays.numbers_of_texts))
     for (one, number, hash_), (other, again, same) in itertools.product(
         zip(texts, numbers, hashes, strict=True), repeat=2
     ):
@@ -33,14 +33,27 @@ def test_equal_texts_have_one_number_and_hash(texts: list[str | None], skipped: 
 
 
 def test_texts_whose_hashes_are_equal_keep_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "hashes", lambda texts: np.zeros(len(texts), np.uint64))
+    monkeypatch.setattr(arrays, "numbers_of_texts", lambda texts: np.zeros(len(texts), np.uint64))
     assert arrays.numbered_texts(pa.array(["b", None, "a", "b"])).tolist() == [0, -1, 1, 0]
 
 
-def test_hashes_are_the_same_in_every_process() -> None:
-    texts = pa.array(["", "a", "ab", "abcdefg", "0x" + "a" * 64])
-    assert len({*arrays.hashes(texts).tolist()}) == len(texts)
-    assert arrays.hashes(texts)[1] == 7221499900307869350
+def splitmix(word: int) -> int:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        word = (word ^ word >> shift) * factor % 2**64
+    return word ^ word >> 31
+
+
+def test_numbers_of_texts_are_the_same_in_every_process() -> None:
+    texts = ["", "a", "ab", "abcdefgh", "0x" + "a" * 64]
+    expected = []
+    for text in texts:
+        number = len(text)
+        for start in range(0, len(text), 8):
+            word = int.from_bytes(text[start : start + 8].encode(), "little")
+            number = splitmix((number + 0x9E3779B97F4A7C15) % 2**64 ^ word)
+        expected.append(number)
+    assert arrays.numbers_of_texts(pa.array(texts)).tolist() == expected
+    assert len({*expected}) == len(texts)
 
 
 @given(st.lists(st.sampled_from(FAR)), st.lists(st.sampled_from([*FAR, -5, 5])), st.sampled_from([1, 10**6]))

@@ -95,9 +95,9 @@ def test_excess_over_a_product_is_that_of_integers(found: list[tuple[Number, ...
 def test_products_and_quotients_are_rounded_down_as_integers_are(found: list[tuple[Number, ...]]) -> None:
     amounts, prices = columns(found, AMOUNT)
     wanted = [None if None in row else row[0] * row[1] // UNIT for row in found]  # type: ignore[operator]
-    assert to_integers(limbs.times(amounts, prices)).tolist() == wanted
+    assert to_integers(limbs.multiply(amounts, prices)).tolist() == wanted
     wanted = on_integers(found, lambda amount, price: amount * UNIT // price)
-    assert to_integers(limbs.per(amounts, prices)).tolist() == wanted
+    assert to_integers(limbs.divide(amounts, prices)).tolist() == wanted
 
 
 def hostile(count: int, seed: int) -> list[Number]:
@@ -124,9 +124,9 @@ def test_hostile_rows_are_answered_as_integers_are() -> None:
     pairs = [row[:2] for row in found]
     amounts, prices = values[:2]
     wanted = [None if None in row else row[0] * row[1] // UNIT for row in pairs]  # type: ignore[operator]
-    assert np.array_equal(to_integers(limbs.times(amounts, prices)), np.array(wanted, object))
+    assert np.array_equal(to_integers(limbs.multiply(amounts, prices)), np.array(wanted, object))
     wanted = on_integers(pairs, lambda amount, price: amount * UNIT // price)
-    assert np.array_equal(to_integers(limbs.per(amounts, prices)), np.array(wanted, object))
+    assert np.array_equal(to_integers(limbs.divide(amounts, prices)), np.array(wanted, object))
 
 
 def test_the_rows_of_the_relayer_need_no_python_integers() -> None:
@@ -143,15 +143,15 @@ def test_columns_of_many_chunks_and_slices_are_read() -> None:
     whole = from_integers([None, *range(1, 40_000)], AMOUNT)
     chunks = pa.chunked_array([whole[:7], whole[7:7], whole[7:20_001], whole[20_001:]])
     assert_same_bits(limbs.ratios(chunks[3:], chunks[3:]), [1.0] * (len(whole) - 3))
-    assert limbs.times(chunks, whole).equals(limbs.times(whole, whole))
+    assert limbs.multiply(chunks, whole).equals(limbs.multiply(whole, whole))
     nothing = pa.chunked_array([], AMOUNT)
-    assert len(limbs.per(nothing, nothing)) == len(limbs.basis_points(nothing, nothing, nothing)) == 0
+    assert len(limbs.divide(nothing, nothing)) == len(limbs.basis_points(nothing, nothing, nothing)) == 0
 
 
 def test_a_product_beyond_76_digits_is_refused() -> None:
     largest = from_integers([10**60], SUM)
     with pytest.raises(AmountError, match="does not fit"):
-        limbs.times(largest, largest)
+        limbs.multiply(largest, largest)
 
 
 @pytest.mark.parametrize("type_", [AMOUNT, SUM], ids=str)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopring_lab.engines import pairs
+from loopring_lab.engines import limits, pairs
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
 
 IDS = [None, 0, 1, 2, -1, 7, 2**63 - 1, -(2**63)]
@@ -34,7 +34,7 @@ def counted(lines: list[tuple[Any, ...]], ids: pa.DataType, at_once: int) -> tup
         trade_id, side, group = zip(*part, strict=True) if part else ((), (), ())
         texts = trade_id if pa.types.is_integer(ids) else [None if n is None else str(n) for n in trade_id]
         rows = pa.table({"trade_id": pa.array(texts, ids), "side": pa.array(side, pa.string())})
-        found.add(rows, np.array(group, np.int64))
+        found.add(*pairs.sides_of(rows), np.array(group, np.int64))
     total, counts = found.count(np.arange(4), 4)
     return total, counts.tolist()
 
@@ -48,8 +48,8 @@ def test_counts_are_those_made_by_hand_whatever_the_parts(lines: list[tuple[Any,
 def test_what_does_not_fit_goes_to_disk_and_is_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(pairs, "rows_at_once", lambda _: 100)
-    monkeypatch.setattr(pairs, "spill_folder", lambda: tmp_path)
+    monkeypatch.setattr(limits, "memory_limit", lambda: 1)
+    monkeypatch.setattr(limits, "spill_folder", lambda: tmp_path)
     dice = np.random.default_rng(3)
     lines = [(int(one), str(side), int(group)) for one, side, group in
              zip(dice.integers(-500, 500, 5000), dice.choice(["BUY", "SELL"], 5000), dice.integers(0, 4, 5000), strict=True)]  # fmt: skip

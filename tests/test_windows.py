@@ -126,12 +126,13 @@ def test_each_row_is_inside_one_window_that_has_all_rows_around_it(placed_by: st
     whole = to_table(frame, "here", COLUMNS, ORDER)
     moments = whole["moment"].fill_null(NAT).to_numpy()
     spans = dict(zip(("first", "last"), order_span(whole), strict=True)) | {"moment": moments}
-    found = seen(frame, before=before, after=after, spans=True, placed_by=placed_by)
+    found = seen(frame, before=before, after=after, placed_by=placed_by)
     assert len(found) > 3
     assert sum(window.here.sum() for _, window in found) == len(frame)
     for rows, window in found:
         own = rows[window.inside]
-        for name in ("first", "last"):
+        assert ({"first", "last"} <= {*rows}) == (placed_by != "moment")
+        for name in {"first", "last"} & {*rows}:
             assert (own[name].to_numpy() == spans[name][own["number"]]).all()
         for time in np.unique(spans[placed_by][own["number"]]):
             if time != NAT:
@@ -150,7 +151,7 @@ def test_windows_are_about_as_large_as_memory_allows(spilled: Path) -> None:
 
 def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPatch, spilled: Path) -> None:
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
-    monkeypatch.setattr(windows, "hashes_of", lambda names: np.full(len(names), 7, np.uint64))
+    monkeypatch.setattr(windows, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
     assert content(lab.fills.all_in_cost(on("duckdb", crowded()), "last", "3h")) == expected
 
 
@@ -223,9 +224,9 @@ def test_columns_are_added_to_trades_of_any_engine(engine: str, after: int, spil
 def test_hashes_of_texts_are_equal_where_the_texts_are(spilled: Path) -> None:
     texts = ["", "a", "b", "ab", "a\0", None, "0x" + "f" * 64, "0x" + "f" * 63, "é" * 9, "a" * 8, "a" * 16]
     column = pa.array([*texts, *texts[::-1]])
-    hashes = arrays.hashes(column.slice(3))
+    hashes = arrays.numbers_of_texts(column.slice(3))
     assert len({*hashes[: len(texts) - 3].tolist()}) == len(texts) - 3
-    again = arrays.hashes(column)
+    again = arrays.numbers_of_texts(column)
     known = [n for n, text in enumerate(texts) if text is not None]
     assert (again[3:][known[4:]] == hashes[known[4:]]).all()
     assert (again[: len(texts)][known] == again[len(texts) :][::-1][known]).all()

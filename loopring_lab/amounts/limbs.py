@@ -22,6 +22,7 @@ ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
 ADDED_AT_ONCE = 1 << 20  # pieces of 32 bits, in floats
 LIMB = 2.0**64
 PIECE = (1 << 32) - 1
+HALF, LOWER = np.uint64(32), np.uint64(PIECE)  # the bits of a limb's lower half
 SPLITTER = 2.0**27 + 1
 CERTAIN = 2.0**-96  # relative error of a quotient of pairs, with a margin of 4 bits
 FITTING = 1 << 61  # of high limbs, so that differences fit too
@@ -68,7 +69,7 @@ class Limbs:
     @classmethod
     def of(cls, array: Decimals) -> Limbs:
         """Read 256-bit decimals."""
-        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        array = _whole(array)
         if not len(array):
             return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool))
         words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, 4)[array.offset :][: len(array)]
@@ -105,22 +106,20 @@ class Limbs:
 
     def __mul__(self, other: Limbs) -> Limbs:
         """Multiply modulo 2**128."""
-        half, mask = np.uint64(32), np.uint64((1 << 32) - 1)
-        a, b, c, d = self.low & mask, self.low >> half, other.low & mask, other.low >> half
+        a, b, c, d = self.low & LOWER, self.low >> HALF, other.low & LOWER, other.low >> HALF
         first, second = a * d, b * c
-        carried = ((a * c) >> half) + (first & mask) + (second & mask)
-        high = b * d + (first >> half) + (second >> half) + (carried >> half)
+        carried = ((a * c) >> HALF) + (first & LOWER) + (second & LOWER)
+        high = b * d + (first >> HALF) + (second >> HALF) + (carried >> HALF)
         high += self.low * other.high.view(np.uint64) + self.high.view(np.uint64) * other.low
         return Limbs(self.low * other.low, high.view(np.int64), self.known & other.known)
 
     def over(self, divisor: int) -> Limbs:
         """Divide by a number below 2**32, rounded down."""
-        half, mask, by = np.uint64(32), np.uint64((1 << 32) - 1), np.uint64(divisor)
-        high = self.high // divisor
-        middle = ((self.high - high * divisor).view(np.uint64) << half) | (self.low >> half)
+        by, high = np.uint64(divisor), self.high // divisor
+        middle = ((self.high - high * divisor).view(np.uint64) << HALF) | (self.low >> HALF)
         upper = middle // by
-        lower = (((middle - upper * by) << half) | (self.low & mask)) // by
-        return Limbs((upper << half) | lower, high, self.known)
+        lower = (((middle - upper * by) << HALF) | (self.low & LOWER)) // by
+        return Limbs((upper << HALF) | lower, high, self.known)
 
     def __lt__(self, other: Limbs) -> np.ndarray:
         return np.asarray((self.high < other.high) | ((self.high == other.high) & (self.low < other.low)))
@@ -159,21 +158,18 @@ class Limbs:
     def pairs(self) -> Pairs:
         """The integers as pairs of floats, with a relative error below 2**-104."""
         top = self.high.astype(np.float64)
-        rest = (self.high - top.astype(np.int64)) * LIMB + (self.low >> np.uint64(32)) * 2.0**32
+        rest = (self.high - top.astype(np.int64)) * LIMB + (self.low >> HALF) * 2.0**32
         high, low = _sum(top * LIMB, rest)
-        return Pairs(*_sum(high, low + (self.low & np.uint64((1 << 32) - 1))))
+        return Pairs(*_sum(high, low + (self.low & LOWER)))
 
 
 def basis_points(values: Decimals, origins: Decimals, bases: Decimals) -> np.ndarray:
     """Return how far values lie above origins in basis points of bases, correctly rounded, or NaN."""
-
-    def exactly(value: int, origin: int, base: int) -> float:
-        return (value - origin) * BPS / base
-
-    def nearly(value: Limbs, origin: Limbs, base: Limbs) -> tuple[np.ndarray, np.ndarray]:
-        return quotients(value - origin, base, BPS)
-
-    return _rounded([values, origins, bases], nearly, exactly)
+    return _rounded(
+        [values, origins, bases],
+        lambda value, origin, base: quotients(value - origin, base, BPS),
+        lambda value, origin, base: (value - origin) * BPS / base,
+    )
 
 
 def excess_bps(amounts: Decimals, volumes: Decimals, prices: Decimals) -> np.ndarray:
@@ -195,33 +191,28 @@ def excess_bps(amounts: Decimals, volumes: Decimals, prices: Decimals) -> np.nda
 
 def ratios(numerators: Decimals, denominators: Decimals, times: int = 1) -> np.ndarray:
     """Return numerators times a number, divided by denominators, correctly rounded, or NaN."""
-
-    def exactly(numerator: int, denominator: int) -> float:
-        return numerator * times / denominator
-
-    def nearly(numerator: Limbs, denominator: Limbs) -> tuple[np.ndarray, np.ndarray]:
-        return quotients(numerator, denominator, times)
-
-    return _rounded([numerators, denominators], nearly, exactly)
+    return _rounded(
+        [numerators, denominators],
+        lambda numerator, denominator: quotients(numerator, denominator, times),
+        lambda numerator, denominator: numerator * times / denominator,
+    )
 
 
-def times(amounts: Decimals, prices: Decimals) -> pa.Array:
+def multiply(amounts: Decimals, prices: Decimals) -> pa.Array:
     """Multiply amounts by prices, rounded down to 18 decimals; null where one is null."""
-
-    def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
-        return floors(amount, price, Limbs.small(UNIT))
-
-    return _decimals([amounts, prices], nearly, lambda amount, price: amount * price // UNIT)
-
-
-def per(amounts: Decimals, prices: Decimals) -> pa.Array:
-    """Divide amounts by prices, rounded down to 18 decimals; null where one is null or the price is 0."""
-
-    def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
-        return floors(amount, Limbs.small(UNIT), price)
-
     return _decimals(
-        [amounts, prices], nearly, lambda amount, price: amount * UNIT // price if price else None
+        [amounts, prices],
+        lambda amount, price: floors(amount, price, Limbs.small(UNIT)),
+        lambda amount, price: amount * price // UNIT,
+    )
+
+
+def divide(amounts: Decimals, prices: Decimals) -> pa.Array:
+    """Divide amounts by prices, rounded down to 18 decimals; null where one is null or the price is 0."""
+    return _decimals(
+        [amounts, prices],
+        lambda amount, price: floors(amount, Limbs.small(UNIT), price),
+        lambda amount, price: amount * UNIT // price if price else None,
     )
 
 
@@ -256,14 +247,12 @@ def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array
             carried += pieces[place]
         words[:, place] = carried & PIECE
         carried >>= 32
-    bits = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
-    to = pa.decimal256(SUM.precision, amounts.type.scale)
-    return pa.Array.from_buffers(to, len(words), [bits, pa.py_buffer(words)])
+    return _from_words(words, there, pa.decimal256(SUM.precision, amounts.type.scale))
 
 
 def _sums_of_pieces(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
     """Add up each 32 bits of decimals in groups; only the last ones, which are signed, may be negative."""
-    amounts = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
+    amounts = _whole(amounts)
     last = 3 if amounts.type.precision <= FITTING_DIGITS else 7
     totals = np.zeros((last + 1, count), np.int64)
     for start in range(0, len(amounts), ADDED_AT_ONCE):
@@ -286,7 +275,12 @@ def to_decimals(numbers: Limbs, to: pa.DataType) -> pa.Array:
     words = np.empty((len(numbers.low), 4), "<u8")
     words[:, 0], words[:, 1] = numbers.low, numbers.high.view(np.uint64)
     words[:, 2:] = (numbers.high >> 63).view(np.uint64)[:, None]
-    bits = None if numbers.known.all() else pa.py_buffer(np.packbits(numbers.known, bitorder="little"))
+    return _from_words(words, numbers.known, to)
+
+
+def _from_words(words: np.ndarray, known: np.ndarray, to: pa.DataType) -> pa.Array:
+    """Build decimals from the words of their integers, null where these are not known."""
+    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(to, len(words), [bits, pa.py_buffer(words)])
 
 
@@ -322,50 +316,55 @@ def _settled(numbers: Pairs, doubt: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _rounded(
-    columns: Sequence[Decimals], nearly: Callable[..., Any], exactly: Callable[..., float]
+    columns: Sequence[Decimals],
+    nearly: Callable[..., tuple[np.ndarray, np.ndarray]],
+    exactly: Callable[..., float],
 ) -> np.ndarray:
     """Compute floats in blocks, and with Python's integers the rows that these leave open."""
-    result = np.empty(len(columns[0]))
-    for rows, parts in _blocks(columns):
+    results = []
+    for parts in _blocks(columns):
         found, sure = nearly(*map(Limbs.of, parts))
         found[~sure] = np.nan
-        rest = _open_rows(parts, sure)
+        rest = ~sure & _is_known(parts)
         found[rest] = [exactly(*row) if row[-1] else np.nan for row in _integers(parts, rest)]
-        result[rows] = found
-    return result
+        results.append(found)
+    return np.concatenate(results)
 
 
 def _decimals(
-    columns: Sequence[Decimals], nearly: Callable[..., Any], exactly: Callable[..., Any]
+    columns: Sequence[Decimals],
+    nearly: Callable[..., tuple[Limbs, np.ndarray]],
+    exactly: Callable[..., int | None],
 ) -> pa.Array:
     """Compute decimals in blocks, and with Python's integers the rows that these leave open."""
-    results = [pa.array([], SUM)]
-    for _, parts in _blocks(columns):
+    results = []
+    for parts in _blocks(columns):
         found, sure = nearly(*map(Limbs.of, parts))
-        rest = _open_rows(parts, sure)
+        rest = ~sure & _is_known(parts)
         results.append(to_decimals(found, SUM))
-        if len(rest):
-            mask = np.zeros(len(sure), bool)
-            mask[rest] = True
+        if rest.any():
             values = from_integers([exactly(*row) for row in _integers(parts, rest)], SUM)
-            results[-1] = pc.replace_with_mask(results[-1], pa.array(mask), values)
+            results[-1] = pc.replace_with_mask(results[-1], pa.array(rest), values)
     return pa.concat_arrays(results)
 
 
-def _blocks(columns: Sequence[Decimals]) -> Iterator[tuple[slice, list[pa.Array]]]:
-    whole = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns]
-    for start in range(0, len(whole[0]), ROWS_AT_ONCE):
-        yield slice(start, start + ROWS_AT_ONCE), [one.slice(start, ROWS_AT_ONCE) for one in whole]
+def _blocks(columns: Sequence[Decimals]) -> Iterator[list[pa.Array]]:
+    """Cut columns as `blocks` cuts tables."""
+    whole = pa.table(list(map(_whole, columns)), list(map(str, range(len(columns)))))
+    for block in blocks(whole):
+        yield [_whole(column) for column in block.columns]
 
 
-def _open_rows(columns: Sequence[pa.Array], sure: np.ndarray) -> np.ndarray:
-    """Return the rows in which nothing is null and that are not yet sure."""
-    rows = ~sure
-    for column in columns:
-        if column.null_count:
-            rows &= column.is_valid().to_numpy(zero_copy_only=False)
-    return np.flatnonzero(rows)
+def _whole(column: Decimals) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _is_known(columns: Sequence[pa.Array]) -> np.ndarray:
+    """Return a mask of the rows in which nothing is null."""
+    known = [np.ones(len(columns[0]), bool)]
+    known += [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
+    return np.asarray(np.logical_and.reduce(known))
 
 
 def _integers(columns: Sequence[pa.Array], rows: np.ndarray) -> Iterator[tuple[int, ...]]:
-    return zip(*(to_integers(column.take(pa.array(rows))) for column in columns), strict=True)
+    return zip(*(to_integers(column.filter(pa.array(rows))) for column in columns), strict=True)

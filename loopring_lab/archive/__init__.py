@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from loopring_lab.archive import damage, maintenance, queries
 from loopring_lab.archive.folder import AnyFolder, ArchiveFolder, SettledFolder, is_of_blocks
-from loopring_lab.archive.imports import Import, Paths
+from loopring_lab.archive.imports import Import
 from loopring_lab.archive.records import listings, to_frame
 from loopring_lab.archive.sync import Sync
+from loopring_lab.bounded import Paths
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track

@@ -114,27 +114,23 @@ class ArchiveFolder(DeltaFolder):
         self.dataset(TRADES, ids, table)
         accounts = ", ".join(map(str, ids))
         same = " AND ".join(f"t.{name} = s.{name}" for name in ("account_id", "asked", "version", "verbatim"))
-        with self.translate_errors("writing trades/"):
+        with self.committing(TRADES, table, claims) as options:
             table.merge(
                 rows.cast(SCHEMAS[TRADES]),
                 f"t.account_id IN ({accounts}) AND {same}",
                 source_alias="s",
                 target_alias="t",
-                **self.commit_options(table, claims),
-                **self.writing(TRADES),
+                **options,
             ).when_matched_update(
                 {"current": "s.current", "imported": "s.imported"}
             ).when_not_matched_insert_all().execute()
-            self.committed(TRADES, table)
 
     def replace(self, account_id: int, rows: pa.Table, table: DeltaTable, claims: Sequence[str]) -> None:
         """Replace all rows of an account, all or none."""
         where = f"account_id = {int(account_id)}"
-        with self.translate_errors("writing trades/"):
-            options = self.commit_options(table, claims) | self.writing(TRADES)
+        with self.committing(TRADES, table, claims) as options:
             data = rows.cast(SCHEMAS[TRADES])
             self._delta.write_deltalake(table, data, mode="overwrite", predicate=where, **options)
-            self.committed(TRADES, table)
 
 
 class SettledFolder(DeltaFolder):
@@ -163,16 +159,10 @@ class SettledFolder(DeltaFolder):
 
     def mark_as_pools(self, trade_ids: pa.Array, table: DeltaTable) -> None:
         """Commit that these fills are of pools, as became known later, all or none."""
-        with self.translate_errors("writing settled/"):
-            table.merge(
-                pa.table({"trade_id": trade_ids}),
-                "t.trade_id = s.trade_id",
-                source_alias="s",
-                target_alias="t",
-                **self.commit_options(table, [SETTLED]),
-                **self.writing(SETTLED),
-            ).when_matched_update({"fill_type": "'amm'"}).execute()
-            self.committed(SETTLED, table)
+        rows, same = pa.table({"trade_id": trade_ids}), "t.trade_id = s.trade_id"
+        with self.committing(SETTLED, table, [SETTLED]) as options:
+            merger = table.merge(rows, same, source_alias="s", target_alias="t", **options)
+            merger.when_matched_update({"fill_type": "'amm'"}).execute()
 
 
 AnyFolder = ArchiveFolder | SettledFolder

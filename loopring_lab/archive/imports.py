@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -17,6 +16,8 @@ from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, S
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_DOCUMENT,
+    Paths,
+    find_files,
     parse_integer,
     printable,
     read_documents,
@@ -36,8 +37,6 @@ TOKENS, MARKETS = "tokens.json", "markets.json"
 BATCH_BYTES = 24 << 20
 
 _FILE_HINT = "Save it again; the pages before it are imported."
-
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class Import:
@@ -147,8 +146,7 @@ class Import:
 
 def _find_files(paths: Paths) -> list[Path]:
     """Find the files of trades among files and folders."""
-    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    files = [file for path in map(Path, every) for file in _files_in(path)]
+    files = find_files(paths, ENDINGS, "Give saved responses of the trades endpoint.", inside="trades")
     return [file for file in files if file.name not in (TOKENS, MARKETS, FILE)]
 
 
@@ -208,23 +206,6 @@ def _fill_type_in(batch: wire.Batch) -> str:
             hint="Give fill_type=, or name the file <accountId>-<amm or dex>.json.",
         )
     return FILL_TYPES[0]
-
-
-def _files_in(path: Path) -> list[Path]:
-    try:
-        if path.is_file():
-            return [path]
-        folder = path / "trades" if (path / "trades").is_dir() else path
-        found = sorted(file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(ENDINGS))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        hint = "Give saved responses of the trades endpoint."
-        raise LabError(f"{printable(str(path), 200)}: no such file or folder. {hint}") from None
-    except OSError as error:
-        raise LabError(f"{path}: cannot be read ({error.strerror}). Give another path.") from None
-    if not found:
-        endings = ", ".join(ENDINGS)
-        raise LabError(f"{path}: no file ends in {endings}, with or without .gz. Give another folder.")
-    return found
 
 
 def _modified_ms(file: Path) -> int:

@@ -40,6 +40,7 @@ COUNTED = {
 }
 MOMENT = "datetime64[ms, UTC]"
 PARTITION = "partition.account_id"
+NOTHING = SETTLED_SCHEMAS[SETTLED].empty_table()
 PART_BYTES = 32 << 20
 """Of the files that are one partition of Dask: about 200,000 trades."""
 DTYPES: dict[str, Any] = {
@@ -95,6 +96,9 @@ class Rows(NamedTuple):
                 inside = is_inside(files[f"{name}.created_at"], _scalar(moment))
                 may = pc.and_(may, pc.or_(inside, pc.invert(known)).fill_null(True))
         return may
+
+
+EVERY = Rows()
 
 
 def _account(files: pa.Table, end: str, unknown: int) -> np.ndarray:
@@ -196,7 +200,7 @@ def scan(folder: AnyFolder, engine: str, rows: Rows) -> Any:
         raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
 
 
-def _files(folder: AnyFolder, rows: Rows) -> dict[str, int]:
+def list_files(folder: AnyFolder, rows: Rows = EVERY) -> dict[str, int]:
     """List the files that may hold such rows, by account and time, each checked; with their bytes."""
     held = pa.table(folder.table(folder.kind.main).get_add_actions(flatten=True))
     held = held.filter(rows.may_be_in(held))
@@ -216,9 +220,9 @@ def _pyarrow(folder: AnyFolder, rows: Rows) -> pa.Table:
 
 
 def _duckdb(folder: AnyFolder, rows: Rows) -> Any:
-    connection, files = limits.database(), [*_files(folder, rows)]
+    connection, files = limits.database(), [*list_files(folder, rows)]
     if not files:
-        return connection.from_arrow(SETTLED_SCHEMAS[SETTLED].empty_table())
+        return connection.from_arrow(NOTHING)
     if isinstance(folder, SettledFolder):
         return rows.select(connection.read_parquet(files, hive_partitioning=False))
     opened = connection.read_parquet(files, hive_partitioning=False, filename=True)
@@ -230,9 +234,9 @@ def _duckdb(folder: AnyFolder, rows: Rows) -> Any:
 def _polars(folder: AnyFolder, rows: Rows) -> Any:
     import polars
 
-    files = [*_files(folder, rows)]
+    files = [*list_files(folder, rows)]
     if not files:
-        return polars.LazyFrame(polars.from_arrow(SETTLED_SCHEMAS[SETTLED].empty_table()))
+        return polars.LazyFrame(polars.from_arrow(NOTHING))
     if isinstance(folder, SettledFolder):
         return rows.select(polars.scan_parquet(files, glob=False, hive_partitioning=False))
     opened = polars.scan_parquet(files, glob=False, hive_partitioning=False, include_file_paths="file")
@@ -244,7 +248,7 @@ def _dask(folder: AnyFolder, rows: Rows) -> Any:
     import dask.dataframe as dd
 
     settled = isinstance(folder, SettledFolder)
-    parts = _of_equal_bytes(_files(folder, rows)) or [[]]
+    parts = _of_equal_bytes(list_files(folder, rows)) or [[]]
     return dd.from_map(  # type: ignore[no-untyped-call]
         _read_part, parts, settled=settled, rows=rows, meta=_read_part([], settled=settled, rows=rows)
     )
@@ -255,9 +259,9 @@ def _spark(folder: AnyFolder, rows: Rows) -> Any:
 
     spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    files = [*_files(folder, rows)]
+    files = [*list_files(folder, rows)]
     if not files:
-        return spark.createDataFrame(SETTLED_SCHEMAS[SETTLED].empty_table())
+        return spark.createDataFrame(NOTHING)
     if isinstance(folder, SettledFolder):
         return rows.select(spark.read.parquet(*files))
     reader = spark.read.option("basePath", str((folder.path / TRADES).resolve()))
@@ -279,7 +283,7 @@ def _read_part(
     files: Sequence[str], columns: list[str] | None = None, *, settled: bool, rows: Rows
 ) -> pd.DataFrame:
     """Read a partition's files, in a worker of Dask; without files, an empty frame."""
-    wanted, table = columns or TYPED, SETTLED_SCHEMAS[SETTLED].empty_table()
+    wanted, table = columns or TYPED, NOTHING
     if settled and files:
         opened = pads.dataset(list(files), table.schema, partitioning=None)
         table = opened.to_table(wanted, filter=rows.expression())

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import limbs
 from loopring_lab.engines import adapters, convert, workers
-from loopring_lab.engines.pairs import Sides, combined, row_groups
+from loopring_lab.engines.pairs import Sides, combined, note_on_sides, row_groups, sides_of
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -178,6 +178,38 @@ class GroupBy:
         return pa.array(medians, from_pandas=True)
 
 
+class Groups:
+    """Combinations of keys in parts of rows, numbered in the order in which they are first seen."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = [*dict.fromkeys(keys)]
+        self._known: pa.Table | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._known is None else len(self._known)
+
+    def numbers(self, rows: pa.Table) -> np.ndarray:
+        """Number the groups of rows."""
+        part = GroupBy(rows, self.keys)
+        new = pa.table(part.key_columns() | {" row": np.arange(part.count)})
+        if self._known is None:
+            self._known = new
+            return part.ids
+        count, both = len(self), pa.concat_tables([self._known, new], promote_options="permissive")
+        groups = GroupBy(both, self.keys)
+        added = np.sort(groups.first_rows[groups.first_rows >= count])
+        later = count + np.searchsorted(added, groups.first_rows)
+        numbers = np.where(groups.first_rows < count, groups.first_rows, later)
+        self._known = pa.concat_tables([both.slice(0, count), both.take(pa.array(added))])
+        return np.asarray(numbers[groups.ids[count:]][part.ids])
+
+    def ordered(self, keys: Sequence[str] | None = None) -> GroupBy:
+        """Group these combinations by keys, all of them by default, in the order of their values."""
+        if self._known is None:
+            raise RuntimeError("no rows were added")
+        return GroupBy(self._known, self.keys if keys is None else keys)
+
+
 def summary_columns(groups: GroupBy) -> dict[str, pa.Array]:
     """Compute the exact sums and the ratios that every summary has; the median where there are rates."""
     table, complete = groups.table, groups.complete()
@@ -267,9 +299,7 @@ class PairedFills:
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
-        fills = "1 fill" if self._total == 1 else f"{self._total:,} fills"
-        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
-        return note if self._total else ""
+        return note_on_sides(self._total)
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
@@ -279,7 +309,7 @@ class PairedFills:
             return pa.array(np.zeros(groups.count, np.int64))
         if set(PAIRED_BY) <= set(groups.table.column_names):
             sides = Sides()
-            sides.add(groups.table, groups.ids)
+            sides.add(*sides_of(groups.table), groups.ids)
             return pa.array(sides.count(np.arange(groups.count), groups.count)[1])
         period = None if every is None else Period.parse(every)
         if adapters.engine_of(self._trades) == "spark":
@@ -305,7 +335,7 @@ class PairedFills:
         for batch in convert.batches(self._trades, self._needed(keys, period), self._caller):
             rows = batch.append_column("period", period.numbers(batch["moment"])) if period else batch
             groups, first = row_groups(rows, keys)
-            sides.add(rows, groups + count)
+            sides.add(*sides_of(rows), groups + count)
             found = _key_columns(rows.take(pa.array(first)), keys, period)
             parts.append(pa.table(found | {"fills": np.zeros(len(first), np.int64)}))
             count += len(first)

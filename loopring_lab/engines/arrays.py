@@ -12,8 +12,8 @@ NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds, or an unknown number."""
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
-FEW, CHUNK = 1 << 12, 1 << 14
-MIXERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd, with well mixed bits
+FEW, CHUNK = 1 << 12, 1 << 15
+GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
 
 class Scale:
@@ -51,6 +51,12 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(column.indices, as_text(column.dictionary))
 
 
+def coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """Return the number of each text of a column, -1 for null, and the texts."""
+    texts = encoded(column)
+    return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()
+
+
 def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Number the values of a column in the order in which they appear, -1 for null."""
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -61,7 +67,7 @@ def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def numbered_texts(texts: pa.Array) -> np.ndarray:
     """Number texts, most of them different, so that equal ones are alike; -1 for null."""
     known = np.flatnonzero(texts.is_valid()) if texts.null_count else np.arange(len(texts))
-    numbers, hashed = np.full(len(texts), -1), hashes(texts)[known]
+    numbers, hashed = np.full(len(texts), -1), numbers_of_texts(texts)[known]
     order = np.argsort(hashed)
     alike = hashed[order][1:] == hashed[order][:-1]
     again, rows = np.flatnonzero(alike), known[order]
@@ -72,34 +78,43 @@ def numbered_texts(texts: pa.Array) -> np.ndarray:
     return numbers
 
 
-def hashes(texts: pa.Array) -> np.ndarray:
-    """Return a number of 64 bits for each text, the same in every process; different ones may share it."""
-    _, places, content = texts.buffers()
-    starts = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
-    lengths = np.diff(starts)
-    found, order = np.empty(len(texts), np.uint64), np.arange(len(texts))
-    if len(texts) and np.ptp(lengths):
-        order = np.argsort(lengths, kind="stable")
-    borders = np.flatnonzero(np.diff(lengths[order])) + 1
-    for rows in np.split(order, borders):
+def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return a 64-bit number for each text, the same in every process; null as the empty text."""
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    if pa.types.is_dictionary(texts.type):
+        numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
+        return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
+    texts = texts.cast(pa.large_string()).fill_null("")
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets)
+    for length in np.flatnonzero(np.bincount(lengths[lengths > 0])):
+        rows = np.flatnonzero(lengths == length)
+        texts_at = np.lib.stride_tricks.sliding_window_view(data, int(length))
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            found[part] = _hashes(content, starts[part].astype(np.int64), int(lengths[part[0]]))
+            words = np.zeros((len(part), -(-length // 8)), np.uint64)
+            words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_at[offsets[part]]
+            found = np.full(len(part), length, np.uint64)
+            for word in words.T:
+                found = mixed((found + np.uint64(GAMMA)) ^ word)
+            numbers[part] = found
+    return numbers
+
+
+def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
+    """Return a 64-bit number for each id: integers themselves, others by their text."""
+    if pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type):
+        return np.asarray(ids.cast(pa.int64(), safe=False).fill_null(0).to_numpy()).view(np.uint64)
+    return numbers_of_texts(as_text(ids))
+
+
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Mix 64-bit integers, each to another one (SplitMix64)."""
+    for shift, factor in MIXERS:
+        words = (words ^ words >> np.uint64(shift)) * np.uint64(factor)
+    found: np.ndarray = words ^ words >> np.uint64(31)
     return found
-
-
-def _hashes(content: pa.Buffer | None, starts: np.ndarray, length: int) -> np.ndarray:
-    """Hash texts of one length in bytes, which start at some places: eight bytes at a time."""
-    mixed = np.full(len(starts), (length + 1) * MIXERS[0] % 2**64, np.uint64)
-    size = next(size for size in (8, 4, 2, 1) if size <= max(length, 1))
-    if length and content is not None:
-        words = np.ndarray((content.size - size + 1,), f"<u{size}", content, strides=(1,))
-    for place in range(0, length, size):
-        mixed ^= words[starts + min(place, length - size)]  # the last ones overlap
-        mixed *= np.uint64(MIXERS[1])
-        mixed ^= mixed >> np.uint64(32)
-    mixed *= np.uint64(MIXERS[0])
-    return mixed ^ (mixed >> np.uint64(29))
 
 
 def ids_of(mine: pa.ChunkedArray, theirs: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -125,8 +140,23 @@ def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]
 def distinct(values: np.ndarray) -> np.ndarray:
     """Return different values in order, faster than `numpy.unique`, which hashes them."""
     ordered = np.sort(values)
-    different: np.ndarray = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-    return different
+    return np.asarray(ordered[first_of(ordered)])
+
+
+def first_of(*columns: np.ndarray) -> np.ndarray:
+    """Return the places in sorted columns where one of them changes."""
+    changes = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    for column in columns:
+        changes |= column[1:] != column[:-1]
+    return np.flatnonzero(np.append(True, changes))[: len(columns[0])]
+
+
+def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Return a mask of the values that are among sorted others."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
+    return np.asarray(ordered[places] == values)
 
 
 def expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,13 +84,19 @@ class PriceHistory:
         """The prices, exact and above zero, in order."""
         return self.take(np.arange(len(self)))
 
+    @cached_property
+    def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The codes of the keys that have a price, in order, and where the prices of each start and end."""
+        codes = np.flatnonzero(np.diff(self._borders))
+        return codes, self._borders[codes], self._borders[codes + 1]
+
     def combinations(self) -> list[tuple[str, ...]]:
-        """Return the combinations of keys that have a price, in order."""
-        codes, parts = np.flatnonzero(np.diff(self._borders)), []
+        """Return the combinations of keys that have a price, in the order of `runs`."""
+        codes, parts = self.runs[0], []
         for labels in reversed(self._labels.values()):
             codes, places = np.divmod(codes, len(labels))
             parts.append(labels.take(pa.array(places)).to_pylist())
-        return sorted(zip(*reversed(parts), strict=True))
+        return [*zip(*reversed(parts), strict=True)]
 
     @property
     def code_count(self) -> int:

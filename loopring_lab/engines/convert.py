@@ -52,6 +52,12 @@ def to_native(frame: Any, table: pa.Table) -> Any:
     return frame.sparkSession.createDataFrame(narrow.combine_chunks())
 
 
+def is_in_memory(frame: Any) -> bool:
+    """Tell whether the rows of a frame are in memory already."""
+    engine = engine_of(frame)
+    return engine not in ELSEWHERE and not (engine == "polars" and hasattr(frame, "collect"))
+
+
 def with_note(result: Any, note: str) -> Any:
     """Add a note to a pandas frame, which `show` prints under it."""
     if note and isinstance(result, pd.DataFrame):
@@ -93,7 +99,7 @@ def batches(
     most: int = BATCH_ROWS,
     work: Callable[[pa.Table], pa.Table] = as_read,
 ) -> Iterator[pa.Table]:
-    """Read columns of a frame of any engine in batches of at most so many rows, as normalized tables.
+    """Read columns of a frame of any engine in batches of at most `most` rows, as normalized tables.
 
     `work` is applied to each batch, in the workers of Dask to each partition.
     """

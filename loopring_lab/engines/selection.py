@@ -18,7 +18,7 @@ Read = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 def medians(read: Read, counts: np.ndarray) -> np.ndarray:
-    """Return the median of each group, of which there are so many rows; NaN without any."""
+    """Return the median of each group from its number of rows; NaN without any."""
     lower, upper = select(read, counts, np.array([(counts - 1) // 2, counts // 2]))
     return np.asarray((lower + upper) / 2)
 

@@ -1,25 +1,31 @@
-"""Rows put into buckets by number, in memory as long as they fit, and on disk beyond that."""
+"""Rows that may not fit into memory: in buckets and slots by number, and results in files."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from loopring_lab.engines import limits
+from loopring_lab.engines.adapters import engine_of
+from loopring_lab.engines.arrays import first_of
 
 BUCKETS = 256
 KEPT_SHARE = 8
 """Buckets keep this fraction of the memory limit in memory."""
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+GROUP_ROWS = 1 << 17
 
 Columns = dict[str, np.ndarray]
-GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
-HASHED_AT_ONCE = 1 << 15
 
 
 class Buckets:
@@ -79,8 +85,8 @@ class Buckets:
         self._parts, self._bytes = [], 0
         if self._folder is None:
             self._dtype = np.dtype([(name, column.dtype) for name, column in columns.items()])
-            self._folder = Path(tempfile.mkdtemp(prefix="buckets-", dir=limits.spill_folder()))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = _new_folder()
+            _remove_with(self, self._folder)
         place = np.argsort(numbers, kind="stable")
         rows = np.empty(len(place), self._dtype)
         for name, column in columns.items():
@@ -91,39 +97,77 @@ class Buckets:
                 rows[ends[number] : ends[number + 1]].tofile(file)
 
 
-def mixed(words: np.ndarray) -> np.ndarray:
-    """Mix 64-bit integers, each to another one (SplitMix64)."""
-    for shift, factor in MIXERS:
-        words = (words ^ words >> np.uint64(shift)) * np.uint64(factor)
-    found: np.ndarray = words ^ words >> np.uint64(31)
-    return found
+class Spool:
+    """Tables on disk, in numbered slots."""
+
+    def __init__(self) -> None:
+        self._folder = _new_folder()
+        _remove_with(self, self._folder)
+        self._empty: pa.Table | None = None
+
+    def add(self, table: pa.Table, slots: np.ndarray) -> None:
+        """Append each row to its slot."""
+        self._empty = table.slice(0, 0) if self._empty is None else self._empty
+        order = np.argsort(slots, kind="stable")
+        table, slots = table.take(pa.array(order)), slots[order]
+        starts = first_of(slots)
+        for start, end in zip(starts, np.append(starts, len(slots))[1:], strict=True):
+            part = table.slice(start, end - start)
+            with (
+                self._file(slots[start]).open("ab") as file,
+                pa.ipc.new_stream(file, part.schema, options=COMPRESSED) as stream,
+            ):
+                stream.write_table(part)
+
+    def read(self, slots: Iterable[int]) -> pa.Table:
+        """Read the rows of slots; there must have been some table."""
+        parts = [self._empty]
+        for slot in slots:
+            if self._file(slot).exists():
+                with pa.OSFile(str(self._file(slot))) as file:
+                    while file.tell() < file.size():
+                        parts.append(pa.ipc.open_stream(file).read_all())
+        return together(parts)
+
+    def _file(self, slot: int) -> Path:
+        return self._folder / str(slot)
 
 
-def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return a 64-bit number for each text, which follows from the text alone; null as the empty text."""
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    if pa.types.is_dictionary(texts.type):
-        numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
-        return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
-    texts = texts.cast(pa.large_string()).fill_null("")
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    numbers, lengths = np.empty(len(texts), np.uint64), np.diff(offsets)
-    for length in np.flatnonzero(np.bincount(lengths)):
-        rows = np.flatnonzero(lengths == length)
-        alike = (
-            data[offsets[0] : offsets[-1]].reshape(-1, length) if length and len(rows) == len(texts) else None
-        )
-        for start in range(0, len(rows), HASHED_AT_ONCE):
-            part = rows[start : start + HASHED_AT_ONCE]
-            words = np.zeros((len(part), -(-length // 8)), np.uint64)
-            texts_here = data[offsets[part][:, None] + np.arange(length)] if alike is None else alike[part]
-            words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_here
-            found = np.full(len(part), length, np.uint64)
-            for word in words.T:
-                found = mixed((found + np.uint64(GAMMA)) ^ word)
-            numbers[part] = found
-    return numbers
+def frame_of_files(
+    like: Any, tables: Iterable[pa.Table], constants: Callable[[], Mapping[str, Any]] = dict
+) -> Any:
+    """Return tables with constant columns as a frame over files, which go with the last one to read them."""
+    folder = _new_folder()
+    try:
+        for number, table in enumerate(tables):
+            pq.write_table(table, folder / f"{number:06}.parquet", row_group_size=GROUP_ROWS)
+        data = pads.dataset(folder, format="parquet")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _remove_with(data, folder)
+    if engine_of(like) == "duckdb":
+        frame: Any = like.query("trades", "FROM data")  # of the connection that `like` is of
+    else:
+        import polars
+
+        frame = polars.scan_pyarrow_dataset(data)
+    added = [nw.lit(value).alias(name) for name, value in constants().items()]
+    return nw.from_native(frame).with_columns(*added).to_native() if added else frame
+
+
+def together(tables: Iterable[pa.Table]) -> pa.Table:
+    """Put tables together, with one dictionary for each column that has several."""
+    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+
+
+def _remove_with(owner: Any, folder: Path) -> None:
+    """Remove a folder once its owner is gone."""
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
 
 
 def _joined(parts: list[Columns]) -> Columns:

@@ -4,13 +4,11 @@ Rows of a frame that is not in memory are read once, in batches, and put on disk
 window then reads the rows that it answers for and the time around them. So the work grows linearly with
 the rows, however the files behind a frame are laid out, and every engine gives the same digits.
 
-Arguments of `over`: a window has the rows up to `before` and `after` ms around it; None for all, in one
-window. With `spans`, rows have ``first`` and ``last`` (ms), when their order was first and last filled in
-all of the trades. `placed_by` names the times that say which window answers for a row. Prices have also the
-first known ones later than that for each combination of the columns `next_by`. Frames that are in memory,
-or small, are one window as they stand. `work` depends on the window alone: clusters of Dask
-exchange rows among their workers, which then apply it; rows of other engines are put on disk here. What it
-has `counted` is added up in `counts` as parts are asked for.
+`Around` says what a window looks at. `placed_by` names the times that say which window answers for a row:
+if it is ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in
+all of the trades. Frames that are in memory, or small, are one window as they stand. `work` depends on the
+window alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines
+are put on disk here. What it has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
@@ -18,33 +16,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.engines import adapters, convert, limits, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.arrays import hashes as hashes_of
-from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
-from loopring_lab.engines.spill import Buckets
+from loopring_lab.engines.arrays import NAT, distinct, is_among, numbers_of_texts
+from loopring_lab.engines.asof import SPAN, check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.pairs import row_groups
+from loopring_lab.engines.spill import Buckets, Spool, frame_of_files, together
 from loopring_lab.engines.spill import Columns as Arrays
-from loopring_lab.engines.spool import FirstPrices, ResultFiles, Spool
 
-ROW_BYTES = 512
-"""What a row takes: its columns, and the numbers that lookups make of them."""
+ROW_BYTES = 512  # its columns, and the numbers that lookups make of them
 BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
-"""One of so many rows of a batch says how moments are spread over time."""
+"""One in this many rows of a batch says how moments are spread over time."""
 WINDOWS_OF_A_THREAD = 4
 """Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
 """A window has at least one row of its own for so many around it."""
-IN_MEMORY = ("pandas", "pyarrow", "polars")
-"""Engines whose small frames keep their rows as they stand when columns are added."""
 FILED = ("duckdb", "polars")
 """Engines whose large results are frames of files."""
 HASH = "hash of the order"
@@ -71,6 +67,20 @@ class Window(NamedTuple):
         return self._replace(
             rows=self.rows.filter(pa.array(some)), inside=self.inside[some], here=self.here[some]
         )
+
+
+class Around(NamedTuple):
+    """What windows look at: prices, which are the trades themselves by default, and the time around them.
+
+    Up to `before` and `after` ms; None for all, in one window. Of prices also the first known ones later
+    than that, for each combination of the columns `next_by`.
+    """
+
+    prices: Any = None
+    price_columns: Sequence[str] = ()
+    before: int | None = 0
+    after: int | None = 0
+    next_by: Sequence[str] = ()
 
 
 class Columns(NamedTuple):
@@ -126,8 +136,7 @@ class Parts:
             for name, value in constants().items():
                 whole = whole.append_column(name, pa.repeat(value, len(whole)))
             return convert.to_native(self._trades, whole)
-        files = ResultFiles(map(portable, tables))
-        return files.frame(self._trades, constants())
+        return frame_of_files(self._trades, map(portable, tables), constants)
 
 
 def over(
@@ -136,26 +145,18 @@ def over(
     columns: Sequence[str],
     optional: Sequence[str] = (),
     *,
-    prices: Any = None,
-    price_columns: Sequence[str] = (),
-    before: int | None = None,
-    after: int | None = None,
-    spans: bool = False,
     placed_by: str = "moment",
-    next_by: Sequence[str] = (),
     counts: Counter[str] | None = None,
     work: Callable[[Window], pa.Table],
+    **around: Any,
 ) -> Parts:
-    """Apply `work` to every window of trades; prices are the trades themselves by default.
-
-    See this module's docstring for the arguments.
-    """
-    counts = Counter() if counts is None else counts
-    wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
-    cuts = _cut(wanted, others, before, after)
+    """Apply `work` to every window of trades, which looks `around` as `Around` says."""
+    counts, near = Counter() if counts is None else counts, Around(**around)
+    wanted, others = _wanted(trades, caller, columns, optional, near)
+    cuts, has_spans = _cut(wanted, others, near), placed_by in SPAN
     if cuts is None:
-        return Parts(trades, map(work, _one_window(wanted, others, spans)), counts, several=False)
-    cuts, placing = cuts._replace(next_by=next_by), placed_by if spans else None
+        return Parts(trades, map(work, [_one_window(wanted, others, has_spans)]), counts, several=False)
+    placing = placed_by if has_spans else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
         answers = _on_cluster(client, cuts, wanted, others, placing, work)
         return Parts(trades, answers, counts, several=True)
@@ -174,29 +175,18 @@ def add_columns(
     columns: Sequence[str],
     optional: Sequence[str] = (),
     *,
-    prices: Any = None,
-    price_columns: Sequence[str] = (),
-    before: int | None = 0,
-    after: int | None = 0,
     work: Callable[[Window], Mapping[str, pa.Array]],
+    **around: Any,
 ) -> Any:
     """Add to trades of any engine the columns that `work` finds for the rows inside each window of `over`.
 
     Rows in memory, and of small frames, keep their order; those of others come in the order of time.
     """
-    wanted, others = _wanted(trades, caller, columns, optional, prices, price_columns)
-    cuts = _cut(wanted, others, before, after)
-    if cuts is None and engine_of(trades) in IN_MEMORY:
-        return convert.with_columns(trades, dict(work(next(_one_window(wanted, others)))))
-    if cuts is None:
-        whole = pa.concat_tables(convert.whole_batches(trades, caller), promote_options="permissive")
-        windows: Iterator[tuple[pa.Table, Window]] = (
-            (whole, window) for window in _one_window(wanted._replace(frame=whole), others)
-        )
-    else:
-        windows = _whole_windows(cuts, wanted, others)
-    own = ((window.own(whole), window) for whole, window in windows)
-    return _frame_of_rows(trades, (_with_columns(whole, work(window)) for whole, window in own))
+
+    def added(rows: Any, window: Window) -> Any:
+        return _with_columns(trades, window.own(rows), work(window))
+
+    return _of_windows(Columns(trades, caller, columns, optional), added, Around(**around))
 
 
 def take_rows(
@@ -211,16 +201,11 @@ def take_rows(
 
     It is given the rows with all of their columns, and the window.
     """
-    wanted, _ = _wanted(trades, caller, columns, optional, None, ())
-    cuts = _cut(wanted, None, 0, 0)
-    if cuts is None and engine_of(trades) in IN_MEMORY:
-        return convert.take(trades, work(trades, next(_one_window(wanted, None))))
-    if cuts is None:
-        whole = pa.concat_tables(convert.whole_batches(trades, caller), promote_options="permissive")
-        window = next(_one_window(wanted._replace(frame=whole), None))
-        return _frame_of_rows(trades, [convert.take(whole, work(whole, window))])
-    windows = _whole_windows(cuts, wanted, None)
-    return _frame_of_rows(trades, (convert.take(whole, work(whole, window)) for whole, window in windows))
+
+    def taken(rows: Any, window: Window) -> Any:
+        return convert.take(rows, work(rows, window))
+
+    return _of_windows(Columns(trades, caller, columns, optional), taken, Around())
 
 
 def map_batches(
@@ -233,27 +218,29 @@ def map_batches(
 ) -> Any:
     """Add to trades of any engine the columns that `work` finds for batches of them, whatever is around."""
 
-    def added(whole: Any) -> Any:
-        return convert.with_columns(whole, dict(work(convert.to_table(whole, caller, columns, optional))))
+    def added(rows: Any) -> Any:
+        return _with_columns(trades, rows, work(convert.to_table(rows, caller, columns, optional)))
 
-    engine, wanted = engine_of(trades), Columns(trades, caller, columns, optional)
+    engine = engine_of(trades)
     if engine == "dask":
         return trades.map_partitions(added, meta=added(trades._meta))
-    if engine in IN_MEMORY and _cut(wanted, None, 0, 0) is None:
+    if engine not in convert.ELSEWHERE and _cut(Columns(trades, caller, columns), None, Around()) is None:
         return added(trades)
-    return _frame_of_rows(
-        trades,
-        (
-            _with_columns(whole, work(convert.to_table(whole, caller, columns, optional)))
-            for whole in convert.whole_batches(trades, caller)
-        ),
-    )
+    return _frame_of_rows(trades, map(added, convert.whole_batches(trades, caller)))
 
 
-def is_in_memory(frame: Any) -> bool:
-    """Tell whether the rows of a frame are in memory already."""
-    engine = engine_of(frame)
-    return engine in ("pandas", "pyarrow") or (engine == "polars" and type(frame).__name__ == "DataFrame")
+def _of_windows(wanted: Columns, work: Callable[[Any, Window], Any], around: Around) -> Any:
+    """Put together what `work` makes of the rows of each window, with all of their columns."""
+    trades = wanted.frame
+    wanted, others = _wanted(*wanted, around)
+    cuts = _cut(wanted, others, around)
+    if cuts is None and engine_of(trades) not in convert.ELSEWHERE:
+        return work(trades, _one_window(wanted, others))
+    if cuts is None:
+        batches = convert.whole_batches(trades, wanted.caller)
+        whole = pa.concat_tables(batches, promote_options="permissive")
+        return _frame_of_rows(trades, [work(whole, _one_window(wanted._replace(frame=whole), others))])
+    return _frame_of_rows(trades, starmap(work, _whole_windows(cuts, wanted, others)))
 
 
 class Cuts(NamedTuple):
@@ -289,31 +276,28 @@ class Cuts(NamedTuple):
 
 
 def _wanted(
-    trades: Any,
-    caller: str,
-    columns: Sequence[str],
-    optional: Sequence[str],
-    prices: Any,
-    of_prices: Sequence[str],
+    trades: Any, caller: str, columns: Sequence[str], optional: Sequence[str], around: Around
 ) -> tuple[Columns, Columns | None]:
     """Return the columns of trades, and of prices if these are others."""
-    if prices is None:
-        return Columns(trades, caller, [*columns, *of_prices], optional), None
-    check_prices(prices, caller)
-    return Columns(trades, caller, columns, optional), Columns(prices, caller, of_prices, optional)
+    if around.prices is None:
+        return Columns(trades, caller, [*columns, *around.price_columns], optional), None
+    check_prices(around.prices, caller)
+    prices = Columns(around.prices, caller, around.price_columns, optional)
+    return Columns(trades, caller, columns, optional), prices
 
 
-def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) -> Iterator[Window]:
+def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) -> Window:
     rows = wanted.table()
     rows = _with_span(rows) if spans else rows
     known = rows if prices is None else prices.table()
     everything = np.ones(len(rows), bool)
-    yield Window(rows, everything, known, everything)
+    return Window(rows, everything, known, everything)
 
 
-def _cut(wanted: Columns, prices: Columns | None, before: int | None, after: int | None) -> Cuts | None:
+def _cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
     """Choose windows that fit into memory with the time around them; None if there is one only."""
-    if before is None or after is None or is_in_memory(wanted.frame):
+    before, after = around.before, around.after
+    if before is None or after is None or convert.is_in_memory(wanted.frame):
         return None
     most = limits.rows_at_once(ROW_BYTES)
     step = max(1, min(SAMPLED, most // SAMPLED))
@@ -331,7 +315,7 @@ def _cut(wanted: Columns, prices: Columns | None, before: int | None, after: int
     if engine_of(wanted.frame) == "dask":
         most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, before, after)
-    return Cuts(np.array(edges, np.int64), before, after) if edges else None
+    return Cuts(np.array(edges, np.int64), before, after, around.next_by) if edges else None
 
 
 def _sampled(rows: pa.Table, step: int) -> pa.Table:
@@ -363,7 +347,7 @@ def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    following = FirstPrices(cuts.next_by, cuts.slot_of)
+    following = FirstPrices(cuts)
     known = None if prices is None else _spooled(cuts, following.noted(prices.batches()))
     orders: _Orders | None = None
     if placed_by is None:
@@ -372,8 +356,8 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
     else:
         seen = Buckets()
         spool = _spooled(cuts, _noted(cuts, wanted.batches(), seen))
-        orders = _Orders(cuts, placed_by, map(_repeated, seen))
-        orders.gather(spool.read([slot]) for slot in range(len(cuts.slots) + 2))
+        parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
+        orders = _Orders(cuts, placed_by, map(_repeated, seen), parts)
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
         near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
@@ -411,17 +395,55 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
         yield whole, Window(near, here, others, here)
 
 
-def _with_columns(whole: pa.Table, found: Mapping[str, pa.Array]) -> pa.Table:
-    """Add columns, as engines can read them, to those of trades as they stand."""
+def _with_columns(trades: Any, rows: Any, found: Mapping[str, pa.Array]) -> Any:
+    """Add columns to rows of trades as they stand, in types that their engine can read."""
+    if engine_of(trades) == "pyarrow" or not isinstance(rows, pa.Table):
+        return convert.with_columns(rows, dict(found))
     added = portable(pa.table(dict(found)))
-    return convert.with_columns(whole, dict(zip(added.column_names, added.columns, strict=True)))
+    return convert.with_columns(rows, dict(zip(added.column_names, added.columns, strict=True)))
 
 
 def _frame_of_rows(trades: Any, parts: Iterable[pa.Table]) -> Any:
     """Put parts of trades with columns added together as a frame of the same engine."""
     if engine_of(trades) in FILED:
-        return ResultFiles(parts).frame(trades)
+        return frame_of_files(trades, parts)
     return convert.to_native(trades, result_table(pa.concat_tables(parts, promote_options="permissive")))
+
+
+class FirstPrices:
+    """The first known prices of each slot, by some columns: those after a window are among later slots'."""
+
+    def __init__(self, cuts: Cuts) -> None:
+        self._keys, self._slot_of, self._found = cuts.next_by, cuts.slot_of, list[pa.Table]()
+
+    def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Note the first prices of batches, and pass these on."""
+        for batch in batches:
+            self.note(batch)
+            yield batch
+
+    def note(self, rows: pa.Table) -> None:
+        """Note the first prices of rows; those without prices have none."""
+        if self._keys and {*self._keys, "price"} <= {*rows.column_names}:
+            firsts = self._firsts(together([*self._found, self._firsts(rows, by_slot=True)]), by_slot=True)
+            self._found = [firsts]
+
+    def added(self, rows: pa.Table, slot: int) -> pa.Table:
+        """Add to rows the first prices from a slot on."""
+        later = [one.filter(pa.array(self._slot_of(moments_of(one)) >= slot)) for one in self._found]
+        return together([rows, *(self._firsts(one, by_slot=False) for one in later)]) if later else rows
+
+    def _firsts(self, rows: pa.Table, *, by_slot: bool) -> pa.Table:
+        """Take the known prices of the first moment in each group, all of several at once."""
+        known = pc.greater(rows["price"], pa.scalar(0, rows["price"].type))
+        rows = rows.filter(pc.and_(known, rows["moment"].is_valid()))
+        groups, moments = row_groups(rows, self._keys)[0], moments_of(rows)
+        if by_slot:
+            slots = self._slot_of(moments)
+            groups = np.unique(groups * (slots.max(initial=0) + 1) + slots, return_inverse=True)[1]
+        first = np.full(groups.max(initial=-1) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, groups, moments)
+        return rows.filter(pa.array(moments == first[groups]))
 
 
 def _spooled(cuts: Cuts, batches: Iterable[pa.Table]) -> Spool:
@@ -442,24 +464,18 @@ class _Orders:
     Which orders these are is decided by hashes; others that share one are looked at with them.
     """
 
-    def __init__(self, cuts: Cuts, placed_by: str, hashes: Iterable[np.ndarray]) -> None:
-        self._cuts, self._placed_by = cuts, placed_by
-        self._hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
-
-    def gather(self, parts: Iterable[pa.Table]) -> None:
-        """Gather the rows of orders that have fills in several windows, with their spans."""
-        rows = pa.concat_tables(map(self.of_several, parts), promote_options="permissive")
-        self._rows = _with_span(rows)
-        self._windows = self._cuts.window_of(self._rows[self._placed_by].to_numpy())
-        self._slots = self._cuts.slot_of(moments_of(self._rows))
-
-    def of_several(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of orders that have fills in several windows."""
-        return rows.filter(pa.array(self._is_one(rows)))
+    def __init__(
+        self, cuts: Cuts, placed_by: str, hashes: Iterable[np.ndarray], parts: Iterable[pa.Table]
+    ) -> None:
+        self._cuts, self._hashes = cuts, _joined(hashes)
+        several = (_of_orders(rows, self._hashes) for rows in parts)
+        self._rows = _with_span(pa.concat_tables(several, promote_options="permissive"))
+        self._windows = cuts.window_of(self._rows[placed_by].to_numpy())
+        self._slots = cuts.slot_of(moments_of(self._rows))
 
     def span(self, near: pa.Table, window: int) -> tuple[pa.Table, np.ndarray, int]:
         """Return rows with spans, those inside the window, and how many lie in the time around it."""
-        alone = near.filter(pa.array(~self._is_one(near)))
+        alone = _of_orders(near, self._hashes, others=True)
         inside = self._cuts.window_of(moments_of(alone)) == window
         looked_at = self._cuts.looked_at(window)
         close = (self._slots >= looked_at.start) & (self._slots < looked_at.stop)
@@ -469,12 +485,14 @@ class _Orders:
         inside = np.append(inside, self._windows[places] == window)
         return rows.drop_columns(HASH), inside, len(rows) - len(moved)
 
-    def _is_one(self, rows: pa.Table) -> np.ndarray:
-        hashes = rows[HASH].to_numpy()
-        if not len(self._hashes):
-            return np.zeros(len(hashes), bool)
-        places = np.searchsorted(self._hashes, hashes)
-        return np.asarray(self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes)
+
+def _joined(hashes: Iterable[np.ndarray]) -> np.ndarray:
+    return distinct(np.concatenate([np.empty(0, np.uint64), *hashes]))
+
+
+def _of_orders(rows: pa.Table, hashes: np.ndarray, *, others: bool = False) -> pa.Table:
+    """Return the rows of the orders of these hashes, or of all others."""
+    return rows.filter(pa.array(is_among(rows[HASH].to_numpy(), hashes) != others))
 
 
 def _noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
@@ -489,17 +507,18 @@ def _with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
     """Add the hashes of orders to rows, and return the known ones with the windows of the rows."""
     names, moments = order_names(batch), moments_of(batch)
     known = np.asarray(names.is_valid())
-    hashes = np.where(known, hashes_of(names), np.uint64(0))
+    hashes = np.where(known, numbers_of_texts(names), np.uint64(0))
     windows = np.where(moments == NAT, -1, cuts.window_of(moments))
     seen = {"hash": hashes[known], "window": windows[known].astype(np.int32)}
     return batch.append_column(HASH, pa.array(hashes)), seen
 
 
-def _repeated(seen: Arrays) -> np.ndarray:
+def _repeated(*seen: Arrays) -> np.ndarray:
     """Return the hashes that were seen in several windows."""
-    order = np.lexsort((seen["window"], seen["hash"]))
-    hashes, windows = seen["hash"][order], seen["window"][order]
-    return np.unique(hashes[1:][(np.diff(hashes) == 0) & (np.diff(windows) != 0)])
+    hashes, windows = (np.concatenate([part[name] for part in seen]) for name in ("hash", "window"))
+    order = np.lexsort((windows, hashes))
+    hashes, windows = hashes[order], windows[order]
+    return distinct(hashes[1:][(np.diff(hashes) == 0) & (np.diff(windows) != 0)])
 
 
 def _on_cluster(
@@ -516,7 +535,7 @@ def _on_cluster(
     known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices, spans=False)[0]
     orders = None
     if placed_by:
-        hashes = [workers.later(_repeated_among)(parts) for parts in seen]
+        hashes = [workers.later(_repeated)(*parts) for parts in seen]
         own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
         orders = workers.later(_orders)(cuts, placed_by, hashes, own)
     both = enumerate(zip(near, known, strict=True))
@@ -548,7 +567,7 @@ def _split(frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts,
     slots = cuts.slot_of(moments_of(rows))
     order = np.argsort(slots, kind="stable")
     rows, slots = rows.take(pa.array(order)), slots[order]
-    pieces, following = [], FirstPrices(cuts.next_by, cuts.slot_of)
+    pieces, following = [], FirstPrices(cuts)
     following.note(rows)
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
@@ -557,21 +576,15 @@ def _split(frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts,
     return [*pieces, *seen]
 
 
-def _repeated_among(seen: Sequence[Arrays]) -> np.ndarray:
-    return _repeated({name: np.concatenate([part[name] for part in seen]) for name in ("hash", "window")})
-
-
 def _own_of_several(cuts: Cuts, near: bytes, window: int, hashes: Sequence[np.ndarray]) -> bytes:
     """Return the rows of a window whose orders have fills in several."""
     rows = workers.unpack(near)
     rows = rows.filter(pa.array(cuts.window_of(moments_of(rows)) == window))
-    return workers.pack(_Orders(cuts, "", hashes).of_several(rows))
+    return workers.pack(_of_orders(rows, _joined(hashes)))
 
 
 def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[bytes]) -> _Orders:
-    orders = _Orders(cuts, placed_by, hashes)
-    orders.gather(map(workers.unpack, rows))
-    return orders
+    return _Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
 def _answer(

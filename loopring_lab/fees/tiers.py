@@ -17,6 +17,7 @@ from loopring_lab.amounts.scaling import UNIT
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
+from loopring_lab.engines.arrays import coded
 from loopring_lab.errors import LabError
 
 FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
@@ -188,7 +189,7 @@ class _Bounds:
 
 
 def _bounds(batch: pa.Table, units: Mapping[str | None, int]) -> tuple[np.ndarray, np.ndarray]:
-    amounts, (names, codes) = FeeAmounts(batch), _coded(batch["fee_token"])
+    amounts, (codes, names) = FeeAmounts(batch), coded(batch["fee_token"])
     unit = np.array([units.get(name, UNIT) for name in [*names, None]])[codes]
     low = _tiers_up(amounts.fee, amounts.most)
     high = np.clip(_tiers_up(amounts.fee + Limbs.small(unit), amounts.least) - 1, -1, ALL_BPS)
@@ -217,12 +218,6 @@ def _tiers_up(fees: Limbs, gross: Limbs) -> np.ndarray:
     return found
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
-    """Return the values of a column, and the number of each row's; null has the number after the last."""
-    coded = column.combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), coded.indices.fill_null(len(coded.dictionary)).to_numpy()
-
-
 def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None, int]:
     """Find each token's smallest unit, as an integer of 1e-18 units."""
     if tokens is not None:
@@ -233,7 +228,7 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
     divisors: dict[str | None, int] = {}
     for batch in convert.batches(trades, ("base", "fee_token", "size", "fee"), caller):
         for block, (token, amount) in product(blocks(batch), (("fee_token", "fee"), ("base", "size"))):
-            names, codes = _coded(block[token])
+            codes, names = coded(block[token])
             order = np.argsort(codes, kind="stable")
             below = _below_one(Limbs.of(block[amount].fill_null(0)))[order]
             found, starts = np.unique(codes[order], return_index=True)

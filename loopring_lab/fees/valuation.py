@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.limbs import SUM, per, times
+from loopring_lab.amounts.limbs import SUM, divide, multiply
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines import windows
+from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among
@@ -27,7 +27,7 @@ from loopring_lab.engines.asof import (
     places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Moves, Sums, uncertainty
+from loopring_lab.fees.value_sums import Moves, Sums, log_prices, uncertainty
 
 CALLER = "fees.in_token"
 PAIR = ("base", "quote")
@@ -115,7 +115,7 @@ def in_token(
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
     around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
-    is_whole = limit is None or windows.is_in_memory(trades)
+    is_whole = limit is None or convert.is_in_memory(trades)
     if not is_whole:
         _check_token(token, *_tokens(trades, prices))
 
@@ -164,7 +164,9 @@ def _to_sum(
         "moment": pa.array(moments),
         "age": pa.array(moments - found.oldest, mask=found.oldest == NAT),
     }
-    added |= uncertainty(amounts, moments, *found[3:], history, moves or Moves.of(history))
+    logs = log_prices(history)
+    moves = moves or Moves.of(history, logs)
+    added |= uncertainty(amounts, moments, *found[3:], history, logs, moves)
     for name, column in added.items():
         fills = fills.append_column(name, column)
     return fills
@@ -250,18 +252,13 @@ class _Markets:
         self.tokens = sorted({token, *(one for pair in self.pairs for one in pair)})
         self.token = self.tokens.index(token)
         self.ends = np.array([[*map(self.tokens.index, pair)] for pair in self.pairs]).reshape(-1, 2)
-        codes = history.codes(pa.table({name: self._names(place) for place, name in enumerate(PAIR)}))
+        codes, self.starts, self.stops = history.runs
         self.number_of = np.full(history.code_count + 1, -1)
         self.number_of[codes] = np.arange(len(codes))
-        at = history.code_at(np.arange(len(history)))
-        self.starts, self.stops = (np.searchsorted(at, codes, side) for side in ("left", "right"))
         self.links: dict[int, list[tuple[int, int]]] = {}
         for number, ends in enumerate(self.ends.tolist()):
             for here, there in (ends, ends[::-1]):
                 self.links.setdefault(here, []).append((there, number))
-
-    def _names(self, place: int) -> pa.Array:
-        return pa.array([pair[place] for pair in self.pairs], pa.string())
 
 
 def _token_numbers(column: pa.ChunkedArray, markets: _Markets) -> np.ndarray:
@@ -444,7 +441,7 @@ class _Found:
             amounts = fees.take(pa.array(mine)).combine_chunks().cast(SUM)
             for place, forward in steps:
                 prices = self.markets.history.take(self.positions[mine, place])
-                amounts = times(amounts, prices) if forward else per(amounts, prices)
+                amounts = multiply(amounts, prices) if forward else divide(amounts, prices)
             parts.append(amounts)
         places = np.full(len(self.oldest), -1)
         places[order] = np.arange(len(order))

@@ -17,6 +17,8 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines.aggregate import GroupBy
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import PriceHistory
+from loopring_lab.engines.selection import medians
+from loopring_lab.engines.spill import BUCKETS, Buckets
 
 DEVIATIONS = 1.96  # 95 % of a normal distribution
 PAIR = ("base", "quote")
@@ -24,7 +26,6 @@ AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
 RANK_BITS = 32
-AGE_BITS = 41  # 69 years in ms
 
 Pair = tuple[str, ...]
 
@@ -38,17 +39,17 @@ class Moves:
         self._passed: dict[Pair, int] = {}
 
     @classmethod
-    def of(cls, history: PriceHistory) -> Moves:
+    def of(cls, history: PriceHistory, logs: np.ndarray) -> Moves:
         """Look at all prices of a history."""
         moves = cls()
-        moves._add(history.combinations(), _ends(history), history.times, _logs(history))
+        moves._add(history.combinations(), history.runs[2], history.times, logs)
         return moves
 
     @staticmethod
     def rows(history: PriceHistory) -> pa.Table:
         """Return market, time and log price of each price, in the order of the history."""
         pairs, numbers = history.combinations(), pa.array(_numbers(history))
-        columns: dict[str, Any] = {"time": history.times, "log": _logs(history)}
+        columns: dict[str, Any] = {"time": history.times, "log": log_prices(history)}
         for place, name in enumerate(PAIR):
             names = pa.array([pair[place] for pair in pairs], pa.string())
             columns[name] = pa.DictionaryArray.from_arrays(numbers, names)
@@ -127,15 +128,15 @@ def uncertainty(
     later: np.ndarray,
     forward: np.ndarray,
     history: PriceHistory,
+    logs: np.ndarray,
     moves: Moves,
 ) -> dict[str, pa.Array]:
     """Return how much each value changes to the prices after the fill, and by step the price and its error.
 
     `positions` of prices, those of the first `later` ones and the direction have a column for each step.
     """
-    logs, number, ranks = _logs(history), _numbers(history), _ranks(history)
     number_of = {pair: place for place, pair in enumerate(moves.pairs)}
-    number = np.array([number_of[pair] for pair in history.combinations()], np.int64)[number]
+    number = np.array([number_of[pair] for pair in history.combinations()], np.int64)[_numbers(history)]
     noise, drift = moves.variances()
     change = np.zeros(len(values))
     columns: dict[str, np.ndarray] = {}
@@ -147,7 +148,8 @@ def uncertainty(
         change[rows] += np.where(forward[rows, step], moved, -moved)
         error, price, of = np.zeros(len(values)), np.zeros(len(values), np.int64), number[at]
         deviation = np.sqrt(noise[of] + drift[of] * (moments[rows] - times[rows]))
-        error[rows], price[rows] = np.abs(values[rows]) * deviation, (of << RANK_BITS) + ranks[at]
+        error[rows] = np.abs(values[rows]) * deviation
+        price[rows] = (of << RANK_BITS) + at - history.starts[at]
         columns |= {f"time {step}": times, f"price {step}": price, f"error {step}": error}
     columns["change"] = values * np.expm1(change)
     return {name: pa.array(column) for name, column in columns.items()}
@@ -164,7 +166,7 @@ class Sums:
         self._parts: list[pa.Table] = []
         self._known: pa.Table | None = None
         self._changes, self._squares = np.zeros(0), np.zeros(0)
-        self._ages = _Ages()
+        self._ages = Buckets()
         nothing = np.empty(0, np.int64)
         self._uses = Uses(nothing, nothing, nothing, np.empty(0))
 
@@ -183,7 +185,8 @@ class Sums:
         }
         self._parts.append(pa.table(groups.key_columns() | sums))
         priced, ids = np.flatnonzero(~unpriced), numbers[groups.ids]
-        self._ages.add(ids[priced], rows["age"].to_numpy()[priced].astype(np.int64))
+        ages = {"group": ids[priced].astype(np.int32), "age": rows["age"].to_numpy()[priced]}
+        self._ages.add(np.arange(len(priced)) % BUCKETS, ages)
         moments, changes = rows["moment"].to_numpy()[priced], rows["change"].to_numpy()[priced]
         weights = np.abs(floats(rows["fee_value"])[priced])
         order = _in_order(ids[priced], moments, weights, changes)
@@ -203,10 +206,14 @@ class Sums:
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
-        columns["median_age"] = self._ages.medians(len(number_of)).take(pa.array(number_of)).cast(AGES)
-        oldest = groups.aggregate("max_age", "max")
-        numbers = oldest.fill_null(0).to_numpy()  # DuckDB reads what lies under a null too
-        columns["max_age"] = pa.array(numbers, mask=np.asarray(oldest.is_null())).cast(AGES)
+        counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
+        group_of = np.argsort(number_of)
+        middle = medians(lambda: ((group_of[part["group"]], part["age"]) for part in self._ages), counts)
+        for name, ages in (
+            ("median_age", np.rint(np.nan_to_num(middle)).astype(np.int64)),
+            ("max_age", groups.aggregate("max_age", "max").fill_null(0).to_numpy()),
+        ):  # DuckDB reads what lies under a null too
+            columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
 
     def _numbered(self, groups: GroupBy) -> np.ndarray:
@@ -248,52 +255,13 @@ class Sums:
         self._squares = _go_on(self._squares, len(self._squares), settled.groups[starts], shared**2)
 
 
-class _Ages:
-    """Ages by group, equal ones counted, so that the median of any number of rows is exact."""
-
-    def __init__(self) -> None:
-        self._keys, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)
-
-    def add(self, groups: np.ndarray, ages: np.ndarray) -> None:
-        keys = np.append(self._keys, (groups << AGE_BITS) + ages)
-        counts = np.append(self._counts, np.ones(len(ages), np.int64))
-        order = np.argsort(keys)
-        keys, counts = keys[order], counts[order]
-        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-        self._keys, self._counts = keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts
-
-    def medians(self, count: int) -> pa.Array:
-        """Return the median of each group, rounded to a whole number; null for groups without ages."""
-        groups, ages = self._keys >> AGE_BITS, np.append(self._keys & ((1 << AGE_BITS) - 1), 0)
-        ends = self._counts.cumsum()
-        totals = np.zeros(count, np.int64)
-        np.add.at(totals, groups, self._counts)
-        before = totals.cumsum() - totals
-        lower = ages[np.searchsorted(ends, before + (totals + 1) // 2)]
-        upper = ages[np.searchsorted(ends, before + totals // 2 + 1)]
-        return pa.array(np.rint((lower + upper) / 2).astype(np.int64), mask=totals == 0)
-
-
-def _ends(history: PriceHistory) -> np.ndarray:
-    """Return where the prices of each market end."""
-    codes = history.code_at(np.arange(len(history)))
-    return np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))[: len(codes)]
-
-
 def _numbers(history: PriceHistory) -> np.ndarray:
     """Number the market of each price."""
-    ends = _ends(history)
-    return np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0))
+    _, starts, stops = history.runs
+    return np.repeat(np.arange(len(starts), dtype=np.int32), stops - starts)
 
 
-def _ranks(history: PriceHistory) -> np.ndarray:
-    """Number the prices of a market in one millisecond."""
-    new = np.append(True, (np.diff(history.times) != 0) | (np.diff(_numbers(history)) != 0))[: len(history)]
-    rows = np.arange(len(history))
-    return np.asarray(rows - np.maximum.accumulate(np.where(new, rows, 0)))
-
-
-def _logs(history: PriceHistory) -> np.ndarray:
+def log_prices(history: PriceHistory) -> np.ndarray:
     logs: np.ndarray = np.log(floats(history.prices))
     return logs
 

@@ -144,7 +144,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "fills": groups.sum("fills"),
         "volume": volume,
         "notional": notional,
-        "vwap": limbs.per(notional, volume),
+        "vwap": limbs.divide(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
     return PairedFills(trades, "fills.vwap").summary(groups, groups.key_columns() | sums, every)
@@ -196,7 +196,7 @@ def orders(trades: Any) -> Any:
         "last": groups.aggregate("last", "max").cast(TIMESTAMP),
         "fills": sums["fills"],
         "amm_fills": groups.sum("fills", equal(table["fill_type"], "amm")).fill_null(0),
-        "average_price": limbs.per(groups.sum("notional", complete), groups.sum("size", complete)),
+        "average_price": limbs.divide(groups.sum("notional", complete), groups.sum("size", complete)),
     }
     for role in ("maker", "taker"):
         volume = groups.sum("size", equal(table["role"], role))

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text
+from loopring_lab.engines.aggregate import Groups, equal, result_frame
+from loopring_lab.engines.arrays import NAT, as_text, coded, first_of
 from loopring_lab.engines.asof import PriceHistory, parse_length
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
@@ -28,18 +28,16 @@ from loopring_lab.fills.intervals import (
     ORDER,
     UNITS_AT_MOST,
     Bootstrap,
-    Groups,
     SortedRows,
     bucket_of,
     check_sampling,
     drawn_sums,
-    first_of,
     slim_rows,
     sums_between,
 )
 from loopring_lab.fills.prices import LOOKED_UP_BY, PRICES, Reference, cost_sign, relative_bps
 from loopring_lab.fills.sides import TAKER, UNKNOWN, Roles, first_sides
-from loopring_lab.fills.values import Values, encoded
+from loopring_lab.fills.values import Values
 from loopring_lab.tables.rows import FILL_TYPES
 
 SIZE_CLASSES = 5
@@ -146,7 +144,6 @@ def compare_venues(
         price_columns=PRICES,
         before=length,
         after=length,
-        spans=True,
         placed_by="last",
     )
     if not label.is_known:  # whether prices are trades is known after a look at all of them
@@ -184,7 +181,7 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, 
 
     read = [*READ, "account_id", "role", "fee", *names]
     parts = windows.over(trades, caller, read, LOOKED_UP_BY, before=0, after=0, counts=counts, work=taken)
-    fills = next(iter(parts)) if windows.is_in_memory(trades) else parts.frame()
+    fills = next(iter(parts)) if convert.is_in_memory(trades) else parts.frame()
     return fills, counts["left_out"]
 
 
@@ -230,7 +227,7 @@ class _SizeClasses:
         return np.where(sizes > 0, (sizes > self._least[:, markets]).sum(axis=0), -1)
 
     def _numbers(self, fills: pa.Table) -> np.ndarray:
-        codes, names = encoded(fills["market"])
+        codes, names = coded(fills["market"])
         numbers = [self._markets.setdefault(name, len(self._markets)) for name in (*names, None)]
         return np.asarray(np.array(numbers)[codes])
 

@@ -17,21 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines.aggregate import GroupBy
-from loopring_lab.engines.arrays import as_text
+from loopring_lab.engines.aggregate import Groups
+from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts
 from loopring_lab.engines.asof import order_names
+from loopring_lab.engines.pairs import Sides, note_on_sides, sides_of
 from loopring_lab.engines.selection import medians
-from loopring_lab.engines.spill import BUCKETS, GAMMA, Buckets, Columns, mixed, numbers_of_texts
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.errors import LabError
-from loopring_lab.fills.values import Values, encoded
-from loopring_lab.tables.identity import SIDES
+from loopring_lab.fills.values import Values
 
 FEWEST = 20
 """Fewer fills than these give no interval, nor do orders of which a few large ones outweigh the rest."""
 UNIT_BITS = 14
-UNITS_AT_MOST = (
-    1 << UNIT_BITS
-)  # resampled units of a group; more orders than these are put together at random
+UNITS_AT_MOST = 1 << UNIT_BITS
+"""Resampled units of a group; more orders than these are put together at random."""
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
 CHUNK = 1 << 11
@@ -44,38 +43,6 @@ DRAWN_BITS = 34  # so that all units do, each counted at most nine times
 LARGEST = 2.0**960
 ORDER, TRADE, SIDE = "number of the order", "number of the trade", "number of the side"
 """Columns of `slim_rows`, named unlike those of trades."""
-
-
-class Groups:
-    """Combinations of keys in parts of rows, numbered in the order in which they are first seen."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = [*dict.fromkeys(keys)]
-        self._known: pa.Table | None = None
-
-    def __len__(self) -> int:
-        return 0 if self._known is None else len(self._known)
-
-    def numbers(self, rows: pa.Table) -> np.ndarray:
-        """Number the groups of rows."""
-        part = GroupBy(rows, self.keys)
-        new = pa.table(part.key_columns() | {" row": np.arange(part.count)})
-        if self._known is None:
-            self._known = new
-            return part.ids
-        count, both = len(self), pa.concat_tables([self._known, new], promote_options="permissive")
-        groups = GroupBy(both, self.keys)
-        added = np.sort(groups.first_rows[groups.first_rows >= count])
-        later = count + np.searchsorted(added, groups.first_rows)
-        numbers = np.where(groups.first_rows < count, groups.first_rows, later)
-        self._known = pa.concat_tables([both.slice(0, count), both.take(pa.array(added))])
-        return np.asarray(numbers[groups.ids[count:]][part.ids])
-
-    def ordered(self, keys: Sequence[str] | None = None) -> GroupBy:
-        """Group these combinations by keys, all of them by default, in the order of their values."""
-        if self._known is None:
-            raise RuntimeError("no rows were added")
-        return GroupBy(self._known, self.keys if keys is None else keys)
 
 
 class Estimates:
@@ -92,7 +59,7 @@ class Estimates:
         self._quotes: dict[str, int] = {}
         self._pairs: set[tuple[int, int]] = set()
         self._counts = np.zeros((2, 0), np.int64)
-        self._rows, self._sides = Buckets(), Buckets()
+        self._rows, self._sides = Buckets(), Sides()
         self._tells_sides = True
         self._rates: list[str] = []
 
@@ -111,7 +78,10 @@ class Estimates:
         if self._values.several:
             columns["value"] = self._values.of(fills)
         self._rows.add(bucket_of(orders), columns | {name: np.asarray(x, float) for name, x in rates.items()})
-        self._see_sides(groups, fills)
+        if TRADE in fills.column_names:
+            self._sides.add(fills[TRADE].to_numpy(), fills[SIDE].to_numpy(), groups)
+        else:
+            self._tells_sides = False
 
     def columns(self) -> dict[str, Any]:
         """Return the keys of each group and what is known of it, in the order of keys."""
@@ -120,21 +90,18 @@ class Estimates:
         quotes = np.bincount(np.array([group for group, _ in self._pairs], np.int64), minlength=count)
         found = estimate(self._rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
         counts = {"fills": self._counts[0], self._missing: self._counts[1]}
-        both = pa.array(self._both_sides[0]) if self._tells_sides else pa.nulls(count, pa.int64())
+        both = pa.array(self._both_sides[1]) if self._tells_sides else pa.nulls(count, pa.int64())
         columns = {name: pa.array(x[place], from_pandas=True) for name, x in (counts | found).items()}
         return groups.key_columns() | columns | {"both_sides": both.take(pa.array(place))}
 
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
-        total = self._both_sides[1]
-        fills = "1 fill" if total == 1 else f"{total:,} fills"
-        note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
-        return note if total else ""
+        return note_on_sides(self._both_sides[0])
 
     def _see_quotes(self, groups: np.ndarray, quotes: pa.ChunkedArray) -> None:
         """Keep the quote tokens of each group."""
-        codes, names = encoded(quotes)
+        codes, names = coded(quotes)
         known = codes >= 0
         seen = np.bincount(groups[known] * max(len(names), 1) + codes[known])
         numbers = [self._quotes.setdefault(name, len(self._quotes)) for name in names]
@@ -143,43 +110,10 @@ class Estimates:
             (group, numbers[code]) for group, code in zip(*map(np.ndarray.tolist, found), strict=True)
         }
 
-    def _see_sides(self, groups: np.ndarray, fills: pa.Table) -> None:
-        """Keep the side and trade id of rows, to find the fills of which a group holds both sides."""
-        if TRADE not in fills.column_names:
-            self._tells_sides = False
-            return
-        trades, sides = fills[TRADE].to_numpy(), fills[SIDE].to_numpy()
-        columns = {"trade": trades, "group": groups.astype(np.int32), "side": sides}
-        columns = {name: column[sides >= 0] for name, column in columns.items()}
-        self._sides.add(mixed(columns["trade"]) >> np.uint64(56), columns)
-
     @cached_property
-    def _both_sides(self) -> tuple[np.ndarray, int]:
-        """Count the fills of which both sides are in a group, for each group, and those anywhere."""
-        counts, total = np.zeros(len(self._groups), np.int64), 0
-        for rows in self._sides:
-            place = np.argsort(rows["trade"])
-            trades = rows["trade"][place]
-            same = trades[1:] == trades[:-1]
-            place = place[np.append(same, False) | np.append(False, same)]  # of trades with several rows
-            trades, groups, sides = (rows[name][place] for name in ("trade", "group", "side"))
-            total += len(_where_both(trades, np.zeros(len(place), np.int8), sides))
-            counts += np.bincount(groups[_where_both(trades, groups, sides)], minlength=len(self._groups))
-        return counts, total
-
-
-def _where_both(trades: np.ndarray, groups: np.ndarray, sides: np.ndarray) -> np.ndarray:
-    """Return one row of each trade and group of which there are both sides; trades are sorted."""
-    starts = first_of(trades)
-    pairs = starts[np.diff(np.append(starts, len(trades))) == 2]
-    found = pairs[(sides[pairs] != sides[pairs + 1]) & (groups[pairs] == groups[pairs + 1])]
-    others = np.ones(len(trades), bool)
-    others[pairs] = others[pairs + 1] = False
-    more = np.flatnonzero(others)
-    place = more[np.lexsort((sides[more], groups[more], trades[more]))]
-    trades, groups, sides = trades[place], groups[place], sides[place]
-    both = (trades[1:] == trades[:-1]) & (groups[1:] == groups[:-1]) & (sides[1:] != sides[:-1])
-    return np.concatenate([found, place[1:][both]])
+    def _both_sides(self) -> tuple[int, np.ndarray]:
+        """Count the fills of which both sides are there, and those of which a group has both."""
+        return self._sides.count(np.arange(len(self._groups)), len(self._groups))
 
 
 def check_sampling(level: Any, seed: Any, caller: str) -> None:
@@ -198,9 +132,7 @@ def slim_rows(fills: pa.Table, names: Sequence[str]) -> pa.Table:
     columns: dict[str, Any] = {name: fills[name] for name in kept}
     columns |= {"notional": floats(fills["notional"]), ORDER: order_numbers(fills)}
     if {"trade_id", "side"} <= {*fills.column_names}:
-        sides = pc.index_in(as_text(fills["side"]), pa.array(SIDES))
-        sides = pc.if_else(fills["trade_id"].is_valid(), sides, None).fill_null(-1)
-        columns |= {TRADE: numbers_of_ids(fills["trade_id"]), SIDE: sides.cast(pa.int8())}
+        columns |= zip((TRADE, SIDE), sides_of(fills), strict=True)
     return pa.table(columns)
 
 
@@ -213,13 +145,6 @@ def order_numbers(fills: pa.Table) -> np.ndarray:
     trades = trades.combine_chunks() if isinstance(trades, pa.ChunkedArray) else trades
     itself = pc.binary_join_element_wise("trade", trades.cast(pa.string()), " ", null_handling="replace")
     return numbers_of_texts(pc.coalesce(names, itself))
-
-
-def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
-    """Return a 64-bit number for each id: integers themselves, others by their text."""
-    if pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type):
-        return np.asarray(ids.cast(pa.int64(), safe=False).fill_null(0).to_numpy()).view(np.uint64)
-    return numbers_of_texts(as_text(ids))
 
 
 def bucket_of(orders: np.ndarray) -> np.ndarray:
@@ -405,14 +330,6 @@ def sums_between(starts: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _shift(top: np.ndarray, bits: int) -> np.ndarray:
     """Return what rounds numbers to so many bits of the largest, if it is added and taken away again."""
     return np.asarray(np.ldexp(1.5, np.frexp(top)[1] + (52 - bits)))
-
-
-def first_of(*columns: np.ndarray) -> np.ndarray:
-    """Return the places in sorted columns where one of them changes."""
-    changes = np.zeros(max(len(columns[0]) - 1, 0), bool)
-    for column in columns:
-        changes |= column[1:] != column[:-1]
-    return np.flatnonzero(np.append(True, changes))[: len(columns[0])]
 
 
 def _known_values(rows: Buckets, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import basis_points, excess_bps, per
+from loopring_lab.amounts.limbs import basis_points, divide, excess_bps
 from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import TIMESTAMP, Key
 from loopring_lab.engines.aggregate import (
@@ -243,7 +243,6 @@ def shortfall(
         price_columns=PRICES,
         before=limit,
         after=0,
-        spans=True,
         placed_by="first",
         counts=label.counts,
         work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),
@@ -358,7 +357,7 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     first, last = groups.aggregate("first", "min"), groups.aggregate("last", "max")
     for name in ("notional", "volume", "bps"):
         sums[name] = pc.if_else(complete, sums[name], pa.scalar(None, sums[name].type))
-    average = per(sums["notional"], sums["volume"])
+    average = divide(sums["notional"], sums["volume"])
     times = {
         "first": first.cast(TIMESTAMP),
         "last": last.cast(TIMESTAMP),

@@ -16,7 +16,7 @@ from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
 from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, encoded, places_among
+from loopring_lab.engines.arrays import NAT, as_text, encoded, first_of, places_among
 from loopring_lab.engines.asof import (
     ORDER,
     TIE_BREAKERS,
@@ -27,7 +27,7 @@ from loopring_lab.engines.asof import (
 )
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import Estimates, check_sampling, first_of, slim_rows
+from loopring_lab.fills.intervals import Estimates, check_sampling, slim_rows
 from loopring_lab.fills.values import Values
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES
@@ -219,7 +219,6 @@ def all_in_cost(
         price_columns=PRICES,
         before=0 if placed_by == "last" else limit,
         after=limit if placed_by == "last" else 0,
-        spans=placed_by != "moment",
         placed_by=placed_by,
         counts=label.counts,
         work=partial(_costs, caller=caller, limit=limit, names=names, placed_by=placed_by, label=label),

@@ -16,12 +16,20 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.arrays import as_text, numbered
+from loopring_lab.engines.arrays import (
+    GAMMA,
+    as_text,
+    coded,
+    distinct,
+    first_of,
+    is_among,
+    mixed,
+    numbered,
+    numbers_of_ids,
+)
 from loopring_lab.engines.asof import TIE_BREAKERS, in_order, moments_of
-from loopring_lab.engines.spill import GAMMA, Buckets, Columns, mixed
+from loopring_lab.engines.spill import Buckets, Columns
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import first_of, numbers_of_ids
-from loopring_lab.fills.values import encoded
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import ROLES
 
@@ -202,7 +210,7 @@ class Roles:
 
     def _columns(self, fills: pa.Table) -> Columns:
         """Return what roles follow from; sides of a fill share trade id, market and time."""
-        accounts, (markets, names) = numbers_of_ids(fills["account_id"]), encoded(fills["market"])
+        accounts, (markets, names) = numbers_of_ids(fills["account_id"]), coded(fills["market"])
         codes = np.array([*(self._markets.setdefault(name, len(self._markets)) for name in names), -1])
         pairs = numbers_of_ids(fills["trade_id"])
         for column in (codes[markets], moments_of(fills)):
@@ -231,9 +239,9 @@ class Roles:
                 found.use_other_sides()
                 yield found
 
-        traders = _distinct(np.concatenate([part.traders() for part in fills()]))
+        traders = distinct(np.concatenate([part.traders() for part in fills()]))
         pools, markets = zip(*(part.pools(traders) for part in fills()), strict=True)
-        return _Facts(traders, _distinct(np.concatenate(pools)), _distinct(np.concatenate(markets)))
+        return _Facts(traders, distinct(np.concatenate(pools)), distinct(np.concatenate(markets)))
 
     def _fills(self, columns: Columns) -> _Fills:
         """Find the roles of rows by all that is known so far."""
@@ -294,20 +302,22 @@ class _Fills:
     def use_proven_pools(self, facts: _Facts) -> int:
         """Use that an account which made a pool fill is that market's pool, and one that takes is none."""
         known = self._at_pool()
-        at_pool = known & _among(self._pools, facts.pools)
-        others = _among(self._rows["account"], facts.traders) | _among(self._rows["market"], facts.markets)
+        at_pool = known & is_among(self._pools, facts.pools)
+        others = is_among(self._rows["account"], facts.traders) | is_among(
+            self._rows["market"], facts.markets
+        )
         return self._settle(at_pool, MAKER, POOL) + self._settle(known & ~at_pool & others, TAKER, POOL)
 
     def traders(self) -> np.ndarray:
         """Return the accounts known to trade."""
         trade = self._rows["has_account"] & (self._rows["book_fill"] | (self.role == TAKER))
-        return _distinct(self._rows["account"][trade])
+        return distinct(self._rows["account"][trade])
 
     def pools(self, traders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pools that are known to be some, and their markets."""
         made = self._at_pool() & (self.role == MAKER) & (self._rows["market"] >= 0)
-        rows = np.flatnonzero(made)[~_among(self._rows["account"][made], traders)]
-        return _distinct(self._pools[rows]), _distinct(self._rows["market"][rows])
+        rows = np.flatnonzero(made)[~is_among(self._rows["account"][made], traders)]
+        return distinct(self._pools[rows]), distinct(self._rows["market"][rows])
 
     def _at_pool(self) -> np.ndarray:
         return np.asarray(self._rows["pool_fill"] & self._rows["has_account"])
@@ -363,19 +373,6 @@ def _in_order(rows: Any, fills: pa.Table, places: np.ndarray) -> np.ndarray:
     content = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
     order[tied] = order[tied[np.lexsort((content, run[tied]))]]
     return order
-
-
-def _distinct(values: np.ndarray) -> np.ndarray:
-    ordered = np.sort(values)
-    return np.asarray(ordered[first_of(ordered)])
-
-
-def _among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Return a mask of the values that are among sorted others."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    places = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
-    return np.asarray(ordered[places] == values)
 
 
 def _texts(codes: np.ndarray, texts: tuple[str, ...]) -> pa.Array:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines import arrays, convert
-from loopring_lab.engines.arrays import NAT
+from loopring_lab.engines import convert
+from loopring_lab.engines.arrays import NAT, coded, encoded
 from loopring_lab.engines.asof import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
@@ -46,7 +46,7 @@ class Values:
     def of(self, fills: pa.Table) -> np.ndarray:
         """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
         values, moments = floats(fills["notional"]), moments_of(fills)
-        codes, names = encoded(fills["quote"])
+        codes, names = coded(fills["quote"])
         values[(codes < 0) | (moments == NAT)] = np.nan
         for code, name in enumerate(names):
             if self._tokens[:1] == [name]:
@@ -120,7 +120,7 @@ class Values:
 
 def _slim(rows: pa.Table) -> pa.Table:
     """Write prices as floats, and each token once."""
-    columns: dict[str, Any] = {name: arrays.encoded(rows[name]) for name in ("base", "quote")}
+    columns: dict[str, Any] = {name: encoded(rows[name]) for name in ("base", "quote")}
     return pa.table(columns | {"moment": rows["moment"], "price": floats(rows["price"])})
 
 
@@ -128,7 +128,7 @@ class _Prices:
     """The known prices of some rows, by pair of tokens; and of fills, how many there are by quote token."""
 
     def __init__(self, rows: pa.Table, *, is_fills: bool) -> None:
-        (bases, self._bases), (quotes, self._quotes) = encoded(rows["base"]), encoded(rows["quote"])
+        (bases, self._bases), (quotes, self._quotes) = coded(rows["base"]), coded(rows["quote"])
         self.quotes = _counts(quotes, self._quotes) if is_fills else {}
         moments, self._column = moments_of(rows), rows["price"]
         positive = pc.greater(self._column, pa.scalar(0, self._column.type)).fill_null(False)
@@ -197,9 +197,3 @@ class _History:
         before = np.maximum(after - 1, 0)
         nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)
         return np.asarray(prices[np.where(nearer, before, after)])
-
-
-def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Return the number of each text of a column, -1 for null, and the texts."""
-    texts = arrays.encoded(column)
-    return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()

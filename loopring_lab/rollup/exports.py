@@ -16,6 +16,8 @@ from loopring_lab import tables
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_INT64,
+    Paths,
+    find_files,
     open_file,
     parse_integer,
     parse_json,
@@ -37,7 +39,7 @@ from loopring_lab.rollup.holdings import Submission
 from loopring_lab.source import FILE, Source
 
 if TYPE_CHECKING:
-    from loopring_lab.rollup.store import Paths, Store
+    from loopring_lab.rollup.store import Store
 
 ENDINGS = (".hex", ".bin", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".parquet")
 HINT = "Save it again, or leave it out; batches committed before it stay."
@@ -79,7 +81,8 @@ class Import:
     def run(self, paths: Paths, tokens: str | os.PathLike[str] | None) -> dict[str, int]:
         """Import every file; count the blocks that were not held, and what submits no block."""
         listing = None if tokens is None else _listing(Path(tokens))
-        files = [file for file in _find_files(paths) if tokens is None or file != Path(tokens)]
+        every = find_files(paths, ENDINGS, "Give files with blocks.", besides=FILE)
+        files = [file for file in every if tokens is None or file != Path(tokens)]
         sizes = [file.stat().st_size if file.exists() else 0 for file in files]
         try:
             for number, file in enumerate(files, 1):
@@ -194,28 +197,6 @@ def _listing(file: Path) -> str:
     text = to_json(listed)
     tables.tokens(text)
     return text
-
-
-def _find_files(paths: Paths) -> list[Path]:
-    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    return [file for path in map(Path, every) for file in _files_in(path)]
-
-
-def _files_in(path: Path) -> list[Path]:
-    try:
-        if path.is_file():
-            return [path]
-        named = (file for file in path.iterdir() if file.name.removesuffix(".gz").endswith(ENDINGS))
-        found = sorted(file for file in named if file.name != FILE)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        problem, hint = "no such file or folder", "Give files with blocks."
-    except OSError as error:
-        problem, hint = f"cannot be read ({error.strerror})", "Give another path."
-    else:
-        if found:
-            return found
-        problem, hint = f"no file ends in {', '.join(ENDINGS)}, with or without .gz", "Give another folder."
-    raise LabError(f"{printable(str(path), 200)}: {problem}. {hint}")
 
 
 def _read(file: Path) -> Iterator[Call | Log | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
+from loopring_lab.bounded import Paths
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
@@ -20,8 +21,6 @@ from loopring_lab.rollup.holdings import Holdings, Index
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
-
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 READ_AT_ONCE = 512
 _REPORT = {

@@ -330,22 +330,25 @@ class DeltaFolder:
         depth = 2 if name in self.kind.partitions else 1
         return ["/".join([name, *uri.rsplit("/", depth)[-depth:]]) for uri in opened.file_uris()]
 
-    def files(self) -> list[str]:
-        """List the Parquet files of the main table's current state, each checked."""
-        names = self.data_files(self.kind.main)
-        with self.translate_errors(f"reading {self.kind.main}/"):
-            self.digests.check(names)
-        return [str(self.path.resolve() / name) for name in names]
-
     def append(
         self, name: str, rows: pa.Table, table: DeltaTable | None = None, claims: Sequence[str] = ()
     ) -> None:
         """Commit rows, all or none; commits that claim the same at the same time conflict."""
         opened = table or self.table(name)
-        with self.translate_errors(f"writing {name}/"):
-            options = self.commit_options(opened, claims) | self.writing(name)
+        with self.committing(name, opened, claims) as options:
             self._delta.write_deltalake(opened, rows.cast(self.kind.tables[name]), mode="append", **options)
-            self.committed(name, opened)
+
+    @contextmanager
+    def committing(self, name: str, table: DeltaTable, claims: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Give the options of a commit that conflicts with others of the same claims, and record it."""
+        with self.translate_errors(f"writing {name}/"):
+            if self._writes is not None:
+                self._refuse_other_source(table, self._writes)
+            version = table.version() + 1
+            transactions = [self._delta.Transaction(claim, version) for claim in claims]
+            properties = self._delta.CommitProperties(app_transactions=transactions or None)
+            yield {"commit_properties": properties, **self.hooks(), **self.writing(name)}
+            self.committed(name, table)
 
     def committed(self, name: str, table: DeltaTable) -> None:
         """Make durable and record what was just committed."""
@@ -407,17 +410,6 @@ class DeltaFolder:
             column_properties=dict.fromkeys(large, plain) or None,
         )
         return {"writer_properties": written}
-
-    def commit_options(self, table: DeltaTable, claims: Sequence[str]) -> dict[str, Any]:
-        """Return the options of a commit that conflicts with others of the same claims."""
-        if self._writes is not None:
-            self._refuse_other_source(table, self._writes)
-        version = table.version() + 1
-        transactions = [self._delta.Transaction(claim, version) for claim in claims]
-        return {
-            "commit_properties": self._delta.CommitProperties(app_transactions=transactions or None),
-            **self.hooks(),
-        }
 
     def _refuse_other_source(self, table: DeltaTable, source: Source) -> None:
         bound = self.source_of(table)

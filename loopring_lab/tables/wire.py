@@ -34,7 +34,7 @@ CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 4096 << 10, 4 << 10
+GROUP_BYTES, LEAST_BYTES = 4 << 20, 4 << 10
 # pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
 # its table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76
 # digits of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.

@@ -18,7 +18,7 @@ from support.archive_damage import LATER, content, flip_bits, make_archive
 from support.archive_kills import check, cut_power_again_and_again
 from support.ledger import Ledger, client_of
 
-from loopring_lab.archive import Archive, damage
+from loopring_lab.archive import Archive, damage, queries
 from loopring_lab.archive.maintenance import split_by_listing
 from loopring_lab.archive.merge import set_column
 from loopring_lab.archive.records import listings
@@ -44,7 +44,7 @@ def copied(base: tuple[Path, Client], tmp_path: Path) -> tuple[Path, Client]:
 
 def largest(path: Path) -> Path:
     """Return the largest file of trades of the current state."""
-    return max(map(Path, Archive(path)._folder.files()), key=lambda file: file.stat().st_size)
+    return max(map(Path, queries.list_files(Archive(path)._folder)), key=lambda file: file.stat().st_size)
 
 
 def log_of(path: Path, name: str = "trades") -> list[Path]:

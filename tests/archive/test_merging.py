@@ -18,7 +18,7 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 
 import loopring_lab as lab
 from loopring_lab import tables
-from loopring_lab.archive import Archive
+from loopring_lab.archive import Archive, queries
 from loopring_lab.archive.folder import SCHEMAS, TRADES
 from loopring_lab.archive.merge import KEY, VERSION, resolve_versions
 from loopring_lab.archive.records import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
@@ -235,7 +235,7 @@ def test_compacting_removes_old_replaced_files_and_nothing_of_the_user_s(
 ) -> None:
     with Relayer(Ledger(2, 140, seed=3)) as relayer:
         archive.sync(client_of(relayer), accounts=small.accounts)
-    replaced = list(map(Path, archive._folder.files()))
+    replaced = list(map(Path, queries.list_files(archive._folder)))
     before = archive.trades()
     archive.compact()
     folder = archive._folder.path
@@ -263,7 +263,7 @@ def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: 
         vars(ledger).pop("history", None)
         with Relayer(ledger) as relayer:
             archive.sync(client_of(relayer), account_id=20_000)
-    assert len(archive._folder.files()) <= 2
+    assert len(queries.list_files(archive._folder)) <= 2
     assert len(archive.trades()) == 60
     assert lab.anomalies(archive.trades()).empty
 

@@ -12,7 +12,6 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pandas as pd
 from dask.distributed import Client, LocalCluster
 from matplotlib.figure import Figure
 from support import large_archive
-from timing import paired, seconds
+from timing import alone, paired, seconds
 
 import loopring_lab as lab
 
@@ -206,7 +205,7 @@ def volume(trades: pd.DataFrame) -> Figure:
         .unstack()
     )
     figure = Figure((9, 4.2))
-    axes, bottom = figure.subplots(), np.zeros(len(sums))
+    axes = figure.subplots()
     weekly = sums.resample("7D").sum()
     bottom = np.zeros(len(weekly))
     for name in weekly:
@@ -260,41 +259,26 @@ def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
     print(f"{len(exact):,} trades, medians of {rounds}, in turns")
     print(f"{'analysis':36} {'exact':>8} {'floats':>8} {'ratio':>6}")
     for name, (ours, theirs) in PAIRS.items():
-        mine, other, ratio = paired(
+        mine, other, ratios = paired(
             lambda ours=ours: ours(exact), lambda theirs=theirs: theirs(floats), rounds
         )
+        ratio = statistics.median(ratios)
         verdict = "" if ratio <= 1 else "  SLOWER"
         if name.startswith("figures") and mine > FIGURE_SECONDS:
             verdict += f"  over {FIGURE_SECONDS} s"
         print(f"{name:36} {mine:7.3f}s {other:7.3f}s {ratio:6.2f}{verdict}", flush=True)
 
 
-def measured(folder: str, name: str, channel: Any) -> None:
-    """Run one analysis in this process, and send its seconds and the peak of memory."""
-    begin = time.perf_counter()
+def ask(folder: str, name: str) -> None:
     found = LARGE[name](lab.Archive(folder).scan("duckdb"))
     assert isinstance(found, Figure) or found.fetchall()
-    elapsed = time.perf_counter() - begin
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
-    channel.send((elapsed, peak))
-
-
-def in_a_process(folder: str, name: str) -> tuple[float, int]:
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=measured, args=(folder, name, theirs))
-    process.start()
-    theirs.close()
-    found: tuple[float, int] = ours.recv()
-    process.join()
-    return found
 
 
 def larger_than_memory(small: str, large: str, *names: str) -> None:
     """Print seconds and peak memory over a small archive and a large one."""
     print(f"{'analysis on DuckDB':34} {'small':>9} {'large':>9} {'times':>6} {'peak':>9}")
     for name in names or LARGE:
-        (short, _), (long, peak) = in_a_process(small, name), in_a_process(large, name)
+        (_, short, _), (_, long, peak) = (alone(ask, folder, name) for folder in (small, large))
         verdict = "  NOT LINEAR" if long > MOST_TIMES * short else ""
         verdict += "  OVER 2 GiB" if peak > MOST_BYTES else ""
         print(

@@ -6,13 +6,11 @@ people keep them. Run: python tests/benchmarks/bench_archive_size.py [trades]
 
 import gzip
 import json
-import multiprocessing
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.ledger import POOLS, TOKENS
+from timing import alone
 
-from loopring_lab.archive import Archive
+from loopring_lab.archive import Archive, queries
 from loopring_lab.relayer import World
 
 ACCOUNTS, LITTLE, LITTLE_TRADES = 40, 10_000, 20_000
@@ -57,11 +56,6 @@ def save(folder: Path, account: int, kind: str, trades: int) -> tuple[int, int, 
     return size, file.stat().st_size, fees
 
 
-def status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
-
-
 def fill(path: Path, saved: Path) -> Any:
     return int(Archive(path).import_pages(saved, progress=False)["rows"].sum())
 
@@ -90,22 +84,6 @@ def one_account(path: Path) -> Any:
 
 def compact(path: Path) -> Any:
     return Archive(path).compact()
-
-
-def alone(work: Callable[..., Any], *words: Any) -> tuple[Any, float, int]:
-    """Do something in a fresh process: what it gives, seconds, and peak memory."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=measured, args=(theirs, work, words))
-    process.start()
-    found: tuple[Any, float, int] = ours.recv()
-    process.join()
-    return found
-
-
-def measured(channel: Any, work: Callable[..., Any], words: tuple[Any, ...]) -> None:
-    begin = time.perf_counter()
-    found = work(*words)
-    channel.send((found, time.perf_counter() - begin, status("VmHWM")))
 
 
 def tell(name: str, seconds: float, peak: int, more: str = "") -> None:
@@ -143,7 +121,7 @@ def main(trades: int) -> None:
         (read, taken), seconds, peak = alone(one_account, path)
         again, _, _ = alone(summary, path)
         assert again == sums
-        live = sum(Path(file).stat().st_size for file in Archive(path)._folder.files())
+        live = sum(queries.list_files(Archive(path)._folder).values())
         print(f"one account after it in {taken:.3f} s")
         print(
             f"bytes per trade: {live / count:.0f} on disk; gzipped JSON {packed / count:.0f}, JSON {plain / count:.0f}"

@@ -76,20 +76,17 @@ def compare(name: str, size: float, rounds: int, **settings: float) -> None:
     )
 
 
-def paced() -> None:
-    with running(0.45, rate_limit=5) as (base_url, key, counts, channel):
-        account = max(counts, key=lambda one: counts[one])
-        elapsed, read = whole(base_url, key, account, rate=5.0)
+def paced(size: float = 0.45, rate: float = 5) -> tuple[int, int, float]:
+    """Read the busiest account at the rate of a relayer's limit; return trades, 429s and the share used."""
+    with running(size, rate_limit=rate) as (base_url, key, counts, channel):
+        elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), rate)
         channel.send(None)
-        requests_, refused = channel.recv()
-    asked = requests_["/user/trades"]
-    used = (asked - 1) / elapsed / 5
-    print(
-        f"5 per second: {read:,} trades in {asked} requests, {used:.1%} of the rate used, 429s: {sum(refused.values())}"
-    )
+        asked, refused = channel.recv()
+    return read, sum(refused.values()), (asked["/user/trades"] - 1) / elapsed / rate
 
 
 if __name__ == "__main__":
     compare("loopback (at least 0.9)", HUNDRED_THOUSAND, 3)
     compare("50 ms latency (at least 6)", 1.0, 1, latency=0.05)
-    paced()
+    read, refused, used = paced()
+    print(f"5 per second: {read:,} trades, {used:.1%} of the rate used, 429s: {refused}")

@@ -8,24 +8,14 @@ import multiprocessing
 import os
 import sys
 
-from bench_fetching import running, whole
+from bench_fetching import paced
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-RATE = 5
 
 
 def keep_busy() -> None:
     while True:
         sum(range(10_000))
-
-
-def run() -> tuple[int, int, float]:
-    """Read the busiest account; return trades, 429s and the share of the rate used."""
-    with running(0.45, rate_limit=RATE) as (base_url, key, counts, channel):
-        elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), rate=RATE)
-        channel.send(None)
-        requests, refused = channel.recv()
-    return read, sum(refused.values()), (requests["/user/trades"] - 1) / elapsed / RATE
 
 
 def main() -> None:
@@ -35,7 +25,7 @@ def main() -> None:
         process.start()
     runs = []
     for number in range(1, RUNS + 1):
-        read, refused, used = run()
+        read, refused, used = paced()
         print(f"run {number}: {read:,} trades, {used:.1%} of the rate used, 429s: {refused}", flush=True)
         runs.append((refused, used))
     for process in busy:

@@ -10,7 +10,6 @@ import random
 import statistics
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ccxt
@@ -18,7 +17,7 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.json as paj
-from timing import seconds
+from timing import paired, status
 
 from loopring_lab import tables
 from loopring_lab.tables.wire import MEMBERS
@@ -105,23 +104,6 @@ def arrow_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], An
     return lambda: read(lines, members), lambda: read(b"\n".join(pages), page)
 
 
-def compare(
-    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int = ROUNDS
-) -> tuple[float, float, list[float]]:
-    """Time two calls in turns; return both medians and the ratio of each round."""
-    times = []
-    for _ in range(rounds):
-        gc.collect()
-        times.append((seconds(ours), seconds(theirs)))
-    mine, other = (statistics.median(column) for column in zip(*times, strict=True))
-    return mine, other, sorted(two / one for one, two in times)
-
-
-def status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
-
-
 def peak(channel: Any) -> None:
     """Measure a fresh process: pages in memory, then the frame; the pages count as well."""
     tokens, markets = listing()
@@ -163,8 +145,8 @@ def main() -> None:
         ("orjson.loads, results kept", lambda: [orjson.loads(page) for page in pages], "at most 0.42"),
     )
     for name, parse, limit in named:
-        mine, other, ratios = compare(ours, parse)
-        ratio = 1 / statistics.median(ratios)
+        mine, other, ratios = paired(ours, parse, ROUNDS)
+        ratio = statistics.median(ratios)
         print(f"typed frame {mine:.3f} s; {name} {other:.3f} s: ratio {ratio:.2f} ({limit})")
     alone, whole = library_parser(pages)
     gc.collect()
@@ -173,7 +155,7 @@ def main() -> None:
         ("safe_trade alone", alone, "no limit"),
         ("a row to its trade", whole, "each at least 15"),
     ):
-        _, other, ratios = compare(ours, parse, LIBRARY_ROUNDS)
+        other, _, ratios = paired(parse, ours, LIBRARY_ROUNDS)
         shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
         print(f"ccxt, {name} {other:.2f} s: {shown} times ours ({limit})")
     print(f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6)")

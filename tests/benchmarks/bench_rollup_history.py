@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.rollup_blocks import EXCHANGE
 from support.rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History
+from timing import status
 
 import loopring_lab as lab
 from loopring_lab.rollup import Store
@@ -80,9 +81,7 @@ def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:
     """Run one step; send what it says, its seconds, those of the processors, and the peak of memory."""
     begin, worked = time.perf_counter(), time.process_time()
     said = STEPS[step](folder, blocks)
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    channel.send((said, time.perf_counter() - begin, time.process_time() - worked, peak))
+    channel.send((said, time.perf_counter() - begin, time.process_time() - worked, status("VmHWM")))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive, from_blocks
+from loopring_lab.archive import Archive, from_blocks, queries
 from loopring_lab.errors import ArchiveError, DamagedArchive, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
@@ -187,7 +187,7 @@ def test_importing_again_adds_only_new_blocks(
 def test_files_are_sorted_by_account_and_then_time(store: Store, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
     archive.import_blocks(store)
-    files = archive._folder.files()
+    files = queries.list_files(archive._folder)
     assert len(files) > 5
     for file in files:
         keys = pq.read_table(file, columns=["account_id", "trade_id"]).to_pandas()
@@ -329,7 +329,7 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path:
 
 
 def test_a_damaged_file_is_set_aside_and_its_rows_are_imported_again(archive: Archive, store: Store) -> None:
-    file = Path(archive._folder.files()[0])
+    file = Path(next(iter(queries.list_files(archive._folder))))
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 16
     file.write_bytes(content)
