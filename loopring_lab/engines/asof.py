@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.arrays import (
-    MIXERS,
+    GAMMA,
     NAT,
     Scale,
     as_text,
@@ -316,7 +316,7 @@ class OwnRows:
 
     def _slots(self, marks: np.ndarray, moments: np.ndarray | int) -> np.ndarray:
         """Number pairs of marks and moments so that few share a number."""
-        mixed = (marks ^ np.asarray(moments).astype(np.uint64) * np.uint64(MIXERS[0])) * np.uint64(MIXERS[1])
+        mixed = (marks + np.asarray(moments).astype(np.uint64) * np.uint64(GAMMA)) * np.uint64(GAMMA)
         return np.asarray(mixed >> np.uint64(64 - self._slot_bits)).astype(np.int64)
 
     @cached_property
