@@ -27,9 +27,11 @@ from loopring_lab.engines.arrays import (
     encoded,
     expand,
     ids_of,
+    numbered,
     numbered_texts,
     places_among,
     search,
+    tails_of,
 )
 from loopring_lab.errors import LabError
 
@@ -46,7 +48,8 @@ PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
 FEW_STEPS = 8
 """Prices of a row's own fill up to so many are gone through one by one."""
-SLOTS, WORD = 16, 8
+SLOTS = 16
+"""Slots of orders and moments for each row or price."""
 
 
 class PriceHistory:
@@ -261,9 +264,8 @@ class OwnRows:
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        if self._has_ids:
-            self._pass_own_fills(places, step, at)
-        near = self._near_own_orders(places, at)
+        left = self._pass_own_fills(places, step, at) if self._has_ids else NOTHING
+        near = distinct(np.append(self._near_own_orders(places, at), left))
         if not len(near):
             return places
         orders, own = self._own_pairs(at[near])
@@ -276,8 +278,8 @@ class OwnRows:
         places[near[hit]] += ends[found[hit]] - pairs[hit] + step
         return places
 
-    def _pass_own_fills(self, places: np.ndarray, step: int, at: np.ndarray) -> None:
-        """Move places past some prices of a row's own moment and trade id."""
+    def _pass_own_fills(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
+        """Move places past prices of a row's own moment and trade id; return where there may be more."""
         (ids, theirs), near = self._ids, np.arange(len(places))
         for _ in range(FEW_STEPS):
             rows, here = at[near], places[near]
@@ -285,8 +287,9 @@ class OwnRows:
             own &= (ids[rows] != NAT) & self._history.has(self._codes[rows], here)
             near = near[own]
             if not len(near):
-                return
+                break
             places[near] += step
+        return near
 
     def _near_own_orders(self, places: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Return which places may be own: their order may have a row or a price of the same moment."""
@@ -297,17 +300,16 @@ class OwnRows:
             near = near[((first[at] <= times) & (times <= last[at]) | (first[at] == NAT))[near]]
         if not len(near):
             return near
-        slots = self._slots(self._marks[0][at[near]], times[near])
-        return np.asarray(near[self._moments_of_orders[slots]])
+        marks = self._marks[0][at[near]]
+        return np.asarray(near[(marks != 0) & self._moments_of_orders[self._slots(marks, times[near])]])
 
     @cached_property
     def _moments_of_orders(self) -> np.ndarray:
         """Mark the slots of all orders and moments of rows and prices."""
-        (mine, theirs), their_names = self._marks, self._their_names
-        known = np.flatnonzero(np.asarray(their_names.is_valid())[self._history.rows])
-        found = np.zeros(1 << self._slot_bits, bool)
-        found[self._slots(mine, self._moments)] = True
-        found[self._slots(theirs[known], self._history.times[known])] = True
+        found, (mine, theirs) = np.zeros(1 << self._slot_bits, bool), self._marks
+        for marks, moments in ((mine, self._moments), (theirs, self._history.times)):
+            known = np.flatnonzero(marks)
+            found[self._slots(marks[known], moments[known])] = True
         return found
 
     @property
@@ -320,19 +322,18 @@ class OwnRows:
         return np.asarray(mixed >> np.uint64(64 - self._slot_bits)).astype(np.int64)
 
     @cached_property
-    def _names(self) -> pa.Array:
-        return order_names(self._rows)
-
-    @cached_property
-    def _their_names(self) -> pa.Array:
-        return order_names(self._history.table)
-
-    @cached_property
     def _marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the orders of rows, each unknown one by itself, and of prices; few orders share one."""
-        alone = np.arange(len(self._rows), dtype=np.uint64)
-        mine = np.where(self._names.is_valid(), marks_of(self._names), alone)
-        return mine, marks_of(self._their_names)[self._history.rows]
+        """Numbers of the orders of rows and prices, 0 for unknown ones; few orders share one.
+
+        Unknown orders of rows have numbers too where only moment and price tell prices apart.
+        """
+        tables = self._rows, self._history.table
+        mine, theirs = ([_column(rows, name) for name in ORDER] for rows in tables)
+        are_same = all(one.equals(other) for one, other in zip(mine, theirs, strict=True))
+        marks = [order_marks(self._rows)[0]] * 2 if are_same else order_marks(*tables)
+        if not self._has_ids:
+            marks[0] = np.where(marks[0] == 0, np.arange(1, len(marks[0]) + 1).astype(np.uint64), marks[0])
+        return marks[0], marks[1][self._history.rows]
 
     @cached_property
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
@@ -358,9 +359,9 @@ class OwnRows:
 
     def _numbers(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Number the orders of rows, each unknown one by itself, and of positions alike, -1 if unknown."""
-        names = self._names.take(pa.array(rows))
-        their_names = self._their_names.take(pa.array(self._history.rows[positions]))
-        numbers = numbered_texts(pa.concat_arrays([names, their_names]))
+        asked = (self._rows, rows), (self._history.table, self._history.rows[positions])
+        some = [pa.table({n: _column(t, n).take(pa.array(at)) for n in ORDER}) for t, at in asked]
+        numbers = numbered_texts(pa.concat_arrays([*map(order_names, some)]))
         mine = numbers[: len(rows)]
         alone = numbers.max(initial=-1) + 1 + np.arange(len(rows))
         return np.where(mine < 0, alone, mine), numbers[len(rows) :]
@@ -433,16 +434,35 @@ def order_names(rows: pa.Table) -> pa.Array:
     return pc.replace_with_mask(hashed, missing, pc.binary_join_element_wise("sold", *sold, " "))
 
 
-def marks_of(names: pa.Array) -> np.ndarray:
-    """Return the last eight bytes of names as integers, which are alike for equal names."""
-    _, places, content = names.buffers()
-    offsets = np.frombuffer(places, np.int32, len(names) + 1, 4 * names.offset)
-    marks = np.diff(offsets).astype(np.uint64)
-    long = marks >= WORD
-    if long.any():
-        words = np.ndarray((content.size - WORD + 1,), np.uint64, content, strides=(1,))
-        marks[long] = words[offsets[1:][long] - WORD]
-    return marks
+def order_marks(*tables: pa.Table) -> list[np.ndarray]:
+    """Return a 64-bit number for the order of each row, alike for equal orders; 0 for unknown ones."""
+    hashed = [as_text(_column(rows, ORDER[0])) for rows in tables]
+    marks = [tails_of(texts) for texts in hashed]
+    if not any(texts.null_count for texts in hashed):
+        return marks
+    sold, known = ([np.full(len(rows), start) for rows in tables] for start in (np.uint64(1), True))
+    for name in ORDER[1:]:
+        for place, ids in enumerate(ids_of(*(_column(rows, name) for rows in tables))):
+            known[place] &= ids != NAT
+            sold[place] = (sold[place] + ids.view(np.uint64)) * np.uint64(GAMMA)
+    return [
+        np.where(texts.is_valid(), mark, np.where(ok, one | np.uint64(1), np.uint64(0)))
+        for texts, mark, ok, one in zip(hashed, marks, known, sold, strict=True)
+    ]
+
+
+def numbered_orders(rows: pa.Table) -> np.ndarray:
+    """Number the orders of rows; -1 for unknown."""
+    numbers = numbered_texts(as_text(_column(rows, ORDER[0])))
+    rest = np.flatnonzero(numbers < 0)
+    if len(rest):
+        sold, known = np.zeros(len(rest), np.int64), np.ones(len(rest), bool)
+        for name in ORDER[1:]:
+            (ids,) = ids_of(_column(rows, name).take(pa.array(rest)))
+            places = numbered(pa.array(ids))
+            sold, known = numbered(pa.array(sold * (len(rest) + 1) + places)), known & (ids != NAT)
+        numbers[rest[known]] = sold[known] + numbers.max(initial=-1) + 1
+    return numbers
 
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
@@ -481,9 +501,9 @@ def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.asarray(column.cast(pa.int64(), safe=False).fill_null(LAST), np.int64)
 
 
-def _column(rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column; nulls where there is none."""
-    return rows[name] if name in rows.column_names else pa.nulls(len(rows), pa.int64())
+    return rows[name] if name in rows.column_names else pa.chunked_array([pa.nulls(len(rows), pa.int64())])
 
 
 def in_order(table: pa.Table) -> np.ndarray:
@@ -519,7 +539,7 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
         return first, last
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
-    orders = numbered_texts(order_names(rows))
+    orders = numbered_orders(rows)
     known = slice(None) if orders.min(initial=0) >= 0 else np.flatnonzero(orders >= 0)
     orders = orders[known]
     starts, ends = np.full((2, orders.max(initial=-1) + 1), [[LAST], [NAT]])
