@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
+from loopring_lab.engines.aggregate import ranks
 from loopring_lab.engines.arrays import (
     GAMMA,
     NAT,
@@ -68,14 +69,16 @@ class PriceHistory:
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
         rows = np.flatnonzero(known)
-        coded = pa.table({name: encoded(table[name]) for name in keys})
-        self._labels = {name: _labels(coded[name], rows) for name in keys}
+        self._keys = {name: encoded(table[name]) for name in keys}
+        self._labels = {name: _labels(texts, rows) for name, texts in self._keys.items()}
         times = moments_of(table)[rows]
         self._scale = Scale(times, self.code_count)
-        spots = self._spots(self.codes(coded)[rows], times)
+        spots = self._spots(self.codes(table)[rows], times)
         if (spots[1:] <= spots[:-1]).any():
-            order = _settle_ties(np.argsort(spots), spots, table, rows)
-            rows, times, spots = rows[order], times[order], spots[order]
+            order = np.argsort(spots)
+            runs = np.append(0, np.cumsum(np.diff(spots[order]) != 0))
+            order = np.sort(runs * len(rows) + order) - runs * len(rows)  # equal ones as they stand
+            times, spots, rows = times[order], spots[order], _settle_ties(table, rows[order], runs)
         self.rows, self.times, self._at = rows, times, spots
         self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
 
@@ -131,7 +134,8 @@ class PriceHistory:
         """Number the keys of rows; -1 where this history has no price for them."""
         codes = np.zeros(len(rows), np.int64)
         for name, labels in self._labels.items():
-            places = places_among(encoded(rows[name]), labels)
+            is_known = rows[name].equals(self.table[name])
+            places = places_among(self._keys[name] if is_known else encoded(rows[name]), labels)
             codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
         return codes
 
@@ -508,16 +512,8 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 def in_order(table: pa.Table) -> np.ndarray:
     """Return the positions of rows in their total order: ``moment``, then `TIE_BREAKERS`, unknown last."""
-    columns = {n: table[n] for n in ("moment", *TIE_BREAKERS) if n in table.column_names}
-    columns = {n: column for n, column in columns.items() if not pa.types.is_null(column.type)}
-    block = columns.get("block_id")
-    if block is not None and pa.types.is_integer(block.type):
-        unknown = pc.equal(block, pa.scalar(0, block.type))
-        columns["block_id"] = pc.if_else(unknown, pa.scalar(None, block.type), block)
-    if not columns:
-        return np.arange(len(table))
-    keys = [(name, "ascending") for name in columns]
-    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
+    rows, runs = np.arange(len(table)), np.zeros(len(table), np.int64)
+    return _settle_ties(table, rows, runs, ("moment", *TIE_BREAKERS))
 
 
 def moments_of(rows: pa.Table) -> np.ndarray:
@@ -572,19 +568,41 @@ def parse_tolerance(tolerance: Any, caller: str) -> int | None:
     return None if tolerance is None else parse_length(tolerance, caller)
 
 
-def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table, rows: np.ndarray) -> np.ndarray:
-    """Put the rows of one key and moment, which are neighbours in `order`, in their total order."""
-    same = np.diff(spots[order]) == 0
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
-    places = np.sort(order[tied])
-    columns = [name for name in TIE_BREAKERS if name in table.column_names]
-    some = table.select(columns).take(pa.array(rows[places])).append_column("moment", pa.array(spots[places]))
-    order[tied] = places[in_order(some)]
-    return order
+def _settle_ties(
+    table: pa.Table, rows: np.ndarray, runs: np.ndarray, names: Sequence[str] = TIE_BREAKERS
+) -> np.ndarray:
+    """Put rows of a table that are in one run, and so neighbours, in the order of columns, unknown last."""
+    rows, tied = rows.copy(), np.arange(len(rows))
+    for name in names:
+        same = runs[1:] == runs[:-1]
+        again = np.append(same, False) | np.append(False, same) if len(runs) else same
+        tied, runs = tied[again], runs[again]
+        if not len(tied):
+            break
+        if name not in table.column_names or pa.types.is_null(table[name].type):
+            continue
+        numbers = _numbers_in_order(table[name], name, rows[tied])
+        scale = Scale(numbers, len(table))
+        keys = runs * scale.width + scale(numbers)
+        if (keys[1:] < keys[:-1]).any():
+            place = np.argsort(keys, kind="stable")
+            rows[tied], keys = rows[tied[place]], keys[place]
+        runs = np.append(0, np.cumsum(keys[1:] != keys[:-1]))
+    return rows
 
 
-def _labels(column: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
+def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:
+    """Return numbers in the order of some values of a column, null last."""
+    if not pa.types.is_signed_integer(column.type):
+        return ranks(column.take(pa.array(rows)), name)[0]
+    if name == PLACE[0]:  # block 0 is no block yet
+        column = pc.if_else(pc.equal(column, pa.scalar(0, column.type)), pa.scalar(None, column.type), column)
+    column = column.cast(pa.int64())
+    last = min((pc.max(column).as_py() or 0) + 1, LAST)
+    return np.asarray(column.fill_null(last).to_numpy()[rows])
+
+
+def _labels(texts: pa.DictionaryArray, rows: np.ndarray) -> pa.Array:
     """Return the texts of some rows of a column, each once, in order."""
-    texts = encoded(column)
     used = np.flatnonzero(np.bincount(texts.indices.fill_null(0).to_numpy()[rows]))
     return texts.dictionary.take(pa.array(used)).unique().sort()

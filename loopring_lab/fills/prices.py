@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
-from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, encoded, first_of, places_among
+from loopring_lab.engines.aggregate import PairedFills, result_frame
+from loopring_lab.engines.arrays import NAT, encoded, first_of, places_among
 from loopring_lab.engines.asof import (
     ORDER,
     TIE_BREAKERS,
@@ -232,11 +232,12 @@ def all_in_cost(
 
 def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | None) -> pa.Table:
     """Compare fills of a window with the last ones of the other type before them."""
-    typed = np.asarray(pc.is_in(as_text(window.rows["fill_type"]), pa.array(FILL_TYPES)))
-    window = window if typed.all() else window.of(typed)
+    types = places_among(encoded(window.rows["fill_type"]), pa.array(FILL_TYPES))
+    if (types < 0).any():
+        window, types = window.of(types >= 0), types[types >= 0]
     fills = window.rows
     history = PriceHistory(window.prices, caller, VENUE)
-    other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
+    other_type = pa.DictionaryArray.from_arrays(types, FILL_TYPES[::-1])
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
     other[np.asarray(known_prices(fills).is_null())] = -1
