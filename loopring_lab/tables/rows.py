@@ -35,7 +35,7 @@ _EXACT = Context(prec=2_000)
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
     """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
     each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
-    return _Converter(batch, listing).table(each, fee_token)
+    return _Converter(batch, listing).table(each[::-1] if batch.backwards else each, fee_token)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -60,17 +60,18 @@ class Batch(NamedTuple):
 
     ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade. `counts` and
     `totals` are the number of rows of each page and its ``totalNum`` as sent; `places` name the pages in
-    errors.
+    errors; `backwards` tells that the last row of the last page comes first.
     """
 
     columns: pa.RecordBatch
     counts: list[int]
     totals: list[Any]
     places: Sequence[str]
+    backwards: bool = False
 
     def where(self, position: int) -> str:
         """Name the page and the row at a position of the columns."""
-        page = 0
+        position, page = len(self.columns) - 1 - position if self.backwards else position, 0
         while position >= self.counts[page]:
             position -= self.counts[page]
             page += 1
@@ -96,8 +97,9 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
 
 
 def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
-    """Read pages into text columns."""
-    return _read_regular(pages, places, ten_members) or read_tolerantly(pages, places, ten_members)
+    """Read pages into text columns, oldest row first where that takes no sorting."""
+    regular = _read_regular(pages, places, ten_members, oldest_first=True)
+    return regular or read_tolerantly(pages, places, ten_members)
 
 
 def read_each(
@@ -232,7 +234,12 @@ def short(value: Any) -> str:
 
 
 def _read_regular(
-    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, size: int = MAX_DOCUMENT
+    pages: Sequence[Page],
+    places: Sequence[str],
+    ten_members: str,
+    *,
+    size: int = MAX_DOCUMENT,
+    oldest_first: bool = False,
 ) -> Batch | None:
     """Read pages whose rows are plain text of one length, or return None."""
     parts = [part for part in (_split_page(page, size) for page in pages) if part is not None]
@@ -250,15 +257,20 @@ def _read_regular(
     if not is_regular or not len(CORE) <= length <= len(MEMBERS):
         return None
     ends = quotes[2 * length - 1 :: 2 * length]
-    borders = np.cumsum([len(inner) + len(b"],[") if inner else 0 for inner, _ in parts])
-    counts = np.diff(np.searchsorted(ends, borders), prepend=0).tolist()
-    quotes[::2] += 1  # so that they are the borders of members, and of what is between these
-    texts = pa.StringArray.from_buffers(len(quotes) - 1, pa.py_buffer(quotes), pa.py_buffer(text))
+    page_ends = np.cumsum([len(inner) + len(b"],[") if inner else 0 for inner, _ in parts])
+    counts = np.diff(np.searchsorted(ends, page_ends), prepend=0).tolist()
+    borders = quotes.astype(np.int32)  # of members, and of what is between these
+    borders[::2] += 1
+    texts = pa.StringArray.from_buffers(len(borders) - 1, pa.py_buffer(borders), pa.py_buffer(text))
+    starts = np.arange(0, len(texts), 2 * length, dtype=np.int32)
+    moment, last_moment = texts[0].as_py(), texts[int(starts[-1])].as_py()
+    backwards = oldest_first and (len(moment), moment) > (len(last_moment), last_moment)
+    starts = starts[::-1] if backwards else starts
     columns = {
-        name: texts.take(pa.array(np.arange(2 * place, len(texts), 2 * length, dtype=np.int32)))
+        name: texts.take(pa.array(starts + 2 * place))
         for place, name in enumerate(_layout(length, ten_members))
     }
-    return Batch(_complete(columns, rows), counts, totals, places)
+    return Batch(_complete(columns, rows), counts, totals, places, backwards)
 
 
 def _split_page(page: Page, size: int) -> tuple[bytes, Any] | None:
@@ -296,7 +308,7 @@ def _find_members(text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
     letters = np.frombuffer(text, np.uint8)
     if letters.min() < ord(" ") or letters.max() > ord("~") or b"\\" in text:
         return None
-    quotes = np.flatnonzero(letters == ord('"')).astype(np.int32)
+    quotes = np.flatnonzero(letters == ord('"'))
     closing, opening = quotes[1:-1:2], quotes[2::2]
     commas = np.count_nonzero(letters == ord(","))
     if len(quotes) % 2 or len(closing) != commas:
