@@ -123,9 +123,11 @@ class Parts:
         self._trades, self._tables, self._counts, self._several = trades, tables, counts, several
 
     def __iter__(self) -> Iterator[pa.Table]:
-        for table in self._tables:
-            self._counts.update({name.decode(): int(n) for name, n in (table.schema.metadata or {}).items()})
-            yield table.replace_schema_metadata(None)
+        return map(self._counted, self._tables)
+
+    def _counted(self, table: pa.Table) -> pa.Table:
+        self._counts.update({name.decode(): int(n) for name, n in (table.schema.metadata or {}).items()})
+        return table.replace_schema_metadata(None)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
         """Return the parts as one frame of the engine of the trades, in files where they may not fit.
@@ -360,14 +362,17 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         spool = _spooled(cuts, _noted(cuts, wanted.batches(), seen))
         parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
         orders = _Orders(cuts, placed_by, map(_repeated, seen), parts)
-    for window in range(len(cuts.edges) + 1):
+
+    def read(window: int) -> Window:
         looked_at = cuts.looked_at(window)
         near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
         if others is None:
             near = following.added(near, looked_at.stop)
         else:
             others = following.added(others, looked_at.stop)
-        yield _window(cuts, near, others, orders, window)
+        return _window(cuts, near, others, orders, window)
+
+    yield from map(read, range(len(cuts.edges) + 1))
 
 
 def _window(
