@@ -11,7 +11,7 @@ from loopring_lab.engines import limits
 BITS = 64
 BITS_AT_ONCE = 16
 COUNTERS = 1 << 22
-BYTES_PER_ROW = 32
+BYTES_PER_ROW = 64
 
 Read = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 """Reads the parts of all rows: the group of each row and its value, a float that is not NaN."""

@@ -80,21 +80,21 @@ class Buckets:
     def _write(self) -> None:
         if not self._parts:
             return
-        numbers = np.concatenate([numbers for numbers, _ in self._parts])
-        columns = stacked([columns for _, columns in self._parts])
-        self._parts, self._bytes = [], 0
         if self._folder is None:
-            self._dtype = np.dtype([(name, column.dtype) for name, column in columns.items()])
+            self._dtype = np.dtype([(name, column.dtype) for name, column in self._parts[0][1].items()])
             self._folder = _new_folder()
             _remove_with(self, self._folder)
-        place = np.argsort(numbers, kind="stable")
-        rows = np.empty(len(place), self._dtype)
-        for name, column in columns.items():
-            rows[name] = column[place]
-        ends = np.searchsorted(numbers[place], np.arange(len(self.counts) + 1))
-        for number in np.flatnonzero(np.diff(ends)):
-            with (self._folder / str(number)).open("ab") as file:
-                rows[ends[number] : ends[number + 1]].tofile(file)
+        while self._parts:
+            numbers, columns = self._parts.pop(0)
+            place = np.argsort(numbers, kind="stable")
+            rows = np.empty(len(place), self._dtype)
+            for name, column in columns.items():
+                rows[name] = column[place]
+            starts = first_of(numbers[place])
+            for start, part in zip(starts, np.split(rows, starts[1:]), strict=True):
+                with (self._folder / str(numbers[place[start]])).open("ab") as file:
+                    part.tofile(file)
+        self._bytes = 0
 
 
 class Spool:

@@ -67,9 +67,11 @@ class Parts:
         self.answers = answers
 
     def __iter__(self) -> Iterator[pa.Table]:
-        for table in self.answers.tables() if self.answers else self._tables:
-            self._counts.update(workers.counts_of(table.schema))
-            yield table.replace_schema_metadata(None)
+        return map(self._counted, self.answers.tables() if self.answers else self._tables)
+
+    def _counted(self, table: pa.Table) -> pa.Table:
+        self._counts.update(workers.counts_of(table.schema))
+        return table.replace_schema_metadata(None)
 
     def count(self) -> None:
         """Add up what was counted beside answers that the workers keep."""
@@ -221,14 +223,17 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         spool = _spooled(cuts, noted(cuts, wanted.batches(), seen))
         parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
         orders = Orders(cuts, placed_by, map(repeated, seen), parts)
-    for window in range(len(cuts.edges) + 1):
+
+    def read(window: int) -> Window:
         looked_at = cuts.looked_at(window)
         near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
         if others is None:
             near = following.added(near, looked_at.stop)
         else:
             others = following.added(others, looked_at.stop)
-        yield window_of(cuts, near, others, orders, window)
+        return window_of(cuts, near, others, orders, window)
+
+    yield from map(read, range(len(cuts.edges) + 1))
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:

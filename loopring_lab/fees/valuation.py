@@ -140,8 +140,7 @@ def in_token(
 
     sums = Sums([*names, "fee_token"], limit)
     around |= {"after": LATER, "next_by": PAIR}
-    for part in windows.over(trades, CALLER, needed, optional, **around, work=rows_of):
-        sums.add(part)
+    sums.add(windows.over(trades, CALLER, needed, optional, **around, work=rows_of))
     groups, columns = sums.columns()
     columns |= {"value_token": pa.repeat(token, groups.count)}
     return PairedFills(trades, CALLER).summary(
@@ -167,9 +166,8 @@ def _check_token(token: Any, trades: Any, prices: Any) -> None:
     frames = [(trades, ["fee_token"]), (trades if prices is None else prices, [*PAIR])]
     if isinstance(token, str) and any(_has(frame, names, token) for frame, names in frames):
         return
-    known = sorted(
-        {one for frame, names in frames for name in names for one in _distinct(frame, name)} - {None}
-    )
+    found = {one for frame, names in frames for name in names for one in _distinct(frame, name)}
+    known = sorted(found - {None})
     if _distinct(trades, "fee_token"):
         hint = did_you_mean(token, known, f"Known tokens: {', '.join(known) or 'none'}.")
         raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")

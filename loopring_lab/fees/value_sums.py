@@ -7,7 +7,8 @@ where the last part ended, so that one part gives the same digits as many.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,8 @@ AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
 RANK_BITS = 32
-PARTS = 1 << 15
-"""Parts are told apart up to so many."""
+PARTS, ROWS = 1 << 15, 1 << 18
+"""How many parts are told apart, and rows of ages read at once."""
 MARKET = ("market base", "market quote")
 """Columns of the rows of markets, which come after those of fills."""
 
@@ -145,8 +146,12 @@ class Sums:
         self._changes = np.zeros(0)
         self._ages, self._uses = Buckets(), Buckets(PARTS)
 
-    def add(self, part: pa.Table) -> None:
+    def add(self, parts: Iterable[pa.Table]) -> None:
         """Add rows with the keys, ``fee``, ``fee_value``, ``age``, and those of `with_uncertainty`."""
+        for _ in map(self._add, parts):  # none is held while the next one is made
+            pass
+
+    def _add(self, part: pa.Table) -> None:
         fills = part[MARKET[0]].null_count
         rows, markets = part.slice(0, fills), self._moves.add(part.slice(fills))
         groups = GroupBy(rows, self._groups.keys)
@@ -188,14 +193,19 @@ class Sums:
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
-        group_of = np.argsort(number_of)
-        middle = medians(lambda: ((group_of[part["group"]], part["age"]) for part in self._ages), counts)
+        middle = medians(partial(self._ages_of, np.argsort(number_of)), counts)
         for name, ages in (
             ("median_age", np.rint(np.nan_to_num(middle)).astype(np.int64)),
             ("max_age", groups.aggregate("max_age", "max").fill_null(0).to_numpy()),
         ):  # DuckDB reads what lies under a null too
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
+
+    def _ages_of(self, groups: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part in self._ages:
+            for start in range(0, len(part["age"]), ROWS):
+                rows = slice(start, start + ROWS)
+                yield groups[part["group"][rows]], part["age"][rows]
 
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""
