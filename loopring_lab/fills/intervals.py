@@ -34,6 +34,7 @@ UNITS_AT_MOST = 1 << UNIT_BITS
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
 CHUNK = 1 << 11
+TOGETHER = 16  # groups whose units are drawn alike
 LOW_BITS = np.uint64(0xFFFF)
 _TAILS = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
 POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.uint8)
@@ -63,11 +64,10 @@ class Estimates:
         self._tells_sides = True
         self._rates: list[str] = []
 
-    def add(self, fills: pa.Table, rates: Mapping[str, np.ndarray]) -> None:
-        """Add `slim_rows` that have the keys, and their rates, NaN where unknown."""
+    def add(self, fills: pa.Table, rates: Mapping[str, np.ndarray], unknown: np.ndarray) -> None:
+        """Add `slim_rows` that have the keys, their rates, NaN where unknown, and which count as missing."""
         groups = self._groups.numbers(fills)
         self._rates = [*rates]
-        unknown = np.isnan(rates[self._rates[0]])
         counted = [np.bincount(some, minlength=len(self._groups)) for some in (groups, groups[unknown])]
         self._counts = (
             np.pad(self._counts, ((0, 0), (0, len(self._groups) - self._counts.shape[1]))) + counted
@@ -245,13 +245,23 @@ def _estimate_cells(
             effective = weight**2 / square  # how many orders of equal value would say as much (Kish)
         for row in np.flatnonzero((weight > 0) & (np.minimum(fills, effective) >= FEWEST)).tolist():
             wanted.setdefault(row, []).append(number)
-    for row, numbers in wanted.items():
-        part, group = slice(starts[row], stops[row]), groups[row]
-        names = [f"{kind} {rates[number]}" for number in numbers for kind in ("weight", "product")]
-        counts = bootstrap.counts(cells["unit"][part], many=bool(many[group]))
-        totals = drawn_sums(counts, np.stack([cells[name][part] for name in names]))
-        for number, (weight, product) in zip(numbers, totals.reshape(-1, 2, DRAWS), strict=True):
-            drawn["low"][number, group], drawn["high"][number, group] = bootstrap.interval(product, weight)
+    alike = [row for row in wanted if many[groups[row]]]
+    each = [[row] for row in wanted if not many[groups[row]]]
+    for rows in each + [alike[start : start + TOGETHER] for start in range(0, len(alike), TOGETHER)]:
+        asked = [(row, number) for row in rows for number in wanted[row]]
+        units = cells["unit"][starts[rows[0]] : stops[rows[0]]]
+        is_many = bool(many[groups[rows[0]]])
+        units = np.arange(UNITS_AT_MOST) if is_many else units
+        sums = np.zeros((2 * len(asked), len(units)))
+        for line, (row, number) in enumerate(asked):
+            part = slice(starts[row], stops[row])
+            at = cells["unit"][part].astype(np.int64) if is_many else slice(None)
+            for kind, name in enumerate(("weight", "product")):
+                sums[2 * line + kind, at] = cells[f"{name} {rates[number]}"][part]
+        totals = drawn_sums(bootstrap.counts(units, many=is_many), sums)
+        for (row, number), (weight, product) in zip(asked, totals.reshape(-1, 2, DRAWS), strict=True):
+            ends = bootstrap.interval(product, weight)
+            drawn["low"][number, groups[row]], drawn["high"][number, groups[row]] = ends
 
 
 class Bootstrap:
