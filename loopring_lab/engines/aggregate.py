@@ -34,6 +34,7 @@ KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int6
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 FEW = 1 << 16  # numbers for which a table is made, whatever their count
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
+MOST_QUANTILES = 1000
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
 
@@ -259,6 +260,14 @@ def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     totals = np.zeros(int(outer.max(initial=-1)) + 1, np.int64)
     np.add.at(totals, outer, counts)
     return pa.array(counts / totals[outer])
+
+
+def check_quantiles(count: Any, caller: str) -> None:
+    """Raise a `LabError` unless the number of quantiles is a whole number from 1 to `MOST_QUANTILES`."""
+    if type(count) is not int or not 1 <= count <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={count!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
 
 
 def numbers_of_quantiles(

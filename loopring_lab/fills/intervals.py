@@ -38,6 +38,7 @@ UNITS_AT_MOST = 1 << UNIT_BITS
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
 CHUNK = 1 << 11
+TOGETHER = 16  # groups whose units are drawn alike
 LOW_BITS = np.uint64(0xFFFF)
 _TAILS = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
 POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.uint8)
@@ -59,11 +60,13 @@ class Coded(NamedTuple):
     sides: Columns | None
 
     @classmethod
-    def of(cls, fills: pa.Table, keys: Sequence[str], rates: Sequence[str], values: Rates | None) -> Coded:
+    def of(
+        cls, fills: pa.Table, keys: Sequence[str], rates: Sequence[str], priced: str, values: Rates | None
+    ) -> Coded:
         """Number the groups of `slim_rows` that have keys and rates, NaN where unknown."""
         groups, (codes, names) = GroupBy(fills, keys), coded(fills["quote"])
         rows = {name: np.asarray(fills[name].to_numpy(), float) for name in rates}
-        unknown = np.isnan(rows[rates[0]])
+        unknown = np.isnan(fills[priced].to_numpy())
         counts = [np.bincount(ids, minlength=groups.count) for ids in (groups.ids, groups.ids[unknown])]
         seen = np.flatnonzero(np.bincount((groups.ids * len(names) + codes)[codes >= 0]))
         quotes = {(number // len(names), names[number % len(names)]) for number in seen.tolist()}
@@ -95,16 +98,16 @@ class Estimates:
         self._tells_sides = True
         self._rates: list[str] = []
 
-    def add(self, parts: Iterable[pa.Table], rates: Sequence[str]) -> None:
-        """Add parts of `slim_rows` that have the keys and rates, NaN where unknown."""
+    def add(self, parts: Iterable[pa.Table], rates: Sequence[str], priced: str) -> None:
+        """Add parts of `slim_rows` that have the keys and rates; those without the rate `priced` are missing."""
         self._rates, values = [*rates], self._values.rates if self._values.several else None
+        code = partial(Coded.of, keys=self._groups.keys, rates=rates, priced=priced, values=values)
         if isinstance(parts, Parts) and parts.answers and (values is None or values.in_memory):
-            code = partial(Coded.of, keys=self._groups.keys, rates=self._rates, values=values)
             self._shared = SharedRows(parts.answers, code, self._see)
             parts.count()
             return
         for fills in parts:
-            part = Coded.of(fills, self._groups.keys, self._rates, values)
+            part = code(fills)
             numbers = self._see(part)
             self._rows.add(bucket_of(part.rows["order"]), _renumbered(part.rows, numbers))
             if part.sides:
@@ -371,13 +374,23 @@ def _estimate_cells(
             effective = weight**2 / square  # how many orders of equal value would say as much (Kish)
         for row in np.flatnonzero((weight > 0) & (np.minimum(fills, effective) >= FEWEST)).tolist():
             wanted.setdefault(row, []).append(number)
-    for row, numbers in wanted.items():
-        part, group = slice(starts[row], stops[row]), groups[row]
-        names = [f"{kind} {rates[number]}" for number in numbers for kind in ("weight", "product")]
-        counts = bootstrap.counts(cells["unit"][part], many=bool(many[group]))
-        totals = drawn_sums(counts, np.stack([cells[name][part] for name in names]))
-        for number, (weight, product) in zip(numbers, totals.reshape(-1, 2, DRAWS), strict=True):
-            drawn["low"][number, group], drawn["high"][number, group] = bootstrap.interval(product, weight)
+    alike = [row for row in wanted if many[groups[row]]]
+    each = [[row] for row in wanted if not many[groups[row]]]
+    for rows in each + [alike[start : start + TOGETHER] for start in range(0, len(alike), TOGETHER)]:
+        asked = [(row, number) for row in rows for number in wanted[row]]
+        units = cells["unit"][starts[rows[0]] : stops[rows[0]]]
+        is_many = bool(many[groups[rows[0]]])
+        units = np.arange(UNITS_AT_MOST) if is_many else units
+        sums = np.zeros((2 * len(asked), len(units)))
+        for line, (row, number) in enumerate(asked):
+            part = slice(starts[row], stops[row])
+            at = cells["unit"][part].astype(np.int64) if is_many else slice(None)
+            for kind, name in enumerate(("weight", "product")):
+                sums[2 * line + kind, at] = cells[f"{name} {rates[number]}"][part]
+        totals = drawn_sums(bootstrap.counts(units, many=is_many), sums)
+        for (row, number), (weight, product) in zip(asked, totals.reshape(-1, 2, DRAWS), strict=True):
+            ends = bootstrap.interval(product, weight)
+            drawn["low"][number, groups[row]], drawn["high"][number, groups[row]] = ends
 
 
 class Bootstrap:

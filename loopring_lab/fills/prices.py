@@ -195,8 +195,25 @@ def all_in_cost(
     0       amm     56            38.041356       31.348629        44.312145
     1       dex     44            30.388297             NaN              NaN
     """
+    names = keys_of_estimates(trades, by, "fills.all_in_cost", intervals, seed)
+    source = prices if isinstance(reference, str) else reference
+    values = Values.of_frame(trades, "fills.all_in_cost", None if source is trades else source)
+    return costs_by(trades, reference, tolerance, names, prices, values, COSTS, intervals, seed)
+
+
+def costs_by(
+    trades: Any,
+    reference: Any,
+    tolerance: Any,
+    names: list[str] | None,
+    prices: Any,
+    values: Values,
+    rates: Sequence[str],
+    level: float = 0.95,
+    seed: int = 0,
+) -> Any:
+    """Compute what `all_in_cost` describes, estimates of some of its rates only, weighted by `values`."""
     caller = "fills.all_in_cost"
-    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -225,8 +242,7 @@ def all_in_cost(
     )
     if names is None:
         return label.noted(parts.frame(label.column))
-    values = Values.of_frame(trades, caller, None if source is trades else source)
-    columns, note = estimated(parts, values, names, COSTS, intervals, seed)
+    columns, note = estimated(parts, values, names, rates, level, seed, priced=COSTS[0])
     return label.noted(result_frame(trades, label.of_groups(columns)), note)
 
 
@@ -361,10 +377,14 @@ def estimated(
     level: float,
     seed: int,
     missing: str = "unpriced",
+    priced: str | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Estimate rates of the rows of parts, and say of how many fills both sides are counted."""
+    """Estimate rates of the rows of parts, and say of how many fills both sides are counted.
+
+    Rows without the rate `priced`, by default the first, count as missing.
+    """
     found = Estimates(keys, level, seed, values, missing)
-    found.add(parts, rates)
+    found.add(parts, rates, priced or rates[0])
     return found.columns(), found.note
 
 
