@@ -72,6 +72,37 @@ def test_quotients_are_those_of_integers(type_: pa.DataType, data: st.DataObject
     assert_same_bits(limbs.ratios(*columns(pairs, type_), times), wanted)
 
 
+@given(found=rows(AMOUNT, 2), digits=st.integers(1, 27))
+@settings(max_examples=100, deadline=None)
+def test_prices_of_eight_decimals_are_multiplied_exactly(
+    found: list[tuple[Number, ...]], digits: int
+) -> None:
+    found = [(amount, None if price is None else price % 10**digits) for amount, price in found]
+    amounts, prices = (
+        columns(found, AMOUNT)[0],
+        from_integers([row[1] for row in found], pa.decimal256(27, 8)),
+    )
+    wanted = [None if None in row else row[0] * row[1] // 10**8 for row in found]  # type: ignore[operator]
+    for type_ in (pa.decimal256(27, 8), pa.decimal128(27, 8)):
+        assert to_integers(limbs.multiply(amounts, prices.cast(type_))).tolist() == wanted
+
+
+@given(found=st.lists(st.tuples(numbers(AMOUNT), st.integers(-1, 19)), max_size=8), digits=st.integers(1, 38))
+@settings(max_examples=200, deadline=None)
+def test_smallest_units_are_scaled_exactly_or_by_other_means(
+    found: list[tuple[Number, int]], digits: int
+) -> None:
+    found = [(None if one is None else one % 10**digits, places) for one, places in found]
+    numbers_ = from_integers([one for one, _ in found], pa.decimal256(38, 0))
+    wanted = [None if one is None or places < 0 else one * 10 ** (18 - places) for one, places in found]
+    decimals = np.array([places for _, places in found], np.int64)
+    fits = all(one is None or one < 10**36 for one in wanted) and decimals.max(initial=0) <= 18
+    for type_ in (pa.decimal256(76, 0), pa.decimal128(38, 0)):
+        scaled = limbs.in_units(numbers_.cast(type_), decimals, AMOUNT)
+        assert fits <= (scaled is not None)
+        assert scaled is None or to_integers(scaled).tolist() == wanted
+
+
 def excess(amount: int, price: int, volume: int) -> float:
     return (amount * UNIT - price * volume) * 10_000 / (price * volume)
 

@@ -80,6 +80,15 @@ def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
         assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
 
 
+def test_rows_of_regular_pages_are_turned_and_still_named() -> None:
+    pages = [[row(createdAt="500"), row(createdAt="400")], [], [row(createdAt="300")]]
+    found = wire.read(list(map(page, pages)), ["a", "b", "c"])
+    assert found.columns["createdAt"].to_pylist() == ["300", "400", "500"]
+    assert list(map(found.where, range(3))) == ["c.trades[0]", "a.trades[1]", "a.trades[0]"]
+    typed = rows.convert(found, [0, -1, 1], MarketLookup(tokens(), markets()), "received")
+    assert typed["fill_type"].to_pylist() == [1, 0, 0]
+
+
 PIECES = [
     b'"',
     b",",

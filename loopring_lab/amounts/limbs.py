@@ -233,8 +233,9 @@ def in_units(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Arr
     places = np.where(known, to.scale - decimals, 0)
     if places.min(initial=0) < 0 or np.count_nonzero(integers.known) < len(numbers) - numbers.null_count:
         return None
-    largest = np.abs(integers.floats * 10.0**places).max(initial=0)
-    scaled = integers * Limbs.small((10 ** np.arange(to.scale + 1))[places])
+    powers = (10 ** np.arange(to.scale + 1))[places]
+    largest = np.abs(integers.floats * powers).max(initial=0)
+    scaled = integers * Limbs.small(powers)
     scaled.known &= known
     return to_decimals(scaled, to) if largest < 10.0**to.precision * BELOW else None
 

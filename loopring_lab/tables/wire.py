@@ -35,6 +35,7 @@ MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId"
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
 GROUP_BYTES, LEAST_BYTES = 2 << 20, 4 << 10
+CUT_AT_ONCE = 1 << 18  # bytes, or members, that stay in a processor's cache
 # pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
 # its table; of 128 bits, modulo 2**128 and beyond 10**38. So it is given only text of which every step stays
 # below 10**76, less than 2**255, or below 10**38: as many digits of a whole number; or 30 characters with an
@@ -259,9 +260,8 @@ def _read_regular(
     ends = quotes[2 * length - 1 :: 2 * length]
     page_ends = np.cumsum([len(inner) + len(b"],[") if inner else 0 for inner, _ in parts])
     counts = np.diff(np.searchsorted(ends, page_ends), prepend=0).tolist()
-    borders = quotes.astype(np.int32)  # of members, and of what is between these
-    borders[::2] += 1
-    texts = pa.StringArray.from_buffers(len(borders) - 1, pa.py_buffer(borders), pa.py_buffer(text))
+    quotes[::2] += 1  # so that they are the borders of members, and of what is between these
+    texts = pa.StringArray.from_buffers(len(quotes) - 1, pa.py_buffer(quotes), pa.py_buffer(text))
     starts = np.arange(0, len(texts), 2 * length, dtype=np.int32)
     moment, last_moment = texts[0].as_py(), texts[int(starts[-1])].as_py()
     backwards = oldest_first and (len(moment), moment) > (len(last_moment), last_moment)
@@ -300,28 +300,35 @@ def _total_of(outline: bytes) -> tuple[Any] | None:
 
 
 def _find_members(text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the places of quotes, and which members end a row before the last one.
+    """Return the places of quotes, and which members end a row; None if any is not plain ASCII.
 
-    None if any member is not plain: ASCII without quotes, backslashes and commas. Then only ``,`` and ``],[``
-    can be between two of them.
+    Between two plain members is only ``,`` or ``],[``, and these have no quotes, commas and backslashes.
     """
     letters = np.frombuffer(text, np.uint8)
     if letters.min() < ord(" ") or letters.max() > ord("~") or b"\\" in text:
         return None
-    quotes = np.flatnonzero(letters == ord('"'))
-    closing, opening = quotes[1:-1:2], quotes[2::2]
     commas = np.count_nonzero(letters == ord(","))
-    if len(quotes) % 2 or len(closing) != commas:
+    if np.count_nonzero(letters == ord('"')) != 2 * commas + 2:
         return None
-    gaps = opening - closing
-    last = np.flatnonzero(gaps == len(b'"],["') - 1)
-    is_plain = (
-        np.count_nonzero(gaps == len(b'","') - 1) + len(last) == commas
-        and (letters[closing + (gaps >> 1)] == ord(",")).all()
-        and (letters[closing[last] + 1] == ord("]")).all()
-        and (letters[opening[last] - 1] == ord("[")).all()
-    )
-    return (quotes, last) if is_plain else None
+    quotes, found, last = np.empty(2 * commas + 2, np.int32), 0, [np.empty(0, np.int64)]
+    for start in range(0, len(letters), CUT_AT_ONCE):
+        places = np.flatnonzero(letters[start : start + CUT_AT_ONCE] == ord('"')) + start
+        quotes[found : found + len(places)] = places
+        found += len(places)
+    for start in range(0, commas, CUT_AT_ONCE):
+        closing, opening = (quotes[place:-1:2][start : start + CUT_AT_ONCE] for place in (1, 2))
+        gaps = opening - closing
+        ends = np.flatnonzero(gaps == len(b'"],["') - 1)
+        is_plain = (
+            np.count_nonzero(gaps == len(b'","') - 1) + len(ends) == len(gaps)
+            and (letters[closing + (gaps >> 1)] == ord(",")).all()
+            and (letters[closing[ends] + 1] == ord("]")).all()
+            and (letters[opening[ends] - 1] == ord("[")).all()
+        )
+        if not is_plain:
+            return None
+        last.append(start + ends)
+    return quotes, np.concatenate(last)
 
 
 def _cast(column: pa.Array, types: Iterable[pa.DataType]) -> pa.Array | None:

@@ -10,12 +10,14 @@ import narwhals as nw
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, queries
+from loopring_lab.archive.folder import TRADES, ArchiveFolder
 from loopring_lab.errors import DamagedArchive, LabError
 from loopring_lab.relayer import Relayer
 
@@ -170,6 +172,26 @@ def test_files_of_other_accounts_and_times_are_not_needed(archive: Archive, engi
 def test_what_cannot_be_asked_for_is_refused(archive: Archive, asked: Any, message: str) -> None:
     with pytest.raises(LabError, match=message):
         archive.scan("duckdb", **asked)
+
+
+def test_dask_reads_row_groups_of_large_files(
+    small: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package_or_skip("dask")
+    monkeypatch.setattr(ArchiveFolder, "kind", ArchiveFolder.kind._replace(groups={TRADES: 50}))
+    archive = Archive(tmp_path / "a")
+    with Relayer(small) as relayer:
+        archive.sync(client_of(relayer), accounts=small.accounts)
+    archive.compact()
+    groups = [pq.read_metadata(file).num_row_groups for file in queries.list_files(archive._folder)]
+    monkeypatch.setattr(queries, "PART_BYTES", 1)
+    many = archive.scan("dask")
+    assert many.npartitions == sum(groups) > len(groups)
+    assert sums(many, "dask") == truth(small)
+    assert max(many.map_partitions(len).compute()) <= 50
+    asked: dict[str, Any] = {"accounts": small.accounts[:1], "since": "2022"}
+    some = [collected(archive.scan(engine, **asked)) for engine in ("dask", "pyarrow")]
+    assert sorted(some[0]["trade_id"]) == sorted(some[1]["trade_id"])
 
 
 def test_dask_reads_groups_of_files_of_about_equal_bytes(
