@@ -89,6 +89,9 @@ LOOKUPS = {
     "markouts": lambda f: lab.fills.markouts(f, horizons=["10s", "1min"], by=[]),
     "shortfall": lambda f: lab.fills.shortfall(f, by="side"),
     "compare_venues": lab.fills.compare_venues,
+    "in_token, rows": lambda f: lab.fees.in_token(f, "ETH"),
+    "with_roles": lab.fills.with_roles,
+    "one_side": lab.fills.one_side,
 }
 
 
@@ -101,7 +104,8 @@ def test_windows_on_the_workers_give_the_same_digits(
     ask = LOOKUPS[question]
     expected = collected(ask(odd)).to_pylist()
     monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 60)
-    monkeypatch.setattr(windows, "_windows", None)  # windows of this process
+    for name in ("_windows", "_whole_windows"):  # of this process
+        monkeypatch.setattr(windows, name, None)
     found = collected(without_warnings(ask, dataframe.from_pandas(odd, npartitions=5))).to_pylist()
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 

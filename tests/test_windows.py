@@ -18,7 +18,7 @@ from support.engines import collected, on
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import arrays, limits, windows
+from loopring_lab.engines import arrays, cuts, limits, windows
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import order_span
 from loopring_lab.engines.convert import to_table
@@ -151,7 +151,7 @@ def test_windows_are_about_as_large_as_memory_allows(spilled: Path) -> None:
 
 def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPatch, spilled: Path) -> None:
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
-    monkeypatch.setattr(windows, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
+    monkeypatch.setattr(cuts, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
     assert content(lab.fills.all_in_cost(on("duckdb", crowded()), "last", "3h")) == expected
 
 
@@ -169,7 +169,7 @@ def test_edges_rise_and_leave_each_window_some_rows(
     moments: list[int], most: int, before: int, after: int
 ) -> None:
     spread = np.sort(np.array(moments, np.int64))
-    edges = windows._edges(spread, most, before, after)
+    edges = cuts._edges(spread, most, before, after)
     ends = [-(10**6), *edges, 10**6]
     counts = np.diff(np.searchsorted(spread, ends))
     assert edges == sorted(set(edges))

@@ -28,6 +28,7 @@ CERTAIN = 2.0**-96  # relative error of a quotient of pairs, with a margin of 4 
 FITTING = 1 << 61  # of high limbs, so that differences fit too
 FITTING_DIGITS = 37  # always fit
 LARGEST = 2.0**96  # quotients whose error is below 1
+LARGEST_PRODUCT, BELOW = 2.0**125, 1 - 2.0**-40  # by floats, with a margin for their errors
 
 Decimals: TypeAlias = "pa.Array | pa.ChunkedArray"
 
@@ -68,15 +69,17 @@ class Limbs:
 
     @classmethod
     def of(cls, array: Decimals) -> Limbs:
-        """Read 256-bit decimals."""
+        """Read decimals of 128 or 256 bits."""
         array = _whole(array)
         if not len(array):
             return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool))
-        words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, 4)[array.offset :][: len(array)]
+        width = array.type.bit_width // 64
+        words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, width)[array.offset :][: len(array)]
         low, high, known = words[:, 0].copy(), words[:, 1].astype(np.int64), np.ones(len(array), bool)
         if array.type.precision > FITTING_DIGITS:
-            sign = (high >> 63).astype(np.uint64)
-            known = (words[:, 2] == sign) & (words[:, 3] == sign) & (high < FITTING) & (high >= -FITTING)
+            known = (high < FITTING) & (high >= -FITTING)
+            for place in range(2, width):
+                known &= words[:, place] == (high >> 63).astype(np.uint64)
         if array.null_count:
             known &= array.is_valid().to_numpy(zero_copy_only=False)
         return cls(low, high, known)
@@ -143,6 +146,10 @@ class Limbs:
         changed = (self.low[1:] != self.low[:-1]) | (self.high[1:] != self.high[:-1])
         return np.append(True, changed)[: len(self.low)]
 
+    def largest(self) -> float:
+        """Return how large the integers are at most, whatever their sign."""
+        return float(np.abs(self.floats).max(initial=0))
+
     def is_zero(self) -> np.ndarray:
         """Return a mask of the integers that are 0."""
         return np.asarray((self.low | self.high.view(np.uint64)) == 0)
@@ -199,12 +206,16 @@ def ratios(numerators: Decimals, denominators: Decimals, times: int = 1) -> np.n
 
 
 def multiply(amounts: Decimals, prices: Decimals) -> pa.Array:
-    """Multiply amounts by prices, rounded down to 18 decimals; null where one is null."""
-    return _decimals(
-        [amounts, prices],
-        lambda amount, price: floors(amount, price, Limbs.small(UNIT)),
-        lambda amount, price: amount * price // UNIT,
-    )
+    """Multiply amounts by prices of any scale, rounded down to 18 decimals; null where one is null."""
+    divisor = 10**prices.type.scale
+
+    def nearly(amount: Limbs, price: Limbs) -> tuple[Limbs, np.ndarray]:
+        if divisor > PIECE or amount.largest() * price.largest() > LARGEST_PRODUCT:
+            return floors(amount, price, Limbs.small(divisor))
+        found = (amount * price).over(divisor)
+        return found, found.known
+
+    return _decimals([amounts, prices], nearly, lambda amount, price: amount * price // divisor)
 
 
 def divide(amounts: Decimals, prices: Decimals) -> pa.Array:
@@ -214,6 +225,18 @@ def divide(amounts: Decimals, prices: Decimals) -> pa.Array:
         lambda amount, price: floors(amount, Limbs.small(UNIT), price),
         lambda amount, price: amount * UNIT // price if price else None,
     )
+
+
+def in_units(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
+    """Scale smallest units, null where decimals are negative; None where limbs cannot hold all of them."""
+    integers, known = Limbs.of(numbers), decimals >= 0
+    places = np.where(known, to.scale - decimals, 0)
+    if places.min(initial=0) < 0 or np.count_nonzero(integers.known) < len(numbers) - numbers.null_count:
+        return None
+    largest = np.abs(integers.floats * 10.0**places).max(initial=0)
+    scaled = integers * Limbs.small((10 ** np.arange(to.scale + 1))[places])
+    scaled.known &= known
+    return to_decimals(scaled, to) if largest < 10.0**to.precision * BELOW else None
 
 
 def floors(factors: Limbs, others: Limbs, divisors: Limbs) -> tuple[Limbs, np.ndarray]:
@@ -367,4 +390,5 @@ def _is_known(columns: Sequence[pa.Array]) -> np.ndarray:
 
 
 def _integers(columns: Sequence[pa.Array], rows: np.ndarray) -> Iterator[tuple[int, ...]]:
-    return zip(*(to_integers(column.filter(pa.array(rows))) for column in columns), strict=True)
+    some = (column.filter(pa.array(rows)) for column in columns)
+    return zip(*(to_integers(one.cast(pa.decimal256(76, one.type.scale))) for one in some), strict=True)

@@ -342,7 +342,7 @@ class Archive:
         """Open trades on another engine, without reading them yet.
 
         Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked,
-        and Dask reads groups of files of about 32 MB, each in the worker that needs it.
+        and Dask reads files or parts of them, about 32 MB at a time, each in the worker that needs it.
 
         Parameters
         ----------

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from loopring_lab.archive.folder import (
     IMPORTS,
@@ -41,8 +42,10 @@ COUNTED = {
 MOMENT = "datetime64[ms, UTC]"
 PARTITION = "partition.account_id"
 NOTHING = SETTLED_SCHEMAS[SETTLED].empty_table()
-PART_BYTES = 32 << 20
-"""Of the files that are one partition of Dask: about 200,000 trades."""
+PART_BYTES, LEAST_BYTES, PARTS = 32 << 20, 4 << 20, 8
+"""At most of a partition of Dask, about 200,000 trades; at least; and how many there are between these."""
+_Piece = tuple[str, int | None]
+"""A file, or one of its row groups."""
 DTYPES: dict[str, Any] = {
     "rows": "int64",
     "total": "Int64",
@@ -248,7 +251,7 @@ def _dask(folder: AnyFolder, rows: Rows) -> Any:
     import dask.dataframe as dd
 
     settled = isinstance(folder, SettledFolder)
-    parts = _of_equal_bytes(list_files(folder, rows)) or [[]]
+    parts = _of_equal_bytes(_pieces(list_files(folder, rows))) or [[]]
     return dd.from_map(  # type: ignore[no-untyped-call]
         _read_part, parts, settled=settled, rows=rows, meta=_read_part([], settled=settled, rows=rows)
     )
@@ -269,29 +272,54 @@ def _spark(folder: AnyFolder, rows: Rows) -> Any:
     return rows.select(opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED))
 
 
-def _of_equal_bytes(files: Mapping[str, int]) -> list[list[str]]:
-    """Group files, in their order, into partitions of about equal bytes."""
-    parts: dict[int, list[str]] = {}
-    before = 0
+def _part_bytes(files: Mapping[Any, int]) -> int:
+    """Return the bytes of a partition, so that there is work for several workers where it is worth it."""
+    return min(PART_BYTES, max(-(-sum(files.values()) // PARTS), LEAST_BYTES))
+
+
+def _pieces(files: Mapping[str, int]) -> dict[_Piece, int]:
+    """Cut files that are larger than a partition into their row groups; with their bytes."""
+    pieces: dict[_Piece, int] = {}
     for file, size in files.items():
-        parts.setdefault((before + size // 2) // PART_BYTES, []).append(file)
+        if size <= _part_bytes(files):
+            pieces[file, None] = size
+        else:
+            count = pq.read_metadata(file).num_row_groups
+            pieces |= {(file, group): size // count for group in range(count)}
+    return pieces
+
+
+def _of_equal_bytes(pieces: Mapping[Any, int]) -> list[list[Any]]:
+    """Group files, or pieces of them, in their order, into partitions of about equal bytes."""
+    parts: dict[int, list[Any]] = {}
+    before = 0
+    for piece, size in pieces.items():
+        parts.setdefault((before + size // 2) // _part_bytes(pieces), []).append(piece)
         before += size
     return [*parts.values()]
 
 
 def _read_part(
-    files: Sequence[str], columns: list[str] | None = None, *, settled: bool, rows: Rows
+    pieces: Sequence[_Piece], columns: list[str] | None = None, *, settled: bool, rows: Rows
 ) -> pd.DataFrame:
-    """Read a partition's files, in a worker of Dask; without files, an empty frame."""
+    """Read a partition's pieces of files, in a worker of Dask; without any, an empty frame."""
     wanted, table = columns or TYPED, NOTHING
-    if settled and files:
-        opened = pads.dataset(list(files), table.schema, partitioning=None)
-        table = opened.to_table(wanted, filter=rows.expression())
-    elif files:
-        by_account = pads.partitioning(pa.schema([("account_id", pa.int64())]), flavor="hive")
-        base = str(Path(files[0]).parents[1])
-        opened = pads.dataset(list(files), SCHEMAS[TRADES], partitioning=by_account, partition_base_dir=base)
-        table = opened.to_table(wanted, filter=rows.expression() & pc.field("current"))
+    groups: dict[str, list[Any]] = {}
+    for file, group in pieces:
+        groups.setdefault(file, []).append(group)
+    if groups:
+        schema, where, by_account = table.schema, rows.expression(), None
+        if not settled:
+            schema, where = SCHEMAS[TRADES], where & pc.field("current")
+            by_account = pads.partitioning(pa.schema([("account_id", pa.int64())]), flavor="hive")
+        base = str(Path(pieces[0][0]).parents[1])
+        opened = pads.dataset([*groups], schema, partitioning=by_account, partition_base_dir=base)
+        fragments = [
+            whole if some == [None] else whole.subset(row_group_ids=some)
+            for whole, some in zip(opened.get_fragments(), groups.values(), strict=True)
+        ]
+        part = pads.FileSystemDataset(fragments, opened.schema, opened.format, opened.filesystem)
+        table = part.to_table(wanted, filter=where)
     frame: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=pd.ArrowDtype)
     return frame
 

@@ -34,6 +34,7 @@ KEY_TYPES = {"milli_bps": pa.float64(), "period": pa.int64(), "unknown": pa.int6
 MILLI_BPS = 1000  # per basis point: rates are counted in thousandths
 FEW = 1 << 16  # numbers for which a table is made, whatever their count
 WHOLE_FROM = 2.0**60  # a float this large has no fractional part
+MOST_QUANTILES = 1000
 WRAPPING = ("polars", "spark")
 """Engines whose sums overflow without an error."""
 
@@ -122,6 +123,10 @@ class GroupBy:
         rows = self.table.select(self.keys).take(pa.array(self.first_rows))
         return {name: rows[name] for name in self.keys}
 
+    def combinations(self) -> pa.Table:
+        """Return the keys of each group as a table, which has a row for each even without keys."""
+        return pa.table(self.key_columns() | {" row": np.arange(self.count)})
+
     def complete(self) -> np.ndarray:
         """Return a mask of the rows whose amounts are all known."""
         return equal(self.table["unknown"], 0)
@@ -191,17 +196,20 @@ class Groups:
     def numbers(self, rows: pa.Table) -> np.ndarray:
         """Number the groups of rows."""
         part = GroupBy(rows, self.keys)
-        new = pa.table(part.key_columns() | {" row": np.arange(part.count)})
+        return self.add(part.combinations())[part.ids]
+
+    def add(self, combinations: pa.Table) -> np.ndarray:
+        """Number combinations, of which each is there once."""
         if self._known is None:
-            self._known = new
-            return part.ids
-        count, both = len(self), pa.concat_tables([self._known, new], promote_options="permissive")
+            self._known = combinations
+            return np.arange(len(combinations))
+        count, both = len(self), pa.concat_tables([self._known, combinations], promote_options="permissive")
         groups = GroupBy(both, self.keys)
         added = np.sort(groups.first_rows[groups.first_rows >= count])
         later = count + np.searchsorted(added, groups.first_rows)
         numbers = np.where(groups.first_rows < count, groups.first_rows, later)
         self._known = pa.concat_tables([both.slice(0, count), both.take(pa.array(added))])
-        return np.asarray(numbers[groups.ids[count:]][part.ids])
+        return np.asarray(numbers[groups.ids[count:]])
 
     def ordered(self, keys: Sequence[str] | None = None) -> GroupBy:
         """Group these combinations by keys, all of them by default, in the order of their values."""
@@ -252,6 +260,14 @@ def shares(fills: pa.Array, outer: np.ndarray) -> pa.Array:
     totals = np.zeros(int(outer.max(initial=-1)) + 1, np.int64)
     np.add.at(totals, outer, counts)
     return pa.array(counts / totals[outer])
+
+
+def check_quantiles(count: Any, caller: str) -> None:
+    """Raise a `LabError` unless the number of quantiles is a whole number from 1 to `MOST_QUANTILES`."""
+    if type(count) is not int or not 1 <= count <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={count!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
 
 
 def numbers_of_quantiles(

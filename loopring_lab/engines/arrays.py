@@ -13,6 +13,7 @@ NAT = np.iinfo(np.int64).min
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 FEW, CHUNK = 1 << 12, 1 << 15
+TAIL, WORD = 16, 8  # bytes
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
 
@@ -67,7 +68,7 @@ def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def numbered_texts(texts: pa.Array) -> np.ndarray:
     """Number texts, most of them different, so that equal ones are alike; -1 for null."""
     known = np.flatnonzero(texts.is_valid()) if texts.null_count else np.arange(len(texts))
-    numbers, hashed = np.full(len(texts), -1), numbers_of_texts(texts)[known]
+    numbers, hashed = np.full(len(texts), -1), tails_of(texts)[known]
     order = np.argsort(hashed)
     alike = hashed[order][1:] == hashed[order][:-1]
     again, rows = np.flatnonzero(alike), known[order]
@@ -76,6 +77,22 @@ def numbered_texts(texts: pa.Array) -> np.ndarray:
         return numbered(texts)
     numbers[rows] = np.cumsum(np.append(0, ~alike))[: len(rows)]
     return numbers
+
+
+def tails_of(texts: pa.Array) -> np.ndarray:
+    """Return a 64-bit number for each text from its last bytes, alike for equal texts; 0 for null only."""
+    _, places, content = texts.buffers()
+    ends = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
+    tails, known = np.zeros(len(texts), np.uint64), np.asarray(texts.is_valid())
+    long = known & (np.diff(ends) >= TAIL)
+    if long.any():
+        words = np.ndarray((content.size - WORD + 1,), np.uint64, content, strides=(1,))
+        ends = ends[1:][long]
+        tails[long] = words[ends - TAIL] * np.uint64(GAMMA) + words[ends - WORD]
+    short = known & ~long
+    if short.any():
+        tails[short] = numbers_of_texts(texts.filter(pa.array(short)))
+    return np.where(known, tails | np.uint64(1), np.uint64(0))
 
 
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -117,14 +134,12 @@ def mixed(words: np.ndarray) -> np.ndarray:
     return found
 
 
-def ids_of(mine: pa.ChunkedArray, theirs: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids of two columns as integers that are equal where their texts are; `NAT` for null."""
-    if all(pa.types.is_signed_integer(column.type) for column in (mine, theirs)):
-        first, second = (column.cast(pa.int64()).fill_null(NAT).to_numpy() for column in (mine, theirs))
-        return first, second
-    numbers = numbered(pa.concat_arrays([as_text(mine), as_text(theirs)]))
-    numbers = np.where(numbers < 0, NAT, numbers)
-    return numbers[: len(mine)], numbers[len(mine) :]
+def ids_of(*columns: pa.ChunkedArray) -> list[np.ndarray]:
+    """Return ids of columns as integers that are equal where their texts are; `NAT` for null."""
+    if all(pa.types.is_signed_integer(column.type) for column in columns):
+        return [column.cast(pa.int64()).fill_null(NAT).to_numpy() for column in columns]
+    numbers = numbered(pa.concat_arrays([*map(as_text, columns)]))
+    return np.split(np.where(numbers < 0, NAT, numbers), np.cumsum([*map(len, columns)])[:-1])
 
 
 def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:

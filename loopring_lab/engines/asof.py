@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
+from loopring_lab.engines.aggregate import ranks
 from loopring_lab.engines.arrays import (
+    GAMMA,
     NAT,
     Scale,
     as_text,
@@ -26,9 +28,11 @@ from loopring_lab.engines.arrays import (
     encoded,
     expand,
     ids_of,
+    numbered,
     numbered_texts,
     places_among,
     search,
+    tails_of,
 )
 from loopring_lab.errors import LabError
 
@@ -43,8 +47,10 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
-FEW_STEPS = 64
-"""Runs of own rows up to so many are gone through one by one."""
+FEW_STEPS = 8
+"""Prices of a row's own fill up to so many are gone through one by one."""
+SLOTS = 16
+"""Slots of orders and moments for each row or price."""
 
 
 class PriceHistory:
@@ -63,14 +69,16 @@ class PriceHistory:
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
         rows = np.flatnonzero(known)
-        coded = pa.table({name: encoded(table[name]) for name in keys})
-        self._labels = {name: _labels(coded[name], rows) for name in keys}
+        self._keys = {name: encoded(table[name]) for name in keys}
+        self._labels = {name: _labels(texts, rows) for name, texts in self._keys.items()}
         times = moments_of(table)[rows]
         self._scale = Scale(times, self.code_count)
-        spots = self._spots(self.codes(coded)[rows], times)
+        spots = self._spots(self.codes(table)[rows], times)
         if (spots[1:] <= spots[:-1]).any():
-            order = _settle_ties(np.argsort(spots), spots, table, rows)
-            rows, times, spots = rows[order], times[order], spots[order]
+            order = np.argsort(spots)
+            runs = np.append(0, np.cumsum(np.diff(spots[order]) != 0))
+            order = np.sort(runs * len(rows) + order) - runs * len(rows)  # equal ones as they stand
+            times, spots, rows = times[order], spots[order], _settle_ties(table, rows[order], runs)
         self.rows, self.times, self._at = rows, times, spots
         self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
 
@@ -126,7 +134,8 @@ class PriceHistory:
         """Number the keys of rows; -1 where this history has no price for them."""
         codes = np.zeros(len(rows), np.int64)
         for name, labels in self._labels.items():
-            places = places_among(encoded(rows[name]), labels)
+            is_known = rows[name].equals(self.table[name])
+            places = places_among(self._keys[name] if is_known else encoded(rows[name]), labels)
             codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
         return codes
 
@@ -247,144 +256,139 @@ class Lookup:
 class OwnRows:
     """The prices that are of a row's own order, of either side of one of its fills, or that look like one.
 
-    None of them lies outside the time from the order's first row to its last, so that pairs of orders and
-    prices are only made where a lookup comes upon that time.
+    All of them are of a moment at which the order has a row or a price. Orders are only told apart, and
+    paired with their prices, where a lookup comes upon such a moment.
     """
 
     def __init__(self, history: PriceHistory, rows: pa.Table, codes: np.ndarray) -> None:
         self._history, self._rows, self._codes = history, rows, codes
         names = {*rows.column_names}
         self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
-        self._has_ids = {"moment", "trade_id"} <= names
-        self._alike = history.look_alikes(rows, codes) if {"moment", "price"} <= names else (NOTHING, NOTHING)
-        self._is_possible = bool(self._has_ids or len(self._alike[0]) or {*ORDER} & names)
-        self._covered = np.zeros(len(rows), bool)
+        self._has_ids = {"moment", "trade_id"} <= names and "trade_id" in history.table.column_names
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        if not self._is_possible:
-            return places
-        if self._orders_at is not None:
-            mine, (orders, others) = self._numbers[0][at], self._orders_at
-            near = np.arange(len(places))
-            for _ in range(FEW_STEPS):
-                here, own = places[near], mine[near]
-                near = near[(orders[here] == own) | (others[here] == own)]
-                places[near] += step
-                if not len(near):
-                    return places
-        return self._skip_runs(places, step, at)
-
-    @cached_property
-    def _orders_at(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The orders of both sides of the fill at each position, and a last one past the end.
-
-        None where the prices are not those of the rows, each known once, or a fill has more than two.
-        """
-        history, names = self._history, [name for name in ("moment", "trade_id") if self._has_ids]
-        if not names or len(history) != len(self._rows) or "trade_id" not in history.table.column_names:
-            return None
-        if not all(self._rows[name].equals(history.table[name]) for name in names):
-            return None
-        mine, theirs = self._numbers
-        ids = ids_of(*[self._rows["trade_id"]] * 2)[0][history.rows]
-        orders, codes = mine[history.rows], self._codes[history.rows]
-        if ((theirs >= 0) & (theirs != orders)).any() or not history.has(codes, np.arange(len(codes))).all():
-            return None
-        orders[(theirs < 0) & (ids == NAT)] = NAT
-        pairs = np.flatnonzero(_are_alike(ids, history.starts))
-        many = np.flatnonzero(np.bincount(history.starts, minlength=len(ids))[history.starts] > 2)
-        many = many[np.lexsort((ids[many], history.starts[many]))]
-        if (np.diff(pairs) == 1).any() or np.count_nonzero(_are_alike(ids[many], history.starts[many])) != (
-            np.count_nonzero(np.isin(pairs, many))
-        ):
-            return None
-        others = np.full(len(orders) + 1, NAT)
-        others[pairs], others[pairs + 1] = orders[pairs + 1], orders[pairs]
-        return np.append(orders, NAT), others
-
-    def _skip_runs(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
-        """Skip runs of own rows of any length, and with any number of rows for a fill."""
-        times, (first, last) = self._history.times_at(places), self._span
-        near = np.flatnonzero((times >= first[at]) & (times <= last[at]))
+        left = self._pass_own_fills(places, step, at) if self._has_ids else NOTHING
+        near = distinct(np.append(self._near_own_orders(places, at), left))
         if not len(near):
             return places
-        rows = at[near]
-        if not self._covered[rows].all():
-            self._covered[rows] = True
-            self._pairs = self._pairs_of(self._covered)
-            breaks = np.diff(self._pairs, prepend=-2, append=-1) != 1
-            starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
-            run = np.cumsum(breaks[:-1]) - 1
-            self._ends = {-1: self._pairs[starts][run], 1: self._pairs[stops][run]}
-        pairs = self._numbers[0][rows] * (len(self._history) + 1) + places[near]
-        at = search(self._pairs, pairs, "left")
-        hit = np.append(self._pairs, -1)[at] == pairs
-        places[near[hit]] += self._ends[step][at[hit]] - pairs[hit] + step
+        orders, own = self._own_pairs(at[near])
+        breaks = np.diff(own, prepend=-2, append=-1) != 1
+        starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
+        ends = own[starts if step < 0 else stops][np.cumsum(breaks[:-1]) - 1]
+        pairs = self._pair(orders, places[near])
+        found = search(own, pairs, "left")
+        hit = np.append(own, -1)[found] == pairs
+        places[near[hit]] += ends[found[hit]] - pairs[hit] + step
         return places
 
-    @cached_property
-    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """The orders of rows, each unknown one by itself, and of positions, -1 if unknown, numbered alike."""
-        names, theirs = order_names(self._rows), order_names(self._history.table)
-        if names.equals(theirs):
-            mine = orders = numbered_texts(names)
-        else:
-            both = numbered_texts(pa.concat_arrays([names, theirs]))
-            mine, orders = both[: len(names)], both[len(names) :]
-        unknown = mine < 0
-        alone = mine.max(initial=-1) + orders.max(initial=-1) + 2 + np.arange(len(mine))
-        return np.where(unknown, alone, mine), orders[self._history.rows]
+    def _pass_own_fills(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
+        """Move places past prices of a row's own moment and trade id; return where there may be more."""
+        (ids, theirs), near = self._ids, np.arange(len(places))
+        for _ in range(FEW_STEPS):
+            rows, here = at[near], places[near]
+            own = (theirs[here] == ids[rows]) & (self._history.times_at(here) == self._moments[rows])
+            own &= (ids[rows] != NAT) & self._history.has(self._codes[rows], here)
+            near = near[own]
+            if not len(near):
+                break
+            places[near] += step
+        return near
 
-    @cached_property
-    def _span(self) -> tuple[np.ndarray, np.ndarray]:
-        """When a row of each row's order was first and last at hand, among rows or prices."""
+    def _near_own_orders(self, places: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Return which places may be own: their order may have a row or a price of the same moment."""
+        times = self._history.times_at(places)
+        near = np.flatnonzero(times != NAT)
         if self._history.has_spans and has_span(self._rows):
             first, last = order_span(self._rows)
-            return np.where(first == NAT, NAT + 1, first), np.where(last == NAT, LAST, last)
-        mine, theirs = self._numbers
-        count = max(mine.max(initial=-1), theirs.max(initial=-1)) + 1
-        starts, ends = np.full(count, LAST), np.full(count, NAT)
-        known = theirs >= 0
-        unknown = self._moments == NAT
-        for numbers, earliest, latest in (
-            (mine, np.where(unknown, NAT + 1, self._moments), np.where(unknown, LAST, self._moments)),
-            (theirs[known], self._history.times[known], self._history.times[known]),
-        ):
-            np.minimum.at(starts, numbers, earliest)
-            np.maximum.at(ends, numbers, latest)
-        return starts[mine], ends[mine]
+            near = near[((first[at] <= times) & (times <= last[at]) | (first[at] == NAT))[near]]
+        if not len(near):
+            return near
+        marks = self._marks[0][at[near]]
+        return np.asarray(near[(marks != 0) & self._moments_of_orders[self._slots(marks, times[near])]])
 
-    def _pairs_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the pairs of order and position that are its own, for the orders of some rows, in order."""
-        mine, theirs = self._numbers
-        wanted = np.zeros(max(mine.max(initial=-1), theirs.max(initial=-1)) + 2, bool)
-        wanted[mine[rows]] = True
-        some, own = np.flatnonzero(wanted[mine]), np.flatnonzero(wanted[theirs])
-        row, place = self._alike
-        is_wanted = wanted[mine[row]]
-        pairs = [self._pair(theirs[own], own), self._pair(mine[row[is_wanted]], place[is_wanted])]
-        if "trade_id" in self._history.table.column_names:
-            pairs.append(self._sides(some if self._has_ids else NOTHING, own))
-        return distinct(np.concatenate(pairs))
+    @cached_property
+    def _moments_of_orders(self) -> np.ndarray:
+        """Mark the slots of all orders and moments of rows and prices."""
+        found, (mine, theirs) = np.zeros(1 << self._slot_bits, bool), self._marks
+        for marks, moments in ((mine, self._moments), (theirs, self._history.times)):
+            known = np.flatnonzero(marks)
+            found[self._slots(marks[known], moments[known])] = True
+        return found
 
-    def _sides(self, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the pairs of order and position for both sides of the fills of rows and own positions."""
-        history, (mine, theirs) = self._history, self._numbers
-        ids, their_ids = ids_of(_column(self._rows, "trade_id"), history.table["trade_id"])
-        their_ids = their_ids[history.rows]
-        known = np.flatnonzero(their_ids != NAT)
-        scale = Scale(their_ids[known], len(history) + 1)
-        fills = history.starts[known] * scale.width + scale(their_ids[known])
+    @property
+    def _slot_bits(self) -> int:
+        return (SLOTS * (len(self._rows) + len(self._history))).bit_length()
+
+    def _slots(self, marks: np.ndarray, moments: np.ndarray | int) -> np.ndarray:
+        """Number pairs of marks and moments so that few share a number."""
+        mixed = (marks + np.asarray(moments).astype(np.uint64) * np.uint64(GAMMA)) * np.uint64(GAMMA)
+        return np.asarray(mixed >> np.uint64(64 - self._slot_bits)).astype(np.int64)
+
+    @cached_property
+    def _marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the orders of rows and prices, 0 for unknown ones; few orders share one.
+
+        Unknown orders of rows have numbers too where only moment and price tell prices apart.
+        """
+        tables = self._rows, self._history.table
+        mine, theirs = ([_column(rows, name) for name in ORDER] for rows in tables)
+        are_same = all(one.equals(other) for one, other in zip(mine, theirs, strict=True))
+        marks = [order_marks(self._rows)[0]] * 2 if are_same else order_marks(*tables)
+        if not self._has_ids:
+            marks[0] = np.where(marks[0] == 0, np.arange(1, len(marks[0]) + 1).astype(np.uint64), marks[0])
+        return marks[0], marks[1][self._history.rows]
+
+    @cached_property
+    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """The trade ids of rows and of positions, and a last one past the end; `NAT` if unknown."""
+        ids, theirs = ids_of(self._rows["trade_id"], self._history.table["trade_id"])
+        return ids, np.append(theirs[self._history.rows], NAT)
+
+    def _own_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the orders of some rows, and return the pairs of order and position that are own."""
+        history, (mine, theirs) = self._history, self._marks
+        wanted = np.zeros(1 << self._slot_bits, bool)
+        wanted[self._slots(mine[rows], 0)] = True
+        some, own = (np.flatnonzero(wanted[self._slots(marks, 0)]) for marks in (mine, theirs))
+        orders, of_prices = self._numbers(some, own)
+        own, of_prices = own[of_prices >= 0], of_prices[of_prices >= 0]
+        pairs = [self._pair(of_prices, own)]
+        if self._has_ids:
+            pairs.append(self._sides(some, orders, own, of_prices))
+        if {"moment", "price"} <= {*self._rows.column_names}:
+            row, places = history.look_alikes(self._rows.take(pa.array(some)), self._codes[some])
+            pairs.append(self._pair(orders[row], places))
+        return orders[np.searchsorted(some, rows)], distinct(np.concatenate(pairs))
+
+    def _numbers(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the orders of rows, each unknown one by itself, and of positions alike, -1 if unknown."""
+        asked = (self._rows, rows), (self._history.table, self._history.rows[positions])
+        some = [pa.table({n: _column(t, n).take(pa.array(at)) for n in ORDER}) for t, at in asked]
+        numbers = numbered_texts(pa.concat_arrays([*map(order_names, some)]))
+        mine = numbers[: len(rows)]
+        alone = numbers.max(initial=-1) + 1 + np.arange(len(rows))
+        return np.where(mine < 0, alone, mine), numbers[len(rows) :]
+
+    def _sides(
+        self, rows: np.ndarray, orders: np.ndarray, positions: np.ndarray, of_prices: np.ndarray
+    ) -> np.ndarray:
+        """Return the pairs of order and position for both sides of the fills of rows and positions."""
+        history, (ids, theirs) = self._history, self._ids
+        spots = np.append(history.spot_at(self._codes[rows], self._moments[rows]), history.starts[positions])
+        asked_ids, orders = np.append(ids[rows], theirs[positions]), np.append(orders, of_prices)
+        there = (spots >= 0) & (asked_ids != NAT)
+        spots, asked_ids, orders = spots[there], asked_ids[there], orders[there]
+        is_asked = np.zeros(len(history), bool)
+        is_asked[spots] = True
+        known = np.flatnonzero(is_asked[history.starts] & (theirs[:-1] != NAT))
+        scale = Scale(theirs[known], len(history) + 1)
+        fills = history.starts[known] * scale.width + scale(theirs[known])
         order = np.argsort(fills)
         fills, known = fills[order], known[order]
-        spots = history.spot_at(self._codes[rows], self._moments[rows])
-        rows, spots = rows[spots >= 0], spots[spots >= 0]
-        orders = np.concatenate([mine[rows], theirs[own]])
-        asked_ids = np.concatenate([ids[rows], their_ids[own]])
-        asked = np.concatenate([spots, history.starts[own]]) * scale.width + scale(asked_ids)
+        asked = spots * scale.width + scale(asked_ids)
         start = search(fills, asked, "left")
-        there = (np.append(fills, -1)[start] == asked) & (asked_ids != NAT)
+        there = np.append(fills, -1)[start] == asked
         orders, start = np.divmod(distinct(self._pair(orders[there], start[there])), len(history) + 1)
         order, places = expand(start, np.searchsorted(fills, fills[start], "right"))
         return self._pair(orders[order], known[places])
@@ -434,6 +438,37 @@ def order_names(rows: pa.Table) -> pa.Array:
     return pc.replace_with_mask(hashed, missing, pc.binary_join_element_wise("sold", *sold, " "))
 
 
+def order_marks(*tables: pa.Table) -> list[np.ndarray]:
+    """Return a 64-bit number for the order of each row, alike for equal orders; 0 for unknown ones."""
+    hashed = [as_text(_column(rows, ORDER[0])) for rows in tables]
+    marks = [tails_of(texts) for texts in hashed]
+    if not any(texts.null_count for texts in hashed):
+        return marks
+    sold, known = ([np.full(len(rows), start) for rows in tables] for start in (np.uint64(1), True))
+    for name in ORDER[1:]:
+        for place, ids in enumerate(ids_of(*(_column(rows, name) for rows in tables))):
+            known[place] &= ids != NAT
+            sold[place] = (sold[place] + ids.view(np.uint64)) * np.uint64(GAMMA)
+    return [
+        np.where(texts.is_valid(), mark, np.where(ok, one | np.uint64(1), np.uint64(0)))
+        for texts, mark, ok, one in zip(hashed, marks, known, sold, strict=True)
+    ]
+
+
+def numbered_orders(rows: pa.Table) -> np.ndarray:
+    """Number the orders of rows; -1 for unknown."""
+    numbers = numbered_texts(as_text(_column(rows, ORDER[0])))
+    rest = np.flatnonzero(numbers < 0)
+    if len(rest):
+        sold, known = np.zeros(len(rest), np.int64), np.ones(len(rest), bool)
+        for name in ORDER[1:]:
+            (ids,) = ids_of(_column(rows, name).take(pa.array(rest)))
+            places = numbered(pa.array(ids))
+            sold, known = numbered(pa.array(sold * (len(rest) + 1) + places)), known & (ids != NAT)
+        numbers[rest[known]] = sold[known] + numbers.max(initial=-1) + 1
+    return numbers
+
+
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
     """Return token sold and storage id of the orders that have no hash; null for the others."""
     by_hash, columns = _column(rows, "order_hash").is_valid(), {n: _column(rows, n) for n in ORDER[1:]}
@@ -470,33 +505,20 @@ def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.asarray(column.cast(pa.int64(), safe=False).fill_null(LAST), np.int64)
 
 
-def _column(rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column; nulls where there is none."""
-    return rows[name] if name in rows.column_names else pa.nulls(len(rows), pa.int64())
+    return rows[name] if name in rows.column_names else pa.chunked_array([pa.nulls(len(rows), pa.int64())])
 
 
 def in_order(table: pa.Table) -> np.ndarray:
     """Return the positions of rows in their total order: ``moment``, then `TIE_BREAKERS`, unknown last."""
-    columns = {n: table[n] for n in ("moment", *TIE_BREAKERS) if n in table.column_names}
-    columns = {n: column for n, column in columns.items() if not pa.types.is_null(column.type)}
-    block = columns.get("block_id")
-    if block is not None and pa.types.is_integer(block.type):
-        unknown = pc.equal(block, pa.scalar(0, block.type))
-        columns["block_id"] = pc.if_else(unknown, pa.scalar(None, block.type), block)
-    if not columns:
-        return np.arange(len(table))
-    keys = [(name, "ascending") for name in columns]
-    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
+    rows, runs = np.arange(len(table)), np.zeros(len(table), np.int64)
+    return _settle_ties(table, rows, runs, ("moment", *TIE_BREAKERS))
 
 
 def moments_of(rows: pa.Table) -> np.ndarray:
     """Return the column ``moment`` as integers, unknown times as `NAT`."""
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
-
-
-def _are_alike(ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return a mask of the positions whose known trade id and spot the next one shares."""
-    return np.asarray((ids[1:] == ids[:-1]) & (starts[1:] == starts[:-1]) & (ids[1:] != NAT))
 
 
 def has_span(rows: pa.Table) -> bool:
@@ -513,7 +535,7 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
         return first, last
     first, last = moments_of(rows).copy(), moments_of(rows).copy()
-    orders = numbered_texts(order_names(rows))
+    orders = numbered_orders(rows)
     known = slice(None) if orders.min(initial=0) >= 0 else np.flatnonzero(orders >= 0)
     orders = orders[known]
     starts, ends = np.full((2, orders.max(initial=-1) + 1), [[LAST], [NAT]])
@@ -546,19 +568,41 @@ def parse_tolerance(tolerance: Any, caller: str) -> int | None:
     return None if tolerance is None else parse_length(tolerance, caller)
 
 
-def _settle_ties(order: np.ndarray, spots: np.ndarray, table: pa.Table, rows: np.ndarray) -> np.ndarray:
-    """Put the rows of one key and moment, which are neighbours in `order`, in their total order."""
-    same = np.diff(spots[order]) == 0
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
-    places = np.sort(order[tied])
-    columns = [name for name in TIE_BREAKERS if name in table.column_names]
-    some = table.select(columns).take(pa.array(rows[places])).append_column("moment", pa.array(spots[places]))
-    order[tied] = places[in_order(some)]
-    return order
+def _settle_ties(
+    table: pa.Table, rows: np.ndarray, runs: np.ndarray, names: Sequence[str] = TIE_BREAKERS
+) -> np.ndarray:
+    """Put rows of a table that are in one run, and so neighbours, in the order of columns, unknown last."""
+    rows, tied = rows.copy(), np.arange(len(rows))
+    for name in names:
+        same = runs[1:] == runs[:-1]
+        again = np.append(same, False) | np.append(False, same) if len(runs) else same
+        tied, runs = tied[again], runs[again]
+        if not len(tied):
+            break
+        if name not in table.column_names or pa.types.is_null(table[name].type):
+            continue
+        numbers = _numbers_in_order(table[name], name, rows[tied])
+        scale = Scale(numbers, len(table))
+        keys = runs * scale.width + scale(numbers)
+        if (keys[1:] < keys[:-1]).any():
+            place = np.argsort(keys, kind="stable")
+            rows[tied], keys = rows[tied[place]], keys[place]
+        runs = np.append(0, np.cumsum(keys[1:] != keys[:-1]))
+    return rows
 
 
-def _labels(column: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
+def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:
+    """Return numbers in the order of some values of a column, null last."""
+    if not pa.types.is_signed_integer(column.type):
+        return ranks(column.take(pa.array(rows)), name)[0]
+    if name == PLACE[0]:  # block 0 is no block yet
+        column = pc.if_else(pc.equal(column, pa.scalar(0, column.type)), pa.scalar(None, column.type), column)
+    column = column.cast(pa.int64())
+    last = min((pc.max(column).as_py() or 0) + 1, LAST)
+    return np.asarray(column.fill_null(last).to_numpy()[rows])
+
+
+def _labels(texts: pa.DictionaryArray, rows: np.ndarray) -> pa.Array:
     """Return the texts of some rows of a column, each once, in order."""
-    texts = encoded(column)
     used = np.flatnonzero(np.bincount(texts.indices.fill_null(0).to_numpy()[rows]))
     return texts.dictionary.take(pa.array(used)).unique().sort()

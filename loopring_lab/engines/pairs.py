@@ -32,8 +32,7 @@ class Sides:
         """Count trades with both sides: in all, and in each of `size` groups in place of those added."""
         total, counts = 0, np.zeros(size, np.int64)
         for rows in self._rows:
-            marks = 2 * groups[rows["mark"] >> 1] + (rows["mark"] & 1)
-            found = _count(rows["trade"], marks, size)
+            found = count_both(rows["trade"], 2 * groups[rows["mark"] >> 1] + (rows["mark"] & 1), size)
             total, counts = total + found[0], counts + found[1]
         return total, counts
 
@@ -74,7 +73,7 @@ def combined(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _count(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:
+def count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:
     """Count trade ids with both sides: sorted, both sides in a group are an even number and the next one."""
     bits, low = (2 * groups).bit_length(), int(ids.min())
     near = int(ids.max()) - low < 1 << (62 - bits)

@@ -55,7 +55,7 @@ class Buckets:
         """Yield the rows of each bucket that has any, in the order of the buckets."""
         if self._folder is None:
             if self._parts:
-                yield _joined([columns for _, columns in self._parts])
+                yield stacked([columns for _, columns in self._parts])
             return
         for number in np.flatnonzero(self.counts).tolist():
             yield self.read(number, number)
@@ -63,14 +63,14 @@ class Buckets:
     def read(self, first: int, last: int) -> Columns:
         """Return the rows of a range of buckets that has some; all rows while they are in memory."""
         if self._folder is None:
-            return _joined([columns for _, columns in self._parts])
+            return stacked([columns for _, columns in self._parts])
         self._write()
         found = []
         for number in range(first, last + 1):
             if self.counts[number]:
                 rows = np.fromfile(self._folder / str(number), self._dtype)
                 found.append({name: np.ascontiguousarray(rows[name]) for name in self._dtype.fields or ()})
-        return _joined(found)
+        return stacked(found)
 
     @property
     def in_memory(self) -> bool:
@@ -170,7 +170,8 @@ def _remove_with(owner: Any, folder: Path) -> None:
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
 
 
-def _joined(parts: list[Columns]) -> Columns:
-    if len(parts) == 1:
-        return parts[0]
+def stacked(parts: list[Columns]) -> Columns:
+    """Put columns of several parts together."""
+    if len(parts) < 2:
+        return parts[0] if parts else {}
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -48,28 +47,6 @@ def later(function: Callable[..., Any], pieces: int | None = None) -> Any:
     return dask.delayed(function, nout=pieces)  # type: ignore[attr-defined]
 
 
-def exchanged(
-    frames: Sequence[Any], groups: int, split: Callable[[Sequence[Any]], Sequence[Any]], pieces: int
-) -> list[list[Any]]:
-    """Return, delayed, the first pieces into which `split` splits groups of frames, the second ones, ..."""
-    ends = [len(frames) * number // groups for number in range(groups + 1)]
-    work = later(split, pieces)
-    parts = [work(frames[start:end]) for start, end in pairwise(ends) if start < end]
-    return [[part[number] for part in parts] for number in range(pieces)]
-
-
-def joined(pieces: Sequence[bytes]) -> bytes:
-    """Put serialized tables together."""
-    return pack(pa.concat_tables(map(unpack, pieces), promote_options="permissive"))
-
-
-def in_turn(client: Any, tasks: Sequence[Any]) -> Iterator[Any]:
-    """Yield the results of tasks in their order; those not asked for yet stay with the workers."""
-    futures = deque(client.compute(tasks))
-    while futures:
-        yield futures.popleft().result()
-
-
 def pack(table: pa.Table) -> bytes:
     """Serialize a table: as it is, it would arrive with unaligned buffers."""
     with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, table.schema) as stream:
@@ -80,6 +57,11 @@ def pack(table: pa.Table) -> bytes:
 def unpack(data: bytes) -> pa.Table:
     """Read a serialized table."""
     return pa.ipc.open_stream(data).read_all()
+
+
+def counts_of(schema: pa.Schema) -> dict[str, int]:
+    """Return what was counted beside a table."""
+    return {name.decode(): int(count) for name, count in (schema.metadata or {}).items()}
 
 
 class _Serialized:

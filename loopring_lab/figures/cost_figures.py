@@ -24,7 +24,9 @@ from loopring_lab.figures import size_axis, style
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
+from loopring_lab.fills.prices import LOOKED_UP_BY, SHOWN, costs_by
 from loopring_lab.fills.prices import OWN_TRADES as OWN
+from loopring_lab.fills.values import Values
 
 STEPS = (1, 2, 2.5, 5, 10)
 FEWEST_BINS, MOST_BINS = 10, 40
@@ -170,13 +172,12 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "cost_curve"
-    table, token, total = size_axis.size_quantiles(trades, quantiles or MOST_PARTS, quote, caller)
+    sizes, token, total = size_axis.quantile_bounds(trades, quantiles or MOST_PARTS, quote, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    sizes = size_axis.bounds(table)
     costs = _costs_by_size(trades, sizes, token, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
-        sizes = size_axis.bounds(size_axis.size_quantiles(trades, parts, token, caller)[0])
+        sizes, *_ = size_axis.quantile_bounds(trades, parts, token, caller)
         costs = _costs_by_size(trades, sizes, token, against)
     if costs.empty:
         hint = "Allow more with tolerance=, or pass a wider frame as prices=."
@@ -365,10 +366,15 @@ def _costs_by_size(
     trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    rows = nw.from_native(trades).filter(nw.col("quote") == token).to_native()
+    rows = nw.from_native(trades)
+    needed = {*SHOWN, *LOOKED_UP_BY, "fee_bps", "base"}
+    rows = rows.select(name for name in rows.collect_schema().names() if name in needed)
+    rows = rows.filter(nw.col("quote") == token).to_native()
     work = partial(_parts, largest=to_float(sizes)["largest"].to_numpy())
     marked = windows.map_batches(rows, "cost_curve", ["notional"], work=work)
-    costs = as_pandas(fills.all_in_cost(marked, **reference, by=["part", "fill_type"]))
+    names = group_keys(["part", "fill_type"], "cost_curve", frame=marked)
+    one_token = Values(list)
+    costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
     return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
 

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
+from loopring_lab.engines import convert
+from loopring_lab.engines.aggregate import GroupBy, check_quantiles, equal, numbers_of_quantiles
+from loopring_lab.engines.arrays import coded
 from loopring_lab.figures import style
 
 FEWEST_COLUMNS, ROOMY_DIGITS = 5, 3
@@ -25,6 +29,25 @@ def size_quantiles(
     total = int(table["fills"].sum())
     table, token = style.select_quote(table.dropna(subset=["quantile"]), quote, caller)
     return table.astype({"quantile": int}), token, total
+
+
+def quantile_bounds(
+    trades: Any, quantiles: int, quote: str | None, caller: str
+) -> tuple[pd.DataFrame, str, int]:
+    """Return the smallest and largest size of each quantile of one quote token, and as `size_quantiles`."""
+    check_quantiles(quantiles, "fills.size_profile")
+    rows = pa.concat_tables(list(convert.batches(trades, ["quote", "notional"], "fills.size_profile")))
+    known = rows.filter(rows["notional"].is_valid())
+    codes, names = coded(known["quote"])
+    counts = np.bincount(codes[codes >= 0], minlength=len(names))
+    _, token = style.select_quote(pd.DataFrame({"quote": names, "fills": counts}), quote, caller)
+    sizes = known["notional"].filter(pa.array(equal(known["quote"], token)))
+    every = np.ones(len(sizes), bool)
+    numbers = numbers_of_quantiles(sizes, np.zeros(len(sizes), np.int64), every, quantiles) + 1
+    table = pa.table({"quantile": numbers, "smallest": sizes, "largest": sizes})
+    groups = GroupBy(table, ["quantile"])
+    ends = {"smallest": groups.aggregate("smallest", "min"), "largest": groups.aggregate("largest", "max")}
+    return style.as_pandas(pa.table(groups.key_columns() | ends)).set_index("quantile"), token, len(rows)
 
 
 def bounds(table: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from loopring_lab.engines.aggregate import (
     GroupBy,
     PairedFills,
     aggregate,
+    check_quantiles,
     equal,
     numbers_of_quantiles,
     ratio,
@@ -28,7 +29,6 @@ from loopring_lab.engines.aggregate import (
     with_period,
 )
 from loopring_lab.engines.asof import ORDER, sold_by_order
-from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.pools import pool_returns
@@ -55,9 +55,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-MOST_QUANTILES = 1000
 
 
 def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
@@ -243,10 +240,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     2         2       amm   0.58
     """
     caller = "fills.size_profile"
-    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
-        raise LabError(
-            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
-        )
+    check_quantiles(quantiles, caller)
     names = group_keys(by, caller, "outer", frame=trades)
     outer = list(dict.fromkeys([*names, "quote"]))
     paired = PairedFills(trades, caller)

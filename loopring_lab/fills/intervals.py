@@ -8,23 +8,27 @@ nothing. Nor do the parts in which rows are added: sums are rounded alike in any
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
-from loopring_lab.engines.aggregate import Groups
+from loopring_lab.engines.aggregate import GroupBy, Groups
 from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts
 from loopring_lab.engines.asof import order_names
+from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.pairs import Sides, note_on_sides, sides_of
 from loopring_lab.engines.selection import medians
-from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
+from loopring_lab.engines.windows import Parts
 from loopring_lab.errors import LabError
-from loopring_lab.fills.values import Values
+from loopring_lab.fills.values import Rates, Values
 
 FEWEST = 20
 """Fewer fills than these give no interval, nor do orders of which a few large ones outweigh the rest."""
@@ -34,6 +38,7 @@ UNITS_AT_MOST = 1 << UNIT_BITS
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
 CHUNK = 1 << 11
+TOGETHER = 16  # groups whose units are drawn alike
 LOW_BITS = np.uint64(0xFFFF)
 _TAILS = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
 POISSON = np.searchsorted(_TAILS, (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.uint8)
@@ -45,10 +50,40 @@ ORDER, TRADE, SIDE = "number of the order", "number of the trade", "number of th
 """Columns of `slim_rows`, named unlike those of trades."""
 
 
+class Coded(NamedTuple):
+    """Rows with their groups numbered, and of each group the keys, counts and quote tokens."""
+
+    keys: pa.Table
+    counts: np.ndarray
+    quotes: set[tuple[int, str]]
+    rows: Columns
+    sides: Columns | None
+
+    @classmethod
+    def of(
+        cls, fills: pa.Table, keys: Sequence[str], rates: Sequence[str], priced: str, values: Rates | None
+    ) -> Coded:
+        """Number the groups of `slim_rows` that have keys and rates, NaN where unknown."""
+        groups, (codes, names) = GroupBy(fills, keys), coded(fills["quote"])
+        rows = {name: np.asarray(fills[name].to_numpy(), float) for name in rates}
+        unknown = np.isnan(fills[priced].to_numpy())
+        counts = [np.bincount(ids, minlength=groups.count) for ids in (groups.ids, groups.ids[unknown])]
+        seen = np.flatnonzero(np.bincount((groups.ids * len(names) + codes)[codes >= 0]))
+        quotes = {(number // len(names), names[number % len(names)]) for number in seen.tolist()}
+        rows |= {"group": groups.ids, "order": fills[ORDER].to_numpy(), "weight": floats(fills["notional"])}
+        if values:
+            rows["value"] = values.of(fills)
+        sides = None
+        if TRADE in fills.column_names:
+            sides = {"trade": fills[TRADE].to_numpy(), "side": fills[SIDE].to_numpy(), "group": groups.ids}
+        return cls(groups.combinations(), np.array(counts), quotes, rows, sides)
+
+
 class Estimates:
     """Estimates of rates of fills by keys, from parts of the rows that are added one after the other.
 
-    `values` converts weights where a group mixes quote tokens. Rows beyond the memory limit go to disk.
+    `values` converts weights where a group mixes quote tokens. Rows beyond the memory limit go to disk;
+    those that the workers of a cluster hold stay there.
     """
 
     def __init__(
@@ -56,39 +91,35 @@ class Estimates:
     ) -> None:
         self._groups, self._level, self._seed = Groups(keys), level, seed
         self._values, self._missing = values, missing
-        self._quotes: dict[str, int] = {}
-        self._pairs: set[tuple[int, int]] = set()
+        self._quotes: set[tuple[int, str]] = set()
         self._counts = np.zeros((2, 0), np.int64)
         self._rows, self._sides = Buckets(), Sides()
+        self._shared: SharedRows | None = None
         self._tells_sides = True
         self._rates: list[str] = []
 
-    def add(self, fills: pa.Table, rates: Mapping[str, np.ndarray]) -> None:
-        """Add `slim_rows` that have the keys, and their rates, NaN where unknown."""
-        groups = self._groups.numbers(fills)
-        self._rates = [*rates]
-        unknown = np.isnan(rates[self._rates[0]])
-        counted = [np.bincount(some, minlength=len(self._groups)) for some in (groups, groups[unknown])]
-        self._counts = (
-            np.pad(self._counts, ((0, 0), (0, len(self._groups) - self._counts.shape[1]))) + counted
-        )
-        self._see_quotes(groups, fills["quote"])
-        orders, weights = fills[ORDER].to_numpy(), floats(fills["notional"])
-        columns = {"group": groups.astype(np.int32), "order": orders, "weight": weights}
-        if self._values.several:
-            columns["value"] = self._values.of(fills)
-        self._rows.add(bucket_of(orders), columns | {name: np.asarray(x, float) for name, x in rates.items()})
-        if TRADE in fills.column_names:
-            self._sides.add(fills[TRADE].to_numpy(), fills[SIDE].to_numpy(), groups)
-        else:
-            self._tells_sides = False
+    def add(self, parts: Iterable[pa.Table], rates: Sequence[str], priced: str) -> None:
+        """Add parts of `slim_rows` that have the keys and rates; those without the rate `priced` are missing."""
+        self._rates, values = [*rates], self._values.rates if self._values.several else None
+        code = partial(Coded.of, keys=self._groups.keys, rates=rates, priced=priced, values=values)
+        if isinstance(parts, Parts) and parts.answers and (values is None or values.in_memory):
+            self._shared = SharedRows(parts.answers, code, self._see)
+            parts.count()
+            return
+        for fills in parts:
+            part = code(fills)
+            numbers = self._see(part)
+            self._rows.add(bucket_of(part.rows["order"]), _renumbered(part.rows, numbers))
+            if part.sides:
+                self._sides.add(part.sides["trade"], part.sides["side"], numbers[part.sides["group"]])
 
     def columns(self) -> dict[str, Any]:
         """Return the keys of each group and what is known of it, in the order of keys."""
         groups, count = self._groups.ordered(), len(self._groups)
         place = groups.first_rows
-        quotes = np.bincount(np.array([group for group, _ in self._pairs], np.int64), minlength=count)
-        found = estimate(self._rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
+        quotes = np.bincount(np.array([group for group, _ in self._quotes], np.int64), minlength=count)
+        rows = self._shared.sorted(count) if self._shared else SortedParts(self._rows, count)
+        found = estimate(rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
         counts = {"fills": self._counts[0], self._missing: self._counts[1]}
         both = pa.array(self._both_sides[1]) if self._tells_sides else pa.nulls(count, pa.int64())
         columns = {name: pa.array(x[place], from_pandas=True) for name, x in (counts | found).items()}
@@ -99,21 +130,113 @@ class Estimates:
         """Say of how many fills both sides are counted; empty where of none."""
         return note_on_sides(self._both_sides[0])
 
-    def _see_quotes(self, groups: np.ndarray, quotes: pa.ChunkedArray) -> None:
-        """Keep the quote tokens of each group."""
-        codes, names = coded(quotes)
-        known = codes >= 0
-        seen = np.bincount(groups[known] * max(len(names), 1) + codes[known])
-        numbers = [self._quotes.setdefault(name, len(self._quotes)) for name in names]
-        found = np.divmod(np.flatnonzero(seen), max(len(names), 1))
-        self._pairs |= {
-            (group, numbers[code]) for group, code in zip(*map(np.ndarray.tolist, found), strict=True)
-        }
+    def _see(self, part: Coded) -> np.ndarray:
+        """Add what is known of the groups of a part, and return their numbers."""
+        numbers = self._groups.add(part.keys)
+        counts = np.zeros((2, len(self._groups)), np.int64)
+        counts[:, : self._counts.shape[1]] = self._counts
+        counts[:, numbers] += part.counts
+        self._counts = counts
+        self._quotes |= {(int(numbers[group]), quote) for group, quote in part.quotes}
+        self._tells_sides &= part.sides is not None
+        return numbers
 
     @cached_property
     def _both_sides(self) -> tuple[int, np.ndarray]:
         """Count the fills of which both sides are there, and those of which a group has both."""
-        return self._sides.count(np.arange(len(self._groups)), len(self._groups))
+        count = len(self._groups)
+        found = [self._sides.count(np.arange(count), count)]
+        found += self._shared.both_sides(count) if self._shared else []
+        totals, counts = zip(*found, strict=True)
+        return sum(totals), np.sum(counts, axis=0)
+
+
+class SortedParts:
+    """Rows in parts of whole orders, sorted; kept while all are in memory."""
+
+    def __init__(self, rows: Buckets, count: int) -> None:
+        self._rows, self._count = rows, count
+        self._kept = [SortedRows(part, count) for part in rows] if rows.in_memory else None
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+        """Yield what a function makes of each part."""
+        for part in self._kept or (SortedRows(part, self._count) for part in self._rows):
+            yield function(part, *arguments)
+
+    def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the groups of rows that have a rate, and the rates."""
+        return (_known_values(part, name) for part in self._rows)
+
+
+class SharedRows:
+    """Rows on the workers of a cluster, where they are shared out by order, and their sides by trade."""
+
+    def __init__(
+        self, answers: Answers, code: Callable[[pa.Table], Coded], see: Callable[[Coded], np.ndarray]
+    ) -> None:
+        self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
+        (sent,) = self._client.scatter([code], broadcast=True, hash=False)
+        coded = answers.each(_in_shares, sent, shares)
+
+        def pieces(place: int) -> list[Any]:
+            return list(self._client.map(itemgetter(place), coded, pure=False))
+
+        numbers = [see(head) for head in self._client.gather(pieces(0))]
+        shared = [
+            self._client.submit(_share, pieces(1 + share), numbers, pure=False) for share in range(2 * shares)
+        ]
+        self._rows, self._sides = shared[:shares], shared[shares:]
+
+    def sorted(self, count: int) -> SharedRows:
+        """Return the rows sorted, of so many groups."""
+        self._rows = self._client.map(partial(SortedRows, count=count), self._rows, pure=False)
+        return self
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+        """Yield what a function makes of each part."""
+        found = deque(self._client.map(lambda part: function(part, *arguments), self._rows, pure=False))
+        while found:
+            yield found.popleft().result()
+
+    def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the groups of rows that have a rate, and the rates."""
+        return self.each(lambda part: _known_values(part.columns, name))
+
+    def both_sides(self, count: int) -> list[tuple[int, np.ndarray]]:
+        """Count, for each share, the trades with both sides, and those of each of so many groups."""
+        found: list[tuple[int, np.ndarray]] = self._client.gather(
+            self._client.map(partial(_both_sides, count=count), self._sides, pure=False)
+        )
+        return found
+
+
+def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
+    """Return what is known of groups, then the rows in shares, then the sides in shares."""
+    part = code(fills)
+
+    def split(columns: Columns, buckets: np.ndarray) -> list[Columns]:
+        numbers = buckets.astype(np.int64) * shares // BUCKETS
+        return [{name: column[numbers == n] for name, column in columns.items()} for n in range(shares)]
+
+    rows, sides = split(part.rows, bucket_of(part.rows["order"])), [Columns()] * shares
+    if part.sides:
+        sides = split(part.sides, mixed(part.sides["trade"]) >> np.uint64(56))
+    return [part._replace(rows={}), *rows, *sides]
+
+
+def _share(pieces: Sequence[Columns], numbers: Sequence[np.ndarray]) -> Columns:
+    return stacked([_renumbered(*one) for one in zip(pieces, numbers, strict=True) if one[0]])
+
+
+def _renumbered(rows: Columns, numbers: np.ndarray) -> Columns:
+    return rows | {"group": numbers[rows["group"]].astype(np.int32)}
+
+
+def _both_sides(rows: Columns, count: int) -> tuple[int, np.ndarray]:
+    sides = Sides()
+    if rows:
+        sides.add(rows["trade"], rows["side"], rows["group"])
+    return sides.count(np.arange(count), count)
 
 
 def check_sampling(level: Any, seed: Any, caller: str) -> None:
@@ -153,30 +276,30 @@ def bucket_of(orders: np.ndarray) -> np.ndarray:
 
 
 def estimate(
-    rows: Buckets, rates: Sequence[str], count: int, level: float, seed: int, alone: np.ndarray | None = None
+    rows: SortedParts | SharedRows,
+    rates: Sequence[str],
+    count: int,
+    level: float,
+    seed: int,
+    alone: np.ndarray | None = None,
 ) -> Columns:
     """Estimate rates of fills by ``group``, weighted by ``value`` in groups that are not `alone`.
 
-    Rows also have the columns ``order``, ``weight`` and the rates, in buckets by `bucket_of`.
+    Rows also have the columns ``order``, ``weight`` and the rates, in parts by `bucket_of`.
     """
-    kept = [SortedRows(part, count) for part in rows] if rows.in_memory else None
-    orders, known = np.zeros(count, np.int64), {name: np.zeros(count, np.int64) for name in rates}
-    for part in kept or (SortedRows(part, count) for part in rows):
-        orders += np.bincount(part.groups[part.starts], minlength=count)
-        for name in rates:
-            known[name] += np.bincount(part.columns["group"][~np.isnan(part.columns[name])], minlength=count)
+    nothing = np.zeros((1 + len(rates), count), np.int64)
+    orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
-    for part in kept or (SortedRows(part, count) for part in rows):
-        found = part.cells(rates, many, alone)
+    for found in rows.each(SortedRows.cells, rates, many, alone):
         cells.add(found["group"] % BUCKETS, found)
     drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
     bootstrap = Bootstrap(seed, level)
     for some in cells:
-        _estimate_cells(some, rates, known, many, bootstrap, drawn)
+        _estimate_cells(some, rates, dict(zip(rates, known, strict=True)), many, bootstrap, drawn)
     columns: Columns = {"orders": orders}
     for number, name in enumerate(rates):
         columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("mean", "weighted")}
-        columns[f"median_{name}"] = medians(partial(_known_values, rows, name), known[name]) + 0.0
+        columns[f"median_{name}"] = medians(partial(rows.known, name), known[number]) + 0.0
         columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("low", "high")}
     return columns
 
@@ -194,6 +317,12 @@ class SortedRows:
             self.place = self.place[np.argsort(groups, kind="stable")]
         self.groups, self.orders = columns["group"][self.place], columns["order"][self.place]
         self.starts = first_of(self.groups, self.orders)
+
+    def counts(self, rates: Sequence[str], count: int) -> np.ndarray:
+        """Count the orders of each of so many groups, and the fills that have each rate."""
+        groups = self.columns["group"]
+        counted = [groups[~np.isnan(self.columns[name])] for name in rates]
+        return np.array([np.bincount(some, minlength=count) for some in (self.groups[self.starts], *counted)])
 
     def cells(self, rates: Sequence[str], many: np.ndarray, alone: np.ndarray | None) -> Columns:
         """Add up what the bootstrap needs over the fills of each unit of a group."""
@@ -245,13 +374,23 @@ def _estimate_cells(
             effective = weight**2 / square  # how many orders of equal value would say as much (Kish)
         for row in np.flatnonzero((weight > 0) & (np.minimum(fills, effective) >= FEWEST)).tolist():
             wanted.setdefault(row, []).append(number)
-    for row, numbers in wanted.items():
-        part, group = slice(starts[row], stops[row]), groups[row]
-        names = [f"{kind} {rates[number]}" for number in numbers for kind in ("weight", "product")]
-        counts = bootstrap.counts(cells["unit"][part], many=bool(many[group]))
-        totals = drawn_sums(counts, np.stack([cells[name][part] for name in names]))
-        for number, (weight, product) in zip(numbers, totals.reshape(-1, 2, DRAWS), strict=True):
-            drawn["low"][number, group], drawn["high"][number, group] = bootstrap.interval(product, weight)
+    alike = [row for row in wanted if many[groups[row]]]
+    each = [[row] for row in wanted if not many[groups[row]]]
+    for rows in each + [alike[start : start + TOGETHER] for start in range(0, len(alike), TOGETHER)]:
+        asked = [(row, number) for row in rows for number in wanted[row]]
+        units = cells["unit"][starts[rows[0]] : stops[rows[0]]]
+        is_many = bool(many[groups[rows[0]]])
+        units = np.arange(UNITS_AT_MOST) if is_many else units
+        sums = np.zeros((2 * len(asked), len(units)))
+        for line, (row, number) in enumerate(asked):
+            part = slice(starts[row], stops[row])
+            at = cells["unit"][part].astype(np.int64) if is_many else slice(None)
+            for kind, name in enumerate(("weight", "product")):
+                sums[2 * line + kind, at] = cells[f"{name} {rates[number]}"][part]
+        totals = drawn_sums(bootstrap.counts(units, many=is_many), sums)
+        for (row, number), (weight, product) in zip(asked, totals.reshape(-1, 2, DRAWS), strict=True):
+            ends = bootstrap.interval(product, weight)
+            drawn["low"][number, groups[row]], drawn["high"][number, groups[row]] = ends
 
 
 class Bootstrap:
@@ -332,7 +471,6 @@ def _shift(top: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(1.5, np.frexp(top)[1] + (52 - bits)))
 
 
-def _known_values(rows: Buckets, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for part in rows:
-        known = ~np.isnan(part[name])
-        yield part["group"][known], part[name][known]
+def _known_values(rows: Columns, name: str) -> tuple[np.ndarray, np.ndarray]:
+    known = ~np.isnan(rows[name])
+    return rows["group"][known], rows[name][known]

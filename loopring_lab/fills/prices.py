@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
-from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, encoded, first_of, places_among
+from loopring_lab.engines.aggregate import PairedFills, result_frame
+from loopring_lab.engines.arrays import NAT, encoded, first_of, places_among
 from loopring_lab.engines.asof import (
     ORDER,
     TIE_BREAKERS,
@@ -195,8 +195,25 @@ def all_in_cost(
     0       amm     56            38.041356       31.348629        44.312145
     1       dex     44            30.388297             NaN              NaN
     """
+    names = keys_of_estimates(trades, by, "fills.all_in_cost", intervals, seed)
+    source = prices if isinstance(reference, str) else reference
+    values = Values.of_frame(trades, "fills.all_in_cost", None if source is trades else source)
+    return costs_by(trades, reference, tolerance, names, prices, values, COSTS, intervals, seed)
+
+
+def costs_by(
+    trades: Any,
+    reference: Any,
+    tolerance: Any,
+    names: list[str] | None,
+    prices: Any,
+    values: Values,
+    rates: Sequence[str],
+    level: float = 0.95,
+    seed: int = 0,
+) -> Any:
+    """Compute what `all_in_cost` describes, estimates of some of its rates only, weighted by `values`."""
     caller = "fills.all_in_cost"
-    names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -225,18 +242,18 @@ def all_in_cost(
     )
     if names is None:
         return label.noted(parts.frame(label.column))
-    values = Values.of_frame(trades, caller, None if source is trades else source)
-    columns, note = estimated(parts, values, names, COSTS, intervals, seed)
+    columns, note = estimated(parts, values, names, rates, level, seed, priced=COSTS[0])
     return label.noted(result_frame(trades, label.of_groups(columns)), note)
 
 
 def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | None) -> pa.Table:
     """Compare fills of a window with the last ones of the other type before them."""
-    typed = np.asarray(pc.is_in(as_text(window.rows["fill_type"]), pa.array(FILL_TYPES)))
-    window = window if typed.all() else window.of(typed)
+    types = places_among(encoded(window.rows["fill_type"]), pa.array(FILL_TYPES))
+    if (types < 0).any():
+        window, types = window.of(types >= 0), types[types >= 0]
     fills = window.rows
     history = PriceHistory(window.prices, caller, VENUE)
-    other_type = pc.if_else(equal(fills["fill_type"], FILL_TYPES[0]), *reversed(FILL_TYPES))
+    other_type = pa.DictionaryArray.from_arrays(types, FILL_TYPES[::-1])
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
     other[np.asarray(known_prices(fills).is_null())] = -1
@@ -360,11 +377,14 @@ def estimated(
     level: float,
     seed: int,
     missing: str = "unpriced",
+    priced: str | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Estimate rates of the rows of parts, and say of how many fills both sides are counted."""
+    """Estimate rates of the rows of parts, and say of how many fills both sides are counted.
+
+    Rows without the rate `priced`, by default the first, count as missing.
+    """
     found = Estimates(keys, level, seed, values, missing)
-    for rows in parts:
-        found.add(rows, {name: rows[name].to_numpy() for name in rates})
+    found.add(parts, rates, priced or rates[0])
     return found.columns(), found.note
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,25 +45,12 @@ class Values:
 
     def of(self, fills: pa.Table) -> np.ndarray:
         """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
-        values, moments = floats(fills["notional"]), moments_of(fills)
-        codes, names = coded(fills["quote"])
-        values[(codes < 0) | (moments == NAT)] = np.nan
-        for code, name in enumerate(names):
-            if self._tokens[:1] == [name]:
-                continue
-            rows = np.flatnonzero((codes == code) & (moments != NAT))
-            values[rows] *= self._rates(name, moments[rows])
-        return values
+        return self.rates.of(fills)
 
-    def _rates(self, token: str, times: np.ndarray) -> np.ndarray | float:
-        """Return the value of a token at each time; NaN where no market connects it."""
-        if token not in self._paths:
-            return np.nan
-        rates = np.ones(len(times))
-        for pair, divides in self._paths[token]:
-            prices = self._histories[pair].nearest(times)
-            rates = rates / prices if divides else rates * prices
-        return rates
+    @cached_property
+    def rates(self) -> Rates:
+        """The rates at which tokens are converted."""
+        return Rates(self._tokens[:1], self._paths, self._histories)
 
     @cached_property
     def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
@@ -105,7 +92,7 @@ class Values:
         _, _, first, last = self._seen
         used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
         histories = {pair: _History(first, last) for pair in used}
-        for prices in [self._kept] if self._kept else self._read():
+        for prices in [self._kept] if self._kept else self._read() if used else ():
             for pair in used:
                 histories[pair].add(*prices.of(pair))
         return histories
@@ -116,6 +103,41 @@ class Values:
         for prices in self._prices:
             for part in convert.batches(prices, PRICED, "prices", work=_slim):
                 yield _Prices(part, is_fills=False)
+
+
+class Rates(NamedTuple):
+    """The token that values are in, and how others are converted to it."""
+
+    token: list[str]
+    paths: dict[str, list[tuple[Pair, bool]]]
+    histories: dict[Pair, _History]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no prices are on disk."""
+        return all(history.in_memory for history in self.histories.values())
+
+    def of(self, fills: pa.Table) -> np.ndarray:
+        """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
+        values, moments = floats(fills["notional"]), moments_of(fills)
+        codes, names = coded(fills["quote"])
+        values[(codes < 0) | (moments == NAT)] = np.nan
+        for code, name in enumerate(names):
+            if self.token == [name]:
+                continue
+            rows = np.flatnonzero((codes == code) & (moments != NAT))
+            values[rows] *= self._at(name, moments[rows])
+        return values
+
+    def _at(self, token: str, times: np.ndarray) -> np.ndarray | float:
+        """Return the value of a token at each time; NaN where no market connects it."""
+        if token not in self.paths:
+            return np.nan
+        rates = np.ones(len(times))
+        for pair, divides in self.paths[token]:
+            prices = self.histories[pair].nearest(times)
+            rates = rates / prices if divides else rates * prices
+        return rates
 
 
 def _slim(rows: pa.Table) -> pa.Table:
@@ -173,7 +195,7 @@ class _History:
 
     def nearest(self, times: np.ndarray) -> np.ndarray:
         """Return the price nearest to each time: of two the earlier, of one time the lower."""
-        if self._rows.in_memory:
+        if self.in_memory:
             return self._among((0, BUCKETS - 1), times)
         found, slices = np.empty(len(times)), self._slices(times)
         filled = np.flatnonzero(self._rows.counts)
@@ -183,6 +205,11 @@ class _History:
             ends = filled[[max(before, 0), min(after, len(filled) - 1)]].tolist()
             found[rows] = self._among((ends[0], ends[1]), times[rows])
         return found
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no prices are on disk."""
+        return self._rows.in_memory
 
     def _slices(self, times: np.ndarray) -> np.ndarray:
         return np.asarray(((times - self._first) // self._step).clip(0, BUCKETS - 1))

@@ -115,7 +115,7 @@ def trades(
         numbers = range(start, start + len(group))
         batch = wire.read(group, [f"pages[{number}]" for number in numbers], ten_members=ten_members)
         table = rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
-        return table, None if batch.columns["no_trade"].null_count else batch
+        return _sort([table]), None if batch.columns["no_trade"].null_count else batch
 
     parts, without_trades = zip(*_in_parallel(read, groups, starts), strict=True)
     if all(without_trades):
@@ -140,7 +140,7 @@ def join_batches(
     ]
 
     def convert(code: int, pages: Sequence[wire.Batch]) -> pa.Table:
-        return rows.convert(wire.concat(pages), [code] * len(pages), lookup, fee_token)
+        return _sort([rows.convert(wire.concat(pages), [code] * len(pages), lookup, fee_token)])
 
     parts = _in_parallel(convert, *zip(*groups, strict=True)) if groups else [convert(0, [])]
     return join_typed(parts, lookup, account_id)

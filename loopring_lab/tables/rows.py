@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
+from loopring_lab.amounts import AMOUNT, limbs
+from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits, with_scale
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
@@ -24,6 +24,8 @@ FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
+SHORT, CUT = pa.decimal128(38, 0), pa.decimal128(27, 8)
+"""Smallest units, and prices as the relayer cuts them, where all are that short."""
 _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _LEAST = Decimal(1).scaleb(-_TYPE.scale)
@@ -33,7 +35,7 @@ _EXACT = Context(prec=2_000)
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
     """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
     each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
-    return _Converter(batch, listing).table(each, fee_token)
+    return _Converter(batch, listing).table(each[::-1] if batch.backwards else each, fee_token)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +99,9 @@ class Conversion:
         decimals = self.listing.decimals[token]
         for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
             keep(row, None)
-        found, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        if (scaled := limbs.in_units(numbers, decimals, _TYPE)) is not None:
+            return scaled
+        found, beyond = scale_what_fits(numbers.cast(WHOLE), decimals, _TYPE, name)
         for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
             keep(row, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
@@ -140,6 +144,7 @@ class _Converter(Conversion):
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
+        price = limbs.in_units(price, np.full(self.rows, price.type.scale), _TYPE)
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
@@ -233,7 +238,7 @@ class _Converter(Conversion):
 
     def smallest_units(self, name: str) -> pa.Array:
         column = self.columns[name]
-        numbers = cast_digits(column, WHOLE)
+        numbers = cast_digits(column, SHORT, WHOLE)
         if numbers is not None:
             return numbers
         each = [self.digits(name, row, text) for row, text in enumerate(column.to_pylist())]
@@ -252,8 +257,9 @@ class _Converter(Conversion):
         return str(number)
 
     def prices(self) -> pa.Array:
+        """Read prices, as `CUT` where all have at most 8 decimals."""
         column = self.columns["price"]
-        numbers = cast_decimals(column, _TYPE)
+        numbers = cast_decimals(column, CUT, _TYPE)
         if numbers is not None:
             return numbers
         each = [self.price(row, text) for row, text in enumerate(column.to_pylist())]
@@ -269,7 +275,12 @@ class _Converter(Conversion):
         return exact
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
-        exact = pc.multiply(size, pc.if_else(pc.greater(price, 0), price, None))
+        positive = pc.if_else(pc.greater(price, 0), price, None)
+        found = limbs.multiply(size, positive)
+        least, most = pc.min_max(found).as_py().values()
+        if least is None or 0 <= least <= most < _BEYOND:
+            return with_scale(found, _TYPE)
+        exact = pc.multiply(size, positive.cast(_TYPE))
         if any(end is not None and abs(end) >= _BEYOND for end in pc.min_max(exact).as_py().values()):
             beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type)).fill_null(False)
             self.flag(beyond, f"size times price does not fit {_TYPE}")
@@ -282,14 +293,14 @@ class _Converter(Conversion):
         if rule == "quote":
             return quote
         if rule == "received":
-            return np.select([side == 0, side == 1], [base, quote], -1).astype(np.int32)
+            return np.where(side == 0, base, np.where(side == 1, quote, -1)).astype(np.int32)
         encoded = token_id.dictionary_encode()
         codes = [self.listing.code(number) for number in encoded.dictionary.to_pylist()]
         found: Codes = np.array([*codes, -1], np.int32)[encoded.indices.fill_null(len(codes)).to_numpy()]
         return found
 
     def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
-        sold = np.select([side == 0, side == 1], [quote, base], -1)
+        sold = np.where(side == 0, quote, np.where(side == 1, base, -1))
         expected = self.listing.token_ids[sold]
         sent = token_id.fill_null(-1).to_numpy()
         self.flag((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")

@@ -1,9 +1,9 @@
 """Pages of trades: JSON bytes to Arrow text columns, one per member of a row.
 
-Regular pages (rows of one length, every member plain text) need no JSON parser: their bytes become lines of
-members, which Arrow's CSV reader splits faster. Any other page takes a tolerant path through the standard
-library. Both give the same columns for the same rows. A row that is not a trade is kept as its text; an
-answer that is not a page is refused, and so are pages without a trade.
+Regular pages (rows of one length, every member plain text) need no JSON parser: the places of their quotes
+are the borders of members. Any other page takes a tolerant path through the standard library. Both give the
+same columns for the same rows. A row that is not a trade is kept as its text; an answer that is not a page is
+refused, and so are pages without a trade.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from loopring_lab.bounded import (
     MAX_DOCUMENT,
@@ -34,10 +34,11 @@ CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 4 << 20, 4 << 10
+GROUP_BYTES, LEAST_BYTES = 2 << 20, 4 << 10
 # pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
-# its table. So it is given only text of which every step stays below 10**76, less than 2**255: at most 76
-# digits of a whole number; or 30 characters with an exponent from -9 to 0, at a scale of 18.
+# its table; of 128 bits, modulo 2**128 and beyond 10**38. So it is given only text of which every step stays
+# below 10**76, less than 2**255, or below 10**38: as many digits of a whole number; or 30 characters with an
+# exponent from -9 to 0, at a scale of 18 in 256 bits and of 8 in 128.
 _LONGEST_INTEGER, _LONGEST_DECIMAL, _EXPONENT = 76, 30, len("E-4")
 
 Page = bytes | str | Mapping[str, Any]
@@ -45,7 +46,6 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 _ROWS = secrets.token_hex(8)  # stands for the rows of a page, and cannot be known to whoever sent it
 _MARK = f'"{_ROWS}"'.encode()
 _LONGEST_OUTLINE, _FIRST_MEMBERS = 1 << 10, 1 << 6
-_LINE_OPTIONS = pacsv.ParseOptions(double_quote=False)
 _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail", "no_trade")])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
@@ -60,17 +60,18 @@ class Batch(NamedTuple):
 
     ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade. `counts` and
     `totals` are the number of rows of each page and its ``totalNum`` as sent; `places` name the pages in
-    errors.
+    errors; `backwards` tells that the last row of the last page comes first.
     """
 
     columns: pa.RecordBatch
     counts: list[int]
     totals: list[Any]
     places: Sequence[str]
+    backwards: bool = False
 
     def where(self, position: int) -> str:
         """Name the page and the row at a position of the columns."""
-        page = 0
+        position, page = len(self.columns) - 1 - position if self.backwards else position, 0
         while position >= self.counts[page]:
             position -= self.counts[page]
             page += 1
@@ -96,8 +97,9 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
 
 
 def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
-    """Read pages into text columns."""
-    return _read_regular(pages, places, ten_members) or read_tolerantly(pages, places, ten_members)
+    """Read pages into text columns, oldest row first where that takes no sorting."""
+    regular = _read_regular(pages, places, ten_members, oldest_first=True)
+    return regular or read_tolerantly(pages, places, ten_members)
 
 
 def read_each(
@@ -162,21 +164,16 @@ def refuse_without_trades(batches: Iterable[Batch]) -> None:
 
 
 def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
-    """Cut pages that were read into the JSON text of their rows, without white space; None if any is unusual.
-
-    Every comma has to be next to quotes, as none is that white space or a number is next to.
-    """
+    """Cut pages into the JSON text of their rows, without white space; None if any member is not plain."""
     parts = [_split_page(page, MAX_DOCUMENT) for page in pages]
     text = b"],[".join(part[0] for part in parts if part and part[0])
-    letters = np.frombuffer(text, np.uint8)
-    opens = _brackets(letters) if text and all(parts) and b"\\" not in text else None
-    if opens is None:
+    found = _find_members(text) if text and all(parts) else None
+    if found is None:
         return None
-    quotes, commas = letters == ord('"'), letters == ord(",")
-    if _count_enclosed(commas, quotes) != np.count_nonzero(commas) - len(opens):
-        return None
-    borders = np.zeros(2 * len(opens) + 2, np.int32)  # of rows, and of the commas between them
-    borders[2::2], borders[1:-1:2], borders[-1] = opens + 1, opens, len(text) + 2
+    quotes, last = found
+    borders = np.zeros(2 * len(last) + 2, np.int32)  # of rows, and of the commas between them
+    borders[1:-1:2], borders[2::2] = quotes[2 * last + 1] + 3, quotes[2 * last + 2]
+    borders[-1] = len(text) + 2
     texts = pa.StringArray.from_buffers(len(borders) - 1, pa.py_buffer(borders), pa.py_buffer(b"[%b]" % text))
     return texts.take(pa.array(np.arange(0, len(texts), 2, dtype=np.int32)))
 
@@ -191,16 +188,18 @@ def read_total(batch: Batch) -> int:
     return total
 
 
-def cast_digits(column: pa.Array, to: pa.DataType) -> pa.Array | None:
-    """Cast text to whole numbers; None if a member is more than digits, or too large."""
-    is_plain = pc.all(pc.ascii_is_decimal(column), min_count=0).as_py()
-    return _cast(column, to) if is_plain and _longest(column) <= _LONGEST_INTEGER else None
+def cast_digits(column: pa.Array, *types: pa.DataType) -> pa.Array | None:
+    """Cast text to whole numbers of the first type that holds all; None if a member is more than digits."""
+    if not pc.all(pc.ascii_is_decimal(column), min_count=0).as_py():
+        return None
+    longest = _longest(column)
+    return _cast(column, [to for to in types if longest <= getattr(to, "precision", _LONGEST_INTEGER)])
 
 
-def cast_decimals(column: pa.Array, to: pa.DataType) -> pa.Array | None:
-    """Cast text to decimals with 18 digits after the point; None if a member is not plain and short."""
+def cast_decimals(column: pa.Array, *types: pa.DataType) -> pa.Array | None:
+    """Cast text to decimals of the first type that holds all; None if a member is not plain and short."""
     is_plain = _longest(column) <= _LONGEST_DECIMAL and _has_small_exponents(column)
-    return _cast(column, to) if is_plain else None
+    return _cast(column, types) if is_plain else None
 
 
 def page_rows(answer: Any, where: str) -> list[Any]:
@@ -235,26 +234,43 @@ def short(value: Any) -> str:
 
 
 def _read_regular(
-    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, size: int = MAX_DOCUMENT
+    pages: Sequence[Page],
+    places: Sequence[str],
+    ten_members: str,
+    *,
+    size: int = MAX_DOCUMENT,
+    oldest_first: bool = False,
 ) -> Batch | None:
     """Read pages whose rows are plain text of one length, or return None."""
-    inner, totals = [], []
-    for page in pages:
-        split = _split_page(page, size)
-        if split is None:
-            return None
-        inner.append(split[0])
-        totals.append(split[1])
-    text = bytearray(b"],[").join(filter(None, inner))
+    parts = [part for part in (_split_page(page, size) for page in pages) if part is not None]
+    if len(parts) != len(pages):
+        return None
+    totals, text = [total for _, total in parts], b"],[".join(rows for rows, _ in parts if rows)
     if not text:
         return Batch(_complete({}, 0), [0] * len(pages), totals, places)
-    ends = _break_lines(text)
-    columns = None if ends is None else _read_lines(text, ends, ten_members)
-    if ends is None or columns is None:
+    found = _find_members(text)
+    if found is None:
         return None
-    borders = np.cumsum([len(rows) + len(b"],[") if rows else 0 for rows in inner])
-    counts = np.diff(np.searchsorted(ends, borders), prepend=0).tolist()
-    return Batch(_complete(columns, len(ends)), counts, totals, places)
+    quotes, last = found
+    rows, length = len(last) + 1, len(quotes) // (2 * len(last) + 2)
+    is_regular = len(quotes) == 2 * rows * length and (last == np.arange(1, rows) * length - 1).all()
+    if not is_regular or not len(CORE) <= length <= len(MEMBERS):
+        return None
+    ends = quotes[2 * length - 1 :: 2 * length]
+    page_ends = np.cumsum([len(inner) + len(b"],[") if inner else 0 for inner, _ in parts])
+    counts = np.diff(np.searchsorted(ends, page_ends), prepend=0).tolist()
+    borders = quotes.astype(np.int32)  # of members, and of what is between these
+    borders[::2] += 1
+    texts = pa.StringArray.from_buffers(len(borders) - 1, pa.py_buffer(borders), pa.py_buffer(text))
+    starts = np.arange(0, len(texts), 2 * length, dtype=np.int32)
+    moment, last_moment = texts[0].as_py(), texts[int(starts[-1])].as_py()
+    backwards = oldest_first and (len(moment), moment) > (len(last_moment), last_moment)
+    starts = starts[::-1] if backwards else starts
+    columns = {
+        name: texts.take(pa.array(starts + 2 * place))
+        for place, name in enumerate(_layout(length, ten_members))
+    }
+    return Batch(_complete(columns, rows), counts, totals, places, backwards)
 
 
 def _split_page(page: Page, size: int) -> tuple[bytes, Any] | None:
@@ -283,67 +299,36 @@ def _total_of(outline: bytes) -> tuple[Any] | None:
     return (answer.get("totalNum"),) if is_page else None
 
 
-def _break_lines(text: bytearray) -> np.ndarray | None:
-    """Break rows of members of plain ASCII into lines; return where each ends, or None if some are not.
+def _find_members(text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the places of quotes, and which members end a row before the last one.
 
-    Plain members have no brackets, backslashes, commas or quotes: all of these stand between members.
+    None if any member is not plain: ASCII without quotes, backslashes and commas. Then only ``,`` and ``],[``
+    can be between two of them.
     """
     letters = np.frombuffer(text, np.uint8)
-    opens = _brackets(letters)
-    if opens is None or b"\\" in text:
+    if letters.min() < ord(" ") or letters.max() > ord("~") or b"\\" in text:
         return None
-    for step in (-2, -1, 0):
-        letters[opens + step] = ord("\n")
-    return np.append(opens, len(text))
-
-
-def _brackets(letters: np.ndarray) -> np.ndarray | None:
-    """Return where rows after the first one open; None if any letter or bracket is unusual."""
-    if letters.min() < ord(" ") or letters.max() > ord("~"):
+    quotes = np.flatnonzero(letters == ord('"'))
+    closing, opening = quotes[1:-1:2], quotes[2::2]
+    commas = np.count_nonzero(letters == ord(","))
+    if len(quotes) % 2 or len(closing) != commas:
         return None
-    opens = np.flatnonzero(letters == ord("["))
-    around = zip((-3, -2, -1, 1), b'"],"', strict=True)
-    is_between = all((letters[opens + step] == sign).all() for step, sign in around)
-    return opens if is_between and np.count_nonzero(letters == ord("]")) == len(opens) else None
+    gaps = opening - closing
+    last = np.flatnonzero(gaps == len(b'"],["') - 1)
+    is_plain = (
+        np.count_nonzero(gaps == len(b'","') - 1) + len(last) == commas
+        and (letters[closing + (gaps >> 1)] == ord(",")).all()
+        and (letters[closing[last] + 1] == ord("]")).all()
+        and (letters[opening[last] - 1] == ord("[")).all()
+    )
+    return (quotes, last) if is_plain else None
 
 
-def _read_lines(text: bytearray, ends: np.ndarray, ten_members: str) -> dict[str, pa.Array] | None:
-    """Read lines of quoted members into columns, or return None if any member is not plain or missing."""
-    letters = np.frombuffer(text, np.uint8)
-    rows, length = len(ends), 1 + text.count(b",", 0, ends[0])
-    quotes, commas = letters == ord('"'), letters == ord(",")
-    is_plain = _count_enclosed(commas, quotes) == np.count_nonzero(commas) == rows * (length - 1)
-    if (
-        not is_plain
-        or np.count_nonzero(quotes) != 2 * rows * length
-        or not len(CORE) <= length <= len(MEMBERS)
-    ):
-        return None
-    names = _layout(length, ten_members)
-    try:
-        lines = pacsv.read_csv(
-            pa.BufferReader(text),
-            read_options=pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-            parse_options=_LINE_OPTIONS,
-            convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), check_utf8=False, strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    columns = dict(zip(names, lines.columns, strict=True))
-    return {name: column.combine_chunks() for name, column in columns.items()} if len(lines) == rows else None
-
-
-def _count_enclosed(commas: np.ndarray, quotes: np.ndarray) -> int:
-    return int(np.count_nonzero(commas[1:-1] & quotes[:-2] & quotes[2:]))
-
-
-def _cast(column: pa.Array, to: pa.DataType) -> pa.Array | None:
-    try:
-        return column.cast(to)
-    except pa.ArrowInvalid:
-        return None
+def _cast(column: pa.Array, types: Iterable[pa.DataType]) -> pa.Array | None:
+    for to in types:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(to)
+    return None
 
 
 def _longest(column: pa.Array) -> int:

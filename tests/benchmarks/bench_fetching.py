@@ -16,7 +16,8 @@ from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.transport import Transport
 
-HUNDRED_THOUSAND = 5.0  # the busiest account of a world of size 1 has 20,000 trades
+RATE = 5.0
+HUNDRED_THOUSAND, FIVE_THOUSAND = 5.0, 0.52  # the busiest account of a world of size 1 has 20,000 trades
 
 
 def serve(channel: Connection, size: float, settings: dict[str, float]) -> None:
@@ -76,13 +77,13 @@ def compare(name: str, size: float, rounds: int, **settings: float) -> None:
     )
 
 
-def paced(size: float = 0.45, rate: float = 5) -> tuple[int, int, float]:
+def paced() -> tuple[int, int, float]:
     """Read the busiest account at the rate of a relayer's limit; return trades, 429s and the share used."""
-    with running(size, rate_limit=rate) as (base_url, key, counts, channel):
-        elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), rate)
+    with running(FIVE_THOUSAND, rate_limit=RATE) as (base_url, key, counts, channel):
+        elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), RATE)
         channel.send(None)
         asked, refused = channel.recv()
-    return read, sum(refused.values()), (asked["/user/trades"] - 1) / elapsed / rate
+    return read, sum(refused.values()), (asked["/user/trades"] - 1) / elapsed / RATE
 
 
 if __name__ == "__main__":

@@ -1,0 +1,223 @@
+"""Windows on the workers of a Dask cluster: they exchange the rows, hold them, and keep what they answer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.engines import adapters, convert, workers
+from loopring_lab.engines.adapters import engine_of
+from loopring_lab.engines.aggregate import result_table
+from loopring_lab.engines.asof import moments_of
+from loopring_lab.engines.cuts import (
+    BATCHES,
+    Columns,
+    Cuts,
+    FirstPrices,
+    Orders,
+    Window,
+    joined,
+    of_orders,
+    repeated,
+    window_of,
+    with_hash,
+)
+from loopring_lab.engines.spill import Columns as Arrays
+
+
+class Answers:
+    """The packed tables that workers find in windows, in their order."""
+
+    def __init__(self, client: Any, tasks: Sequence[Any]) -> None:
+        self.client, self.futures = client, client.compute(tasks)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the tables; the workers keep those that are not asked for yet."""
+        futures, self.futures = deque(self.futures), None
+        while futures:
+            yield workers.unpack(futures.popleft().result())
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Apply a function to every table on its worker; what it returns stays there."""
+        return [
+            self.client.submit(_of_table, function, answer, *arguments, pure=False) for answer in self.futures
+        ]
+
+    def counts(self) -> Counter[str]:
+        """Add up what was counted beside the tables."""
+        found = Counter[str]()
+        for schema in self.client.gather(self.client.map(_schema, self.futures, pure=False)):
+            found.update(workers.counts_of(schema))
+        return found
+
+    def frame(self, constants: Mapping[str, Any]) -> Any:
+        """Return the tables with constant columns as a frame of Dask, whose partitions the workers hold."""
+        from dask.dataframe import from_delayed
+        from dask.dataframe.utils import clear_known_categories
+
+        results = self.client.map(_result, self.futures, pure=False)
+        schemas = self.client.gather(self.client.map(_schema, results, pure=False))
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+        to_partition = partial(_partition, schema=schema, constants=constants)
+        parts = self.client.map(to_partition, results, pure=False)
+        empty = to_partition(workers.pack(schema.empty_table()))
+        meta = clear_known_categories(empty)  # type: ignore[no-untyped-call]
+        return from_delayed(parts, meta=meta, verify_meta=False)
+
+
+def answers(
+    client: Any,
+    cuts: Cuts,
+    wanted: Columns,
+    prices: Columns | None,
+    placed_by: str | None,
+    work: Callable[[Window], pa.Table],
+) -> Answers:
+    """Let workers apply `work` to windows."""
+    (sent,) = client.scatter([work], hash=False)
+    near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None)
+    known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices)[0]
+    orders = None
+    if placed_by:
+        hashes = [workers.later(repeated)(*parts) for parts in seen]
+        own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
+        orders = workers.later(_orders)(cuts, placed_by, hashes, own)
+    both = enumerate(zip(near, known, strict=True))
+    return Answers(
+        client, [workers.later(_answer)(cuts, part, others, orders, n, sent) for n, (part, others) in both]
+    )
+
+
+def answers_with_rows(
+    client: Any,
+    cuts: Cuts,
+    wanted: Columns,
+    prices: Columns | None,
+    work: Callable[[pa.Table, Window], pa.Table],
+) -> Answers:
+    """Let workers apply `work` to the rows of windows with all of their columns, and to the windows."""
+    (sent,) = client.scatter([work], hash=False)
+    near = _exchanged(client, cuts, wanted, whole=True)[0]
+    known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices)[0]
+    answer = partial(_answer_with_rows, caller=wanted.caller, names=wanted.present())
+    both = enumerate(zip(near, known, strict=True))
+    return Answers(client, [workers.later(answer)(cuts, part, others, n, sent) for n, (part, others) in both])
+
+
+def _exchanged(
+    client: Any, cuts: Cuts, columns: Columns, *, spans: bool = False, whole: bool = False
+) -> tuple[list[Any], list[list[Any]]]:
+    """Return, delayed, the rows that each window looks at, and what is seen of orders by shares of them."""
+    count = len(cuts.edges) + 1
+    shares = -(-count // BATCHES) if spans else 0
+    names = list(convert.column_names(columns.frame)) if whole else columns.present()
+    split = partial(_split, names=names, caller=columns.caller, cuts=cuts, shares=shares, whole=whole)
+    if engine_of(columns.frame) == "dask":
+        frames = adapters.partitions(columns.frame, names, columns.caller)
+    else:
+        frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
+    groups, pieces = 2 * max(count, workers.threads()), count + shares
+    ends = [len(frames) * number // groups for number in range(groups + 1)]
+    work = workers.later(split, pieces)
+    parts = [work(frames[start:end]) for start, end in pairwise(ends) if start < end]
+    together = workers.later(_together)
+    near = [together([part[n] for part in parts]) for n in range(count)]
+    return near, [[part[n] for part in parts] for n in range(count, pieces)]
+
+
+def _split(
+    frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts, shares: int, *, whole: bool
+) -> list[Any]:
+    """Split partitions into the rows that each window looks at, and what is seen of orders by shares."""
+    read = (
+        partial(pa.Table.from_pandas, preserve_index=False)
+        if whole
+        else partial(convert.to_table, caller=caller, columns=names)
+    )
+    tables = [workers.unpack(frame) if isinstance(frame, bytes) else frame for frame in frames]
+    rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
+    if shares:
+        rows, orders = with_hash(cuts, rows)
+        share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
+        seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
+    slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
+    order = np.argsort(slots, kind="stable")
+    rows, slots = rows.take(pa.array(order)), slots[order]
+    pieces, following = [], FirstPrices(cuts)
+    following.note(rows)
+    for window in range(len(cuts.edges) + 1):
+        looked_at = cuts.looked_at(window)
+        start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
+        pieces.append(workers.pack(following.added(rows.slice(start, end - start), looked_at.stop)))
+    return [*pieces, *seen]
+
+
+def _together(pieces: Sequence[bytes]) -> bytes:
+    return workers.pack(pa.concat_tables(map(workers.unpack, pieces), promote_options="permissive"))
+
+
+def _own_of_several(cuts: Cuts, near: bytes, window: int, hashes: Sequence[np.ndarray]) -> bytes:
+    """Return the rows of a window whose orders have fills in several."""
+    rows = workers.unpack(near)
+    rows = rows.filter(pa.array(cuts.window_of(moments_of(rows)) == window))
+    return workers.pack(of_orders(rows, joined(hashes)))
+
+
+def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[bytes]) -> Orders:
+    return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
+
+
+def _answer(
+    cuts: Cuts,
+    near: bytes,
+    known: bytes | None,
+    orders: Orders | None,
+    window: int,
+    work: Callable[[Window], pa.Table],
+) -> bytes:
+    others = None if known is None else workers.unpack(known)
+    return workers.pack(work(window_of(cuts, workers.unpack(near), others, orders, window)))
+
+
+def _answer_with_rows(
+    cuts: Cuts,
+    near: bytes,
+    known: bytes | None,
+    window: int,
+    work: Callable[[pa.Table, Window], pa.Table],
+    caller: str,
+    names: Sequence[str],
+) -> bytes:
+    whole = workers.unpack(near)
+    rows = convert.to_table(whole, caller, names)
+    others = None if known is None else workers.unpack(known)
+    return workers.pack(work(whole, window_of(cuts, rows, others, None, window)))
+
+
+def _of_table(function: Callable[..., Any], answer: bytes, *arguments: Any) -> Any:
+    return function(workers.unpack(answer), *arguments)
+
+
+def _schema(answer: bytes) -> pa.Schema:
+    return pa.ipc.open_stream(answer).schema
+
+
+def _result(answer: bytes) -> bytes:
+    return workers.pack(result_table(workers.unpack(answer)))
+
+
+def _partition(result: bytes, schema: pa.Schema, constants: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a result as a partition, with the columns of all."""
+    parts = [schema.empty_table(), workers.unpack(result)]
+    whole = pa.concat_tables(parts, promote_options="permissive").cast(schema)
+    for name, value in constants.items():
+        whole = whole.append_column(name, pa.repeat(value, len(whole)))
+    partition: pd.DataFrame = convert.to_native(pd.DataFrame(), whole)
+    return partition
