@@ -127,7 +127,8 @@ def in_token(
         history = PriceHistory(window.prices, CALLER, PAIR)
         if in_memory and not any(token in pair for pair in history.combinations()):
             _check_token(token, window.rows, window.prices)
-        return value(window.rows, np.flatnonzero(window.inside), token, history, limit), history
+        rows = np.flatnonzero(window.inside)
+        return value(window.rows, rows, token, history, limit, later=names is not None), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
         return valued(window)[0].columns(token)
@@ -242,14 +243,19 @@ class Valued:
         }
 
 
-def value(fills: pa.Table, rows: np.ndarray, token: str, history: PriceHistory, limit: int | None) -> Valued:
-    """Value the fees of some rows of fills, which are all that is known of their orders, in one token."""
+def value(
+    fills: pa.Table, rows: np.ndarray, token: str, history: PriceHistory, limit: int | None, *, later: bool
+) -> Valued:
+    """Value the fees of some rows of fills, which are all that is known of their orders, in one token.
+
+    Those after the fills, which sums need, leave out own prices only if `later`.
+    """
     markets, moments = _Markets(history, token), moments_of(fills)[rows]
     found = Valued(fills["fee"].take(pa.array(rows)).combine_chunks(), markets)
     units = places_among(encoded(fills["fee_token"]), pa.array(markets.tokens, pa.string()))[rows]
     known = np.flatnonzero(np.asarray(found.fees.is_valid()) & (moments != NAT) & (units >= 0))
     known = known[sorted_by(units[known], moments[known])]
-    lookups, ends = _Lookups(fills, rows, moments, markets), np.cumsum(np.bincount(units[known]))
+    lookups, ends = _Lookups(fills, rows, moments, markets, later), np.cumsum(np.bincount(units[known]))
     for unit, mine in enumerate(np.split(known, ends[:-1])):
         plan = _Plan(markets, unit)
         for start in range(0, len(mine), CHUNK):
@@ -284,7 +290,9 @@ class _Markets:
 class _Lookups:
     """The last price of each market at or before fills, but not their own, and the first one after them."""
 
-    def __init__(self, fills: pa.Table, rows: np.ndarray, moments: np.ndarray, markets: _Markets) -> None:
+    def __init__(
+        self, fills: pa.Table, rows: np.ndarray, moments: np.ndarray, markets: _Markets, later: bool
+    ) -> None:
         self.history, self.moments = markets.history, moments
         self.codes, self.starts, self.stops = self.history.runs
         self.times = np.append(self.history.times, NAT)
@@ -296,7 +304,7 @@ class _Lookups:
             number_of[self.codes] = np.arange(len(self.codes))
             self.own = number_of[lookup.codes[rows]]
             self.own_last = lookup.before(times)[rows]
-            self.own_next = self._first_after(lookup, times)[rows]
+            self.own_next = self._first_after(lookup, times)[rows] if later else self.own_last
         self.places = places_of_blocks(fills).take(pa.array(rows))
         self.is_placed = np.asarray(self.places[PLACE[1]].is_valid())
 
