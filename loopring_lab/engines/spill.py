@@ -80,21 +80,23 @@ class Buckets:
     def _write(self) -> None:
         if not self._parts:
             return
-        numbers = np.concatenate([numbers for numbers, _ in self._parts])
-        columns = _joined([columns for _, columns in self._parts])
-        self._parts, self._bytes = [], 0
         if self._folder is None:
-            self._dtype = np.dtype([(name, column.dtype) for name, column in columns.items()])
+            each = [columns for _, columns in self._parts]
+            types = {name: np.result_type(*(columns[name] for columns in each)) for name in each[0]}
+            self._dtype = np.dtype([*types.items()])
             self._folder = _new_folder()
             _remove_with(self, self._folder)
-        place = np.argsort(numbers, kind="stable")
-        rows = np.empty(len(place), self._dtype)
-        for name, column in columns.items():
-            rows[name] = column[place]
-        ends = np.searchsorted(numbers[place], np.arange(BUCKETS + 1))
-        for number in np.flatnonzero(np.diff(ends)):
-            with (self._folder / str(number)).open("ab") as file:
-                rows[ends[number] : ends[number + 1]].tofile(file)
+        while self._parts:  # one after the other, so that only one is in memory twice
+            numbers, columns = self._parts.pop(0)
+            place = np.argsort(numbers, kind="stable")
+            rows = np.empty(len(place), self._dtype)
+            for name, column in columns.items():
+                rows[name] = column[place]
+            ends = np.searchsorted(numbers[place], np.arange(BUCKETS + 1))
+            for number in np.flatnonzero(np.diff(ends)):
+                with (self._folder / str(number)).open("ab") as file:
+                    rows[ends[number] : ends[number + 1]].tofile(file)
+        self._bytes = 0
 
 
 class Spool:
