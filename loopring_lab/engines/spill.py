@@ -20,7 +20,7 @@ from loopring_lab.engines.adapters import engine_of
 from loopring_lab.engines.arrays import first_of
 
 BUCKETS = 256
-KEPT_SHARE = 8
+KEPT_SHARE = 16
 """Buckets keep this fraction of the memory limit in memory."""
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 GROUP_ROWS = 1 << 17

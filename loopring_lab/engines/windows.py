@@ -358,14 +358,18 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         spool = _spooled(cuts, _noted(cuts, wanted.batches(), seen))
         parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
         orders = _Orders(cuts, placed_by, map(_repeated, seen), parts)
-    for window in range(len(cuts.edges) + 1):
+        del seen
+
+    def at(window: int) -> Window:
         looked_at = cuts.looked_at(window)
         near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
         if others is None:
             near = following.added(near, looked_at.stop)
         else:
             others = following.added(others, looked_at.stop)
-        yield _window(cuts, near, others, orders, window)
+        return _window(cuts, near, others, orders, window)
+
+    yield from map(at, range(len(cuts.edges) + 1))  # none is held while the next one is read
 
 
 def _window(
