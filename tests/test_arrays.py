@@ -5,16 +5,25 @@ import random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopring_lab.engines import arrays, convert
-from loopring_lab.engines.asof import NAT, PriceHistory, order_span
-
-TEXTS = st.lists(
-    st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["0x" + "a" * 64, "0x" + "b" * 64]))
+from loopring_lab.engines.asof import (
+    NAT,
+    ORDER,
+    TIE_BREAKERS,
+    PriceHistory,
+    in_order,
+    numbered_orders,
+    order_names,
+    order_span,
 )
+
+HASHES = ["0x" + "a" * 64, "0x" + "b" * 64, "0xb" + "a" * 63]  # the first and the last end alike
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=3), st.sampled_from(HASHES)))
 FAR = [-(2**63) + 1, -(2**61), -1, 0, 1, 2**61, 2**63 - 1]
 
 
@@ -35,6 +44,43 @@ def test_equal_texts_have_one_number_and_hash(texts: list[str | None], skipped: 
 def test_texts_whose_hashes_are_equal_keep_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "numbers_of_texts", lambda texts: np.zeros(len(texts), np.uint64))
     assert arrays.numbered_texts(pa.array(["b", None, "a", "b"])).tolist() == [0, -1, 1, 0]
+
+
+SMALL = st.one_of(st.none(), st.integers(0, 2))
+ROW = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(["moment", "block_id", "index_in_block", "trade_id", *ORDER[1:]], SMALL),
+        "side": st.sampled_from(["SELL", "BUY", None]), "order_hash": st.sampled_from([*HASHES, None]),
+        "price": SMALL,
+    }
+)  # fmt: skip
+TYPES = {"side": pa.string(), "order_hash": pa.string(), "price": pa.decimal256(37, 18)}
+
+
+def table_of(rows: list[dict[str, object]]) -> pa.Table:
+    return pa.table(
+        {name: pa.array([row[name] for row in rows], TYPES.get(name, pa.int64())) for name in ROW_NAMES}
+    )
+
+
+ROW_NAMES = ["moment", *dict.fromkeys([*TIE_BREAKERS, *ORDER])]
+
+
+@settings(max_examples=100)
+@given(st.lists(ROW, max_size=30))
+def test_rows_come_in_the_order_in_which_arrow_sorts_them(rows: list[dict[str, object]]) -> None:
+    table = table_of([row | {"block_id": row["block_id"] or None} for row in rows])  # block 0 is unknown
+    keys = [(name, "ascending") for name in ("moment", *TIE_BREAKERS)]
+    assert in_order(table_of(rows)).tolist() == pc.sort_indices(table, sort_keys=keys).to_pylist()
+
+
+@settings(max_examples=100)
+@given(st.lists(ROW, max_size=30))
+def test_orders_of_one_name_have_one_number(rows: list[dict[str, object]]) -> None:
+    table = table_of(rows)
+    named = [*zip(numbered_orders(table).tolist(), order_names(table).to_pylist(), strict=True)]
+    assert len({number for number, _ in named}) == len({name for _, name in named}) == len({*named})
+    assert all((number < 0) == (name is None) for number, name in named)
 
 
 def splitmix(word: int) -> int:

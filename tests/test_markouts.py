@@ -120,6 +120,7 @@ KNOWN = st.fixed_dictionaries(
         "order_hash": st.sampled_from(["0xa", "0xb", "0xc", None]),
         "block_id": st.sampled_from([None, 0, 1, 2]), "index_in_block": st.integers(0, 2),
         "side": st.sampled_from(["BUY", "SELL"]), "price": st.sampled_from([None, 0, 1, 2, 3]),
+        **dict.fromkeys(asof.ORDER[1:], st.sampled_from([0, 0, 1, None])),
     }
 )  # fmt: skip
 
@@ -129,9 +130,11 @@ KNOWN = st.fixed_dictionaries(
 def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     known: list[dict[str, Any]], asked: list[dict[str, Any]], strictly: bool, data: st.DataObject
 ) -> None:
-    names = data.draw(st.sampled_from([[], ["trade_id"], ["trade_id", "order_hash"], [*asof.TIE_BREAKERS]]))
+    some = [[], ["trade_id"], ["trade_id", "order_hash"], asof.TIE_BREAKERS, asof.TIE_BREAKERS + asof.ORDER]
+    names = data.draw(st.sampled_from(some))
     columns = list(dict.fromkeys(["moment", "market", "price", *names]))
     known = [{name: one[name] for name in columns} for one in known]
+    asked = known if data.draw(st.booleans()) else asked  # which are then both, as by default
     history = asof.PriceHistory(arrow_of(known, columns), "test")
     rows = arrow_of(asked, list(asked[0]) if asked else ["moment", "market"])
     lookup = history.lookup(convert.to_table(rows, "test", rows.column_names))
@@ -154,7 +157,7 @@ def price_of(found: oracle.Fill | None) -> int | None:
 
 def arrow_of(rows: list[dict[str, Any]], names: list[str]) -> pa.Table:
     types = {"moment": pa.timestamp("ms", "UTC"), "price": pa.decimal256(37, 18)}
-    types |= dict.fromkeys(["trade_id", "block_id", "index_in_block"], pa.int64())
+    types |= dict.fromkeys(["trade_id", "block_id", "index_in_block", *asof.ORDER[1:]], pa.int64())
     columns = {name: pa.array([one[name] for one in rows], types.get(name, pa.string())) for name in names}
     return pa.table({"created_at" if name == "moment" else name: column for name, column in columns.items()})
 

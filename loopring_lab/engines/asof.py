@@ -47,10 +47,8 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
-FEW_STEPS = 8
-"""Prices of a row's own fill up to so many are gone through one by one."""
-SLOTS = 16
-"""Slots of orders and moments for each row or price."""
+FEW_STEPS = 8  # prices of a row's own fill are gone through one by one
+SLOTS = 16  # of orders and moments, for each row or price
 
 
 class PriceHistory:
@@ -265,6 +263,7 @@ class OwnRows:
         names = {*rows.column_names}
         self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
         self._has_ids = {"moment", "trade_id"} <= names and "trade_id" in history.table.column_names
+        self._slot_bits = (SLOTS * (len(rows) + len(history))).bit_length()
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
@@ -315,10 +314,6 @@ class OwnRows:
             known = np.flatnonzero(marks)
             found[self._slots(marks[known], moments[known])] = True
         return found
-
-    @property
-    def _slot_bits(self) -> int:
-        return (SLOTS * (len(self._rows) + len(self._history))).bit_length()
 
     def _slots(self, marks: np.ndarray, moments: np.ndarray | int) -> np.ndarray:
         """Number pairs of marks and moments so that few share a number."""
@@ -394,8 +389,7 @@ class OwnRows:
         return self._pair(orders[order], known[places])
 
     def _pair(self, orders: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        pairs: np.ndarray = orders * (len(self._history) + 1) + positions
-        return pairs
+        return np.asarray(orders * (len(self._history) + 1) + positions)
 
 
 class _Places:
@@ -444,15 +438,13 @@ def order_marks(*tables: pa.Table) -> list[np.ndarray]:
     marks = [tails_of(texts) for texts in hashed]
     if not any(texts.null_count for texts in hashed):
         return marks
-    sold, known = ([np.full(len(rows), start) for rows in tables] for start in (np.uint64(1), True))
+    sold = [np.ones(len(rows), np.uint64) for rows in tables]
     for name in ORDER[1:]:
         for place, ids in enumerate(ids_of(*(_column(rows, name) for rows in tables))):
-            known[place] &= ids != NAT
-            sold[place] = (sold[place] + ids.view(np.uint64)) * np.uint64(GAMMA)
-    return [
-        np.where(texts.is_valid(), mark, np.where(ok, one | np.uint64(1), np.uint64(0)))
-        for texts, mark, ok, one in zip(hashed, marks, known, sold, strict=True)
-    ]
+            is_known = (ids != NAT) & (sold[place] != 0)
+            number = (sold[place] + ids.view(np.uint64)) * np.uint64(GAMMA) | np.uint64(1)
+            sold[place] = np.where(is_known, number, np.uint64(0))
+    return [np.where(texts.is_valid(), *both) for texts, *both in zip(hashed, marks, sold, strict=True)]
 
 
 def numbered_orders(rows: pa.Table) -> np.ndarray:
@@ -534,9 +526,9 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     if has_span(rows):
         first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
         return first, last
-    first, last = moments_of(rows).copy(), moments_of(rows).copy()
+    first, last = (moments_of(rows).copy() for _ in range(2))
     orders = numbered_orders(rows)
-    known = slice(None) if orders.min(initial=0) >= 0 else np.flatnonzero(orders >= 0)
+    known = np.flatnonzero(orders >= 0)
     orders = orders[known]
     starts, ends = np.full((2, orders.max(initial=-1) + 1), [[LAST], [NAT]])
     np.minimum.at(starts, orders, first[known])

@@ -20,7 +20,7 @@ from loopring_lab.engines.adapters import engine_of
 from loopring_lab.engines.arrays import first_of
 
 BUCKETS = 256
-KEPT_SHARE = 8
+KEPT_SHARE = 16
 """Buckets keep this fraction of the memory limit in memory."""
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 GROUP_ROWS = 1 << 17
@@ -81,10 +81,12 @@ class Buckets:
         if not self._parts:
             return
         if self._folder is None:
-            self._dtype = np.dtype([(name, column.dtype) for name, column in self._parts[0][1].items()])
+            each = [columns for _, columns in self._parts]
+            types = {name: np.result_type(*(columns[name] for columns in each)) for name in each[0]}
+            self._dtype = np.dtype([*types.items()])
             self._folder = _new_folder()
             _remove_with(self, self._folder)
-        while self._parts:
+        while self._parts:  # one after the other, so that only one is in memory twice
             numbers, columns = self._parts.pop(0)
             place = np.argsort(numbers, kind="stable")
             rows = np.empty(len(place), self._dtype)

@@ -223,8 +223,9 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         spool = _spooled(cuts, noted(cuts, wanted.batches(), seen))
         parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
         orders = Orders(cuts, placed_by, map(repeated, seen), parts)
+        del seen
 
-    def read(window: int) -> Window:
+    def at(window: int) -> Window:
         looked_at = cuts.looked_at(window)
         near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
         if others is None:
@@ -233,7 +234,7 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
             others = following.added(others, looked_at.stop)
         return window_of(cuts, near, others, orders, window)
 
-    yield from map(read, range(len(cuts.edges) + 1))
+    yield from map(at, range(len(cuts.edges) + 1))  # none is held while the next one is read
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:

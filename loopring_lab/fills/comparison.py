@@ -204,7 +204,7 @@ def _costs(
     found = slim_rows(fills, [*names, "market", "side", "fill_type"])
     for name, column in (costs | {"size_class": classes.of(fills)}).items():
         found = found.append_column(name, pa.array(column))
-    shared = int(np.count_nonzero(history.codes(fills) >= 0))
+    shared = int(np.count_nonzero(lookup.codes[window.inside] >= 0))
     return windows.counted(found, fills=len(fills), prices=len(history), shared=shared)
 
 

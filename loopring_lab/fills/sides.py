@@ -142,37 +142,38 @@ def one_side(trades: Any) -> Any:
     roles = Roles.of_frame(trades, caller)
 
     def kept(rows: Any, window: windows.Window) -> np.ndarray:
-        return first_sides(rows, window.rows, roles.of(window.rows)[0], window.inside)
+        places = first_sides(rows, window.rows, roles.of(window.rows)[0], window.inside)
+        return np.asarray(places[_in_order(rows, window.rows, places)])
 
     return windows.take_rows(trades, caller, [*COLUMNS, "created_at", "order_hash"], PLACE, work=kept)
 
 
 def first_sides(rows: Any, fills: pa.Table, roles: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return the positions of one row of each fill, the taker's if it is there, in their total order.
+    """Return the positions of one row of each fill, the taker's if it is there.
 
     `rows` are the fills with all of their columns, which tell rows apart that share everything else.
     """
     place = np.flatnonzero(inside)
     preference = np.array([2, 0, 1])[roles[place]]  # the maker last, of unknown role before it
-    sides = ranks(fills["side"], "side")[0][place]
+    sides, count = ranks(fills["side"], "side")
     known = np.asarray(fills["trade_id"].is_valid())[place]
     numbers = np.unique(numbers_of_ids(fills["trade_id"])[place], return_inverse=True)[1]
     numbers[~known] = len(fills) + np.arange(np.count_nonzero(~known))  # each for itself
-    order = np.lexsort((sides, preference, numbers))
-    place, keys = place[order], np.stack([numbers, preference, sides])[:, order]
-    same = np.append(False, (keys[:, 1:] == keys[:, :-1]).all(axis=0))[: len(place)]
-    starts = first_of(keys[0])
+    keys = (3 * numbers + preference) * count + sides[place]
+    order = np.argsort(keys)
+    place, keys = place[order], keys[order]
+    same = np.append(False, keys[1:] == keys[:-1])[: len(place)]
+    numbers = keys // (3 * count)
     best = np.zeros(len(place), bool)
-    best[starts] = True
+    best[first_of(numbers)] = True
     tied = np.append(same[1:], False)[: len(place)] & best
     if tied.any():  # of rows that are alike so far, the first in the total order
         run = np.cumsum(~same)
         among = np.flatnonzero(np.isin(run, run[tied]))
         first = among[_in_order(rows, fills, place[among])]
-        first = first[np.unique(keys[0][first], return_index=True)[1]]
+        first = first[np.unique(numbers[first], return_index=True)[1]]
         best[tied], best[first] = False, True
-    kept = place[best]
-    return np.asarray(kept[_in_order(rows, fills, kept)])
+    return np.asarray(place[best])
 
 
 class Roles:
@@ -201,7 +202,9 @@ class Roles:
     def of_frame(cls, trades: Any, caller: str, pools: Any = None) -> Roles:
         """Read what tells roles from a frame of any engine."""
         given = _pool_accounts(pools, caller)
-        return cls(convert.batches(trades, [*COLUMNS, "created_at"], caller), given)
+        reported = [part["role"].null_count == 0 for part in convert.batches(trades, ["role"], caller)]
+        parts = [] if all(reported) else convert.batches(trades, [*COLUMNS, "created_at"], caller)
+        return cls(parts, given)
 
     def of(self, fills: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the role of each row and how it is known, as positions in `ROLES` and `SOURCES`."""
