@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
-from loopring_lab.engines.aggregate import numbers_of_quantiles
+from loopring_lab.engines import limits
+from loopring_lab.engines.selection import BySize
 from loopring_lab.errors import AmountError
 from loopring_lab.fees.tiers import _bounds as tier_bounds
 
@@ -234,14 +235,22 @@ def test_bounds_of_tiers_are_those_of_integers() -> None:
     assert list(zip(*(one.tolist() for one in found), strict=True)) == wanted
 
 
-@pytest.mark.parametrize("step", [1, 10**10, 2**64 - 1])
-def test_quantiles_are_those_of_sorted_integers(step: int) -> None:
+@pytest.mark.parametrize("memory", [1, 1 << 30])
+@pytest.mark.parametrize("step", [1, 10**10, 2**64 - 1, 10**30])
+def test_quantiles_are_those_of_sorted_integers(
+    step: int, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "memory_limit", lambda: memory)
     dice = random.Random(8)
-    sizes = [None if dice.random() < 0.1 else 10**30 + dice.randrange(500) * step for _ in range(3000)]
+    sizes = [None if dice.random() < 0.1 else 10**30 + dice.randrange(-9, 500) * step for _ in range(3000)]
     groups = np.array([dice.randrange(9) for _ in sizes])
-    known = np.array([size is not None for size in sizes])
-    exact = pa.chunked_array([from_integers(sizes, AMOUNT)])
-    found = numbers_of_quantiles(exact, groups, known, 7)
+    by_size, found = BySize(), np.full(len(sizes), -2)
+    for start in range(0, len(sizes), 700):
+        part = slice(start, start + 700)
+        places = np.arange(len(sizes))[part]
+        by_size.add(limbs.Limbs.of(from_integers(sizes[part], AMOUNT)), 2 * groups[part], {"place": places})
+    for rows, _, quantiles in by_size.quantiles(np.arange(18) // 2, 7):
+        found[rows["place"]] = quantiles
     for group in range(9):
         here = sorted(size for size, g in zip(sizes, groups, strict=True) if g == group and size is not None)
         for size, number in zip(

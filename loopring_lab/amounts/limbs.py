@@ -19,7 +19,6 @@ from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 BPS = 10_000
 SUM = pa.decimal256(76, 18)
 ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
-ADDED_AT_ONCE = 1 << 20  # pieces of 32 bits, in floats
 LIMB = 2.0**64
 PIECE = (1 << 32) - 1
 HALF, LOWER = np.uint64(32), np.uint64(PIECE)  # the bits of a limb's lower half
@@ -277,14 +276,18 @@ def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array
 def _sums_of_pieces(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
     """Add up each 32 bits of decimals in groups; only the last ones, which are signed, may be negative."""
     amounts = _whole(amounts)
-    last = 3 if amounts.type.precision <= FITTING_DIGITS else 7
-    totals = np.zeros((last + 1, count), np.int64)
-    for start in range(0, len(amounts), ADDED_AT_ONCE):
-        part = amounts.slice(start, ADDED_AT_ONCE)
-        pieces = np.frombuffer(part.buffers()[1], "<u4").reshape(-1, 8)[part.offset :][: len(part)]
-        for place in range(last + 1):
-            piece = pieces[:, place] if place < last else pieces[:, place].view("<i4")
-            totals[place] += np.bincount(groups[start : start + ADDED_AT_ONCE], piece, count).astype(np.int64)
+    last = 1 if amounts.type.precision <= FITTING_DIGITS else 3
+    totals = np.zeros((2 * last + 2, count), np.int64)
+    words = np.frombuffer(amounts.buffers()[1] or b"", "<i8").reshape(-1, 4)[amounts.offset :]
+    for start in range(0, len(amounts), ROWS_AT_ONCE):
+        part = groups[start : start + ROWS_AT_ONCE]
+        for place, word in enumerate(words[start : start + len(part), : last + 1].T):
+            if place == last and word.min() >= -PIECE and word.max() <= PIECE:
+                np.add.at(totals[2 * place], part, word)
+                continue
+            upper = word >> 32 if place == last else word.view("<u8") >> HALF
+            np.add.at(totals[2 * place], part, word & PIECE)
+            np.add.at(totals[2 * place + 1], part, upper.view("<i8"))
     return totals
 
 

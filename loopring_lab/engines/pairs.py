@@ -1,19 +1,20 @@
-"""Fills of which both sides are there, counted in bounded memory."""
+"""Rows numbered by their keys, and fills of which both sides are there, counted in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loopring_lab.engines.arrays import coded, mixed, numbers_of_ids
+from loopring_lab.engines.arrays import GAMMA, coded, first_of, numbers_of_ids
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.tables.identity import SIDES
 
-FEW = 1 << 20
-"""Combinations of keys for which a table of them all is made."""
+FEW = 1 << 16
+"""Numbers for which a table is made, whatever their count."""
 
 
 class Sides:
@@ -24,9 +25,12 @@ class Sides:
 
     def add(self, trades: np.ndarray, sides: np.ndarray, groups: np.ndarray) -> None:
         """Add rows as `sides_of` returns them, each of a group; those of an unknown side are left out."""
-        known = sides >= 0
-        trades, marks = trades[known], 2 * groups[known].astype(np.int64) + sides[known]
-        self._rows.add(mixed(trades) >> np.uint64(56), {"trade": trades.view(np.int64), "mark": marks})
+        marks, known = 2 * groups + sides, sides >= 0
+        if not known.all():
+            trades, marks = trades[known], marks[known]
+        self._rows.add(
+            trades * np.uint64(GAMMA) >> np.uint64(56), {"trade": trades.view(np.int64), "mark": marks}
+        )
 
     def count(self, groups: np.ndarray, size: int) -> tuple[int, np.ndarray]:
         """Count trades with both sides: in all, and in each of `size` groups in place of those added."""
@@ -41,7 +45,8 @@ def sides_of(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return a number for the trade of each row, and the place of its side in `SIDES`; -1 if unknown."""
     codes, names = coded(rows["side"])
     places = np.array([*(SIDES.index(name) if name in SIDES else -1 for name in names), -1], np.int8)
-    return numbers_of_ids(rows["trade_id"]), np.where(rows["trade_id"].is_valid(), places[codes], np.int8(-1))
+    ids, sides = rows["trade_id"], places[codes]
+    return numbers_of_ids(ids), np.where(ids.is_valid(), sides, np.int8(-1)) if ids.null_count else sides
 
 
 def note_on_sides(count: int) -> str:
@@ -51,21 +56,41 @@ def note_on_sides(count: int) -> str:
     return note if count else ""
 
 
-def row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the combinations of keys in rows, in any order, and return the first row of each."""
+def row_groups(
+    rows: pa.Table, keys: Sequence[str], number: Callable[[Any, str], tuple[np.ndarray, int]] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Number the combinations of keys in rows and return the first row of each.
+
+    They are in the order in which `number` puts the values of each key; without it, in any order.
+    """
     numbers, count = np.zeros(len(rows), np.int64), 1
     for name in keys:
-        column = combined(rows[name]).dictionary_encode()
-        values = len(column.dictionary) + 1
-        numbers = numbers * values + column.indices.fill_null(values - 1).to_numpy()
+        found, values = number(rows[name], name) if number else _codes(rows[name])
+        if count * values > FEW:
+            numbers, count = _renumbered(numbers, count)
+        numbers *= values
+        numbers += found
         count *= values
-        if count > FEW:
-            numbers = np.unique(numbers, return_inverse=True)[1]
-            count = int(numbers.max(initial=-1)) + 1
-    first = np.full(count, -1)
-    first[numbers[::-1]] = np.arange(len(rows))[::-1]
-    there = first >= 0
-    return (np.cumsum(there) - 1)[numbers], first[there]
+    numbers, count = _renumbered(numbers, count)
+    first = np.empty(count, np.int64)
+    first[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)  # of several, the last to be set stays
+    return numbers, first
+
+
+def codes_of(column: Any) -> tuple[np.ndarray, pa.Array]:
+    """Number the values of a column, null after the last, and return the values."""
+    column, low, high = combined(column), 0, FEW
+    if pa.types.is_signed_integer(column.type) and column.null_count < len(column):
+        low, high = pc.min_max(column).as_py().values()
+    if high - low < FEW:
+        codes = column.cast(pa.int64()).fill_null(low).to_numpy() - low
+        values = pa.array(np.arange(low, high + 1)).cast(column.type)
+    else:
+        encoded = column.dictionary_encode()
+        codes, values = encoded.indices.fill_null(0).to_numpy(), encoded.dictionary
+        if encoded is column and len(values.dictionary_encode().dictionary) < len(values):
+            return codes_of(column.cast(values.type))  # its dictionary has equal values, or null
+    return np.where(column.is_null(), np.int64(len(values)), codes) if column.null_count else codes, values
 
 
 def combined(column: Any) -> pa.Array:
@@ -73,17 +98,30 @@ def combined(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def _codes(column: Any) -> tuple[np.ndarray, int]:
+    codes, values = codes_of(column)
+    return codes, len(values) + (column.null_count > 0)
+
+
+def _renumbered(numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
+    """Number the different ones of some numbers below a count in their order from 0, and count them."""
+    if count > FEW + 4 * len(numbers):
+        found, numbers = np.unique(numbers, return_inverse=True)
+        return numbers, len(found)
+    there = np.zeros(count, bool)
+    there[numbers] = True
+    return (np.cumsum(there) - 1)[numbers], int(np.count_nonzero(there))
+
+
 def count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:
     """Count trade ids with both sides: sorted, both sides in a group are an even number and the next one."""
     bits, low = (2 * groups).bit_length(), int(ids.min())
     near = int(ids.max()) - low < 1 << (62 - bits)
-    rows = (ids - low if near else np.unique(ids, return_inverse=True)[1]) << bits | marks
+    rows = ids - low if near else np.unique(ids, return_inverse=True)[1]
+    rows <<= bits
+    rows |= marks
     rows.sort()
-    both = rows[1:][(rows[1:] - rows[:-1] == 1) & (rows[1:] & 1 == 1)]
-    counts = np.bincount((both & (1 << bits) - 1) >> 1, minlength=groups)
-    if groups == 1:
-        return len(both), counts
-    begins = np.flatnonzero(np.diff(rows >> bits, prepend=-1))
-    side = rows & 1
-    found = np.maximum.reduceat(side, begins) != np.minimum.reduceat(side, begins)
-    return int(np.count_nonzero(found)), counts
+    later, changed = rows[1:], rows[1:] ^ rows[:-1]
+    counts = np.bincount((later[changed == 1] & (1 << bits) - 1) >> 1, minlength=groups)
+    both = later[(changed < 1 << bits) & (changed & 1 == 1)] >> bits
+    return len(first_of(both)), counts

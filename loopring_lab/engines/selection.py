@@ -2,19 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from loopring_lab.engines import limits
+from loopring_lab.amounts import limbs
+from loopring_lab.amounts.limbs import LIMB, Limbs
+from loopring_lab.engines import convert, limits
+from loopring_lab.engines.adapters import DECIMAL_256
+from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths, totals
+from loopring_lab.engines.arrays import first_of
+from loopring_lab.engines.pairs import row_groups, sides_of
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 BITS = 64
 BITS_AT_ONCE = 16
 COUNTERS = 1 << 22
+EIGHTHS = np.uint64(49)  # bits of a float below the first three of its fraction
 BYTES_PER_ROW = 64
 
 Read = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 """Reads the parts of all rows: the group of each row and its value, a float that is not NaN."""
+
+
+class BySize:
+    """Rows of groups in buckets in the order of a size, for the quantile of each row in its group.
+
+    A bucket holds sizes that differ by at most an eighth, and the outermost ones all further sizes.
+    """
+
+    def __init__(self) -> None:
+        self._rows, self._empty, self._lowest = Buckets(), Columns(), -1
+        self.counts = np.zeros(0, np.int64)
+
+    def add(self, sizes: Limbs, numbers: np.ndarray, columns: Columns) -> None:
+        """Add rows by their numbers, of which several may be one group, and further columns of them."""
+        known = sizes.known
+        keys = (_keys(sizes.high * LIMB + sizes.low) >> EIGHTHS).astype(np.int64)  # alike in all parts
+        if self._lowest < 0 and known.any():
+            self._lowest = int(np.median(keys[known])) - BUCKETS // 2
+        counts = np.bincount(numbers[known], minlength=len(self.counts))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        columns = columns | {"low": sizes.low, "high": sizes.high, "known": known, "number": numbers}
+        self._rows.add((keys - self._lowest).clip(0, BUCKETS - 1), columns)
+        self._empty = {name: column[:0] for name, column in columns.items()}
+
+    def bounds(self, group: int, count: int) -> pa.Table:
+        """Return the smallest and largest size of each quantile of a group that has some."""
+        parts = []
+        for rows, ordered, quantiles in self.quantiles(np.arange(len(self.counts)), count):
+            mine = ordered[rows["number"][ordered] == group]
+            starts = first_of(quantiles[mine])
+            sizes = limbs.to_decimals(
+                sizes_of({name: column[mine] for name, column in rows.items()}), DECIMAL_256
+            )
+            columns = {"quantile": quantiles[mine[starts]] + 1, "smallest": sizes.take(pa.array(starts))}
+            last = np.append(starts[1:], len(mine))[: len(starts)] - 1
+            parts.append(pa.table(columns | {"largest": sizes.take(pa.array(last))}))
+        whole = GroupBy(pa.concat_tables(parts), ["quantile"])
+        ends = {"smallest": whole.aggregate("smallest", "min"), "largest": whole.aggregate("largest", "max")}
+        return pa.table(whole.key_columns() | ends)
+
+    def quantiles(self, groups: np.ndarray, count: int) -> Iterator[tuple[Columns, np.ndarray, np.ndarray]]:
+        """Yield the rows of each bucket; those with a size, in the order of group and size; the quantiles.
+
+        Quantiles are numbered from 0, those of equal sizes are alike, and rows without a size have -1.
+        `groups` are those of the numbers.
+        """
+        totals = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+        np.add.at(totals, groups[: len(self.counts)], self.counts)
+        before = np.zeros_like(totals)
+        for rows in self._rows if self._rows.counts.any() else [self._empty]:
+            ordered = np.flatnonzero(rows["known"])
+            sizes, group = sizes_of(rows)[ordered], groups[rows["number"][ordered]]
+            order = sizes.order(group)
+            sizes, group, ordered = sizes[order], group[order], ordered[order]
+            changes = np.diff(group, prepend=-1) != 0
+            new = changes | sizes.is_new()
+            place, start = (np.flatnonzero(mark)[np.cumsum(mark) - 1] for mark in (new, changes))
+            quantiles = np.full(len(rows["known"]), -1)
+            quantiles[ordered] = (before[group] + place - start) * count // totals[group]
+            before += np.bincount(group, minlength=len(before))
+            yield rows, ordered, quantiles
+
+
+def sizes_of(rows: Columns) -> Limbs:
+    """Return the sizes of rows in `BySize`."""
+    return Limbs(rows["low"], rows["high"], rows["known"])
+
+
+def sums_by_size(
+    trades: Any, outer: Sequence[str], quantiles: int, caller: str, paired: PairedFills
+) -> pa.Table:
+    """Add up notionals and list fee rates by `outer`, fill type and quantile of the notional in `outer`."""
+    groups, by_size = Groups([*outer, "fill_type"]), BySize()
+    needed = list(dict.fromkeys([*groups.keys, "notional", "fee_bps", *paired.columns]))
+    for batch in convert.batches(trades, needed, caller):
+        columns = {"milli": thousandths(batch["fee_bps"])}
+        if paired.columns:
+            columns["trade"], columns["side"] = sides_of(batch)
+        by_size.add(Limbs.of(batch["notional"]), groups.numbers(batch), columns)
+    combinations, parts, count = groups.ordered(outer), [], 0
+    for rows, ordered, quantile in by_size.quantiles(combinations.ids, quantiles):
+        numbers = {"number": rows["number"], "quantile": quantile}
+        ids, first = row_groups(pa.table(numbers), [*numbers])
+        if paired.columns:
+            paired.add(rows["trade"], rows["side"], count + ids)
+        sizes = limbs.to_decimals(sizes_of(rows), DECIMAL_256)
+        smallest, largest = np.full(len(first), -1), np.full(len(first), -1)
+        smallest[ids[ordered][::-1]], largest[ids[ordered]] = ordered[::-1], ordered
+        found = combinations.table.take(pa.array(rows["number"][first])).select(groups.keys)
+        sums = {
+            "quantile": pa.array(quantile[first] + 1, mask=quantile[first] < 0),
+            "smallest": sizes.take(pa.array(smallest, mask=smallest < 0)),
+            "largest": sizes.take(pa.array(largest, mask=largest < 0)),
+            "fills": np.bincount(ids),
+            "notional": totals(pa.chunked_array([sizes]), ids, len(first))[0],
+        }
+        sums |= rates_of(rows["milli"], ids, len(first))
+        parts.append(pa.table({name: found[name] for name in groups.keys} | sums))
+        count += len(first)
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 def medians(read: Read, counts: np.ndarray) -> np.ndarray:

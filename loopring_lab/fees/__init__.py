@@ -99,7 +99,8 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     names = group_keys(by, caller, frame=trades)
-    table, keys = aggregate(trades, names, caller, every), with_period(names, every)
+    paired, keys = PairedFills(trades, caller), with_period(names, every)
+    table = aggregate(trades, names, caller, every, paired=paired)
     groups = GroupBy(table, [*keys, "fee_token"])
     columns = groups.key_columns() | summary_columns(groups)
-    return PairedFills(trades, caller).summary(groups, columns, every, GroupBy(table, keys))
+    return paired.summary(groups, columns, every, GroupBy(table, keys))

@@ -172,12 +172,13 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "cost_curve"
-    sizes, token, total = size_axis.quantile_bounds(trades, quantiles or MOST_PARTS, quote, caller)
+    by_size = size_axis.Sizes(trades, quote, caller)
+    sizes, token = by_size.bounds(quantiles or MOST_PARTS), by_size.token
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs = _costs_by_size(trades, sizes, token, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
-        sizes, *_ = size_axis.quantile_bounds(trades, parts, token, caller)
+        sizes = by_size.bounds(parts)
         costs = _costs_by_size(trades, sizes, token, against)
     if costs.empty:
         hint = "Allow more with tolerance=, or pass a wider frame as prices=."
@@ -186,7 +187,7 @@ def cost_curve(
         )
     trade = f"the market's {reference} trade in {_frame(prices)}"
     note = f"fee plus price difference to {trade if isinstance(reference, str) else 'the reference'}; "
-    note += f"{trade_count(costs['priced'].sum(), total)}, counted above each point\n{INTERVAL}"
+    note += f"{trade_count(costs['priced'].sum(), by_size.total)}, counted above each point\n{INTERVAL}"
     if costs["low_all_in_bps"].isna().any():
         note += f"; {HOLLOW}"
     note += _pulled(costs)

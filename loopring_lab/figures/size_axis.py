@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
+from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import GroupBy, check_quantiles, equal, numbers_of_quantiles
-from loopring_lab.engines.arrays import coded
+from loopring_lab.engines.aggregate import Groups, check_quantiles
+from loopring_lab.engines.selection import BySize
 from loopring_lab.figures import style
 
 FEWEST_COLUMNS, ROOMY_DIGITS = 5, 3
@@ -31,23 +31,24 @@ def size_quantiles(
     return table.astype({"quantile": int}), token, total
 
 
-def quantile_bounds(
-    trades: Any, quantiles: int, quote: str | None, caller: str
-) -> tuple[pd.DataFrame, str, int]:
-    """Return the smallest and largest size of each quantile of one quote token, and as `size_quantiles`."""
-    check_quantiles(quantiles, "fills.size_profile")
-    rows = pa.concat_tables(list(convert.batches(trades, ["quote", "notional"], "fills.size_profile")))
-    known = rows.filter(rows["notional"].is_valid())
-    codes, names = coded(known["quote"])
-    counts = np.bincount(codes[codes >= 0], minlength=len(names))
-    _, token = style.select_quote(pd.DataFrame({"quote": names, "fills": counts}), quote, caller)
-    sizes = known["notional"].filter(pa.array(equal(known["quote"], token)))
-    every = np.ones(len(sizes), bool)
-    numbers = numbers_of_quantiles(sizes, np.zeros(len(sizes), np.int64), every, quantiles) + 1
-    table = pa.table({"quantile": numbers, "smallest": sizes, "largest": sizes})
-    groups = GroupBy(table, ["quantile"])
-    ends = {"smallest": groups.aggregate("smallest", "min"), "largest": groups.aggregate("largest", "max")}
-    return style.as_pandas(pa.table(groups.key_columns() | ends)).set_index("quantile"), token, len(rows)
+class Sizes:
+    """The sizes of fills in one quote token, in the order of size, and the number of all fills."""
+
+    def __init__(self, trades: Any, quote: str | None, caller: str) -> None:
+        groups, self._rows, self.total = Groups(["quote"]), BySize(), 0
+        for batch in convert.batches(trades, ["quote", "notional"], "fills.size_profile"):
+            self._rows.add(Limbs.of(batch["notional"]), groups.numbers(batch), {})
+            self.total += len(batch)
+        quotes = groups.ordered().table["quote"].to_pylist()
+        counts = np.pad(self._rows.counts, (0, len(quotes) - len(self._rows.counts)))
+        known = pd.DataFrame({"quote": quotes, "fills": counts})[counts > 0].dropna()
+        self.token = style.select_quote(known, quote, caller)[1]
+        self._group = quotes.index(self.token)
+
+    def bounds(self, quantiles: int) -> pd.DataFrame:
+        """Return the smallest and largest size of each quantile."""
+        check_quantiles(quantiles, "fills.size_profile")
+        return style.as_pandas(self._rows.bounds(self._group, quantiles)).set_index("quantile")
 
 
 def bounds(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,27 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from loopring_lab.amounts import limbs
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import (
-    MILLI_BPS,
     SUM,
     GroupBy,
     PairedFills,
     aggregate,
     check_quantiles,
     equal,
-    numbers_of_quantiles,
     ratio,
     shares,
     summary_columns,
     with_period,
 )
 from loopring_lab.engines.asof import ORDER, sold_by_order
+from loopring_lab.engines.selection import sums_by_size
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.pools import pool_returns
@@ -88,14 +86,15 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     1       dex     44   0.44
     """
     names = group_keys(by, "fills.breakdown", frame=trades)
-    table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every)
+    paired = PairedFills(trades, "fills.breakdown")
+    table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every, paired=paired)
     outer = with_period([name for name in names if name != "fill_type"], every)
     groups = GroupBy(table, [*outer, "fill_type"])
     sums = summary_columns(groups)
     fills = sums.pop("fills")
     share = shares(fills, GroupBy(table, outer).ids[groups.first_rows])
     columns = groups.key_columns() | {"fills": fills, "share": share} | sums
-    return PairedFills(trades, "fills.breakdown").summary(groups, columns, every)
+    return paired.summary(groups, columns, every)
 
 
 def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
@@ -132,7 +131,8 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     1  SELL     56  0.000560394014186320
     """
     names = group_keys(by, "fills.vwap", frame=trades)
-    table = aggregate(trades, names, "fills.vwap", every, rates=False)
+    paired = PairedFills(trades, "fills.vwap")
+    table = aggregate(trades, names, "fills.vwap", every, rates=False, paired=paired)
     keys = [*with_period(names, every), "base", "quote"]
     groups = GroupBy(table, keys)
     complete = groups.complete()
@@ -144,7 +144,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
         "vwap": limbs.divide(notional, volume),
         "unknown": groups.sum("fills", ~complete).fill_null(0),
     }
-    return PairedFills(trades, "fills.vwap").summary(groups, groups.key_columns() | sums, every)
+    return paired.summary(groups, groups.key_columns() | sums, every)
 
 
 def orders(trades: Any) -> Any:
@@ -184,7 +184,11 @@ def orders(trades: Any) -> Any:
     """
     keys = ["order_hash", "account_id", "market", "side"]
     known = {*convert.column_names(trades)}.intersection(ORDER)
-    table = aggregate(trades, [*keys, *sorted(known.difference(keys)), "fill_type", "role"], "fills.orders")
+    names, paired = (
+        [*keys, *sorted(known.difference(keys)), "fill_type", "role"],
+        PairedFills(trades, "fills.orders"),
+    )
+    table = aggregate(trades, names, "fills.orders", paired=paired)
     table = pa.table({n: table[n] for n in table.column_names} | sold_by_order(table))
     groups = GroupBy(table, [*keys, "storage_id", "fee_token"])
     sums, complete = summary_columns(groups), groups.complete()
@@ -199,7 +203,7 @@ def orders(trades: Any) -> Any:
         volume = groups.sum("size", equal(table["role"], role))
         columns[f"{role}_share"] = ratio(volume.fill_null(pa.scalar(0, volume.type)), sums["volume"])
     columns |= {name: sums[name] for name in sums if name not in columns}
-    return PairedFills(trades, "fills.orders").summary(groups, columns)
+    return paired.summary(groups, columns)
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -244,24 +248,14 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     names = group_keys(by, caller, "outer", frame=trades)
     outer = list(dict.fromkeys([*names, "quote"]))
     paired = PairedFills(trades, caller)
-    needed = list(dict.fromkeys([*outer, "fill_type", "notional", "fee_bps", *paired.columns]))
-    table = pa.concat_tables(list(convert.batches(trades, needed, caller)))
-    known = np.asarray(table["notional"].is_valid())
-    numbers = numbers_of_quantiles(table["notional"], GroupBy(table, outer).ids, known, quantiles) + 1
-    added = {
-        "quantile": pa.array(numbers, mask=~known),
-        "milli_bps": pa.array(np.floor(table["fee_bps"].to_numpy() * MILLI_BPS + 0.5)),
-        "fills": pa.array(np.ones(len(table), np.int64)),
-    }
-    for name, column in added.items():
-        table = table.append_column(name, column)
+    table = sums_by_size(trades, outer, quantiles, caller, paired)
     parts = GroupBy(table, [*outer, "quantile"])
     groups = GroupBy(table, [*parts.keys, "fill_type"])
     part = parts.ids[groups.first_rows]
     fills, notional, keys = groups.sum("fills"), groups.sum("notional"), groups.key_columns()
     columns = {name: keys[name] for name in parts.keys} | {
-        "smallest": parts.aggregate("notional", "min").take(pa.array(part)),
-        "largest": parts.aggregate("notional", "max").take(pa.array(part)),
+        "smallest": parts.aggregate("smallest", "min").take(pa.array(part)),
+        "largest": parts.aggregate("largest", "max").take(pa.array(part)),
         "fill_type": keys["fill_type"],
         "fills": fills,
         "share": shares(fills, part),

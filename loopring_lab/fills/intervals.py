@@ -99,7 +99,7 @@ class Estimates:
         self._rates: list[str] = []
 
     def add(self, parts: Iterable[pa.Table], rates: Sequence[str], priced: str) -> None:
-        """Add parts of `slim_rows` that have the keys and rates; those without the rate `priced` are missing."""
+        """Add parts of `slim_rows` with the keys and rates; those without the rate `priced` are missing."""
         self._rates, values = [*rates], self._values.rates if self._values.several else None
         code = partial(Coded.of, keys=self._groups.keys, rates=rates, priced=priced, values=values)
         if isinstance(parts, Parts) and parts.answers and (values is None or values.in_memory):
