@@ -260,9 +260,8 @@ class OwnRows:
 
     def __init__(self, history: PriceHistory, rows: pa.Table, codes: np.ndarray) -> None:
         self._history, self._rows, self._codes = history, rows, codes
-        names = {*rows.column_names}
-        self._moments = moments_of(rows) if "moment" in names else np.full(len(rows), NAT)
-        self._has_ids = {"moment", "trade_id"} <= names and "trade_id" in history.table.column_names
+        self._moments = moments_of(rows) if "moment" in rows.column_names else np.full(len(rows), NAT)
+        self._has_ids = "trade_id" in history.table.column_names
         self._slot_bits = (SLOTS * (len(rows) + len(history))).bit_length()
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
@@ -337,7 +336,8 @@ class OwnRows:
     @cached_property
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
         """The trade ids of rows and of positions, and a last one past the end; `NAT` if unknown."""
-        ids, theirs = ids_of(self._rows["trade_id"], self._history.table["trade_id"])
+        both = (_column(rows, "trade_id") for rows in (self._rows, self._history.table))
+        ids, theirs = ids_of(*both)
         return ids, np.append(theirs[self._history.rows], NAT)
 
     def _own_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
