@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -134,7 +134,7 @@ class GroupBy:
     def key_columns(self) -> dict[str, Any]:
         """Return the value of each key in each group."""
         rows = self.table.select(self.keys).take(pa.array(self.first_rows))
-        return {name: rows[name] for name in self.keys}
+        return {name: adapters.decode(rows[name], name) for name in self.keys}
 
     def combinations(self) -> pa.Table:
         """Return the keys of each group as a table, which has a row for each even without keys."""
@@ -266,9 +266,19 @@ def totals(column: pa.ChunkedArray, ids: np.ndarray, count: int) -> tuple[pa.Arr
         column, ids = column.filter(known), ids[known.to_numpy()]
     counts = np.bincount(ids, minlength=count)
     if pa.types.is_decimal(column.type):
-        return limbs.totals(column, ids, counts > 0), counts
+        return limbs.totals(combined(column), ids, counts > 0), counts
     sums = np.bincount(ids, column.to_numpy(), count).astype(np.int64)
     return pa.array(sums, mask=counts == 0), counts
+
+
+def batches(trades: Any, names: Sequence[str], caller: str) -> Iterator[pa.Table]:
+    """Read columns in batches to group by; those in memory keep their dictionaries."""
+    if adapters.engine_of(trades) not in IN_MEMORY:
+        yield from convert.batches(trades, names, caller)
+        return
+    rows = adapters.open_frame(trades, names, caller).to_native()
+    for start in range(0, max(len(rows), 1), convert.BATCH_ROWS):
+        yield rows.slice(start, convert.BATCH_ROWS)
 
 
 def equal(left: pa.ChunkedArray, right: Any) -> np.ndarray:
@@ -359,7 +369,7 @@ class PairedFills:
     def _read(self, keys: Sequence[str], period: Period | None) -> tuple[Sides, list[pa.Table]]:
         """Read all rows in batches, and the combinations of keys in each, which groups are numbered by."""
         sides, parts, count = Sides(), list[pa.Table](), 0
-        for batch in self._batches(self._needed(keys, period)):
+        for batch in batches(self._trades, self._needed(keys, period), self._caller):
             rows = batch.append_column("period", period.numbers(batch["moment"])) if period else batch
             groups, first = row_groups(rows, keys)
             sides.add(*sides_of(rows), groups + count)
@@ -367,11 +377,6 @@ class PairedFills:
             parts.append(pa.table(found | {"fills": np.zeros(len(first), np.int64)}))
             count += len(first)
         return sides, parts
-
-    def _batches(self, names: list[str]) -> Iterable[pa.Table]:
-        if adapters.engine_of(self._trades) in IN_MEMORY:  # with their dictionaries
-            return [adapters.open_frame(self._trades, names, self._caller).to_native()]
-        return convert.batches(self._trades, names, self._caller)
 
     def _on_spark(self, keys: Sequence[str], period: Period | None) -> pa.Table:
         rows = adapters.open_frame(self._trades, self._needed(keys, period), self._caller)

@@ -94,8 +94,10 @@ def codes_of(column: Any) -> tuple[np.ndarray, pa.Array]:
 
 
 def combined(column: Any) -> pa.Array:
-    """Return a column as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """Return a column as one array; Arrow copies even a single chunk."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _codes(column: Any) -> tuple[np.ndarray, int]:

@@ -10,11 +10,19 @@ import pyarrow as pa
 
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.limbs import LIMB, Limbs
-from loopring_lab.engines import convert, limits
+from loopring_lab.engines import limits
 from loopring_lab.engines.adapters import DECIMAL_256
-from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths, totals
+from loopring_lab.engines.aggregate import (
+    GroupBy,
+    Groups,
+    PairedFills,
+    batches,
+    rates_of,
+    thousandths,
+    totals,
+)
 from loopring_lab.engines.arrays import first_of
-from loopring_lab.engines.pairs import row_groups, sides_of
+from loopring_lab.engines.pairs import combined, row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 BITS = 64
@@ -56,9 +64,7 @@ class BySize:
         for rows, ordered, quantiles in self.quantiles(np.arange(len(self.counts)), count):
             mine = ordered[rows["number"][ordered] == group]
             starts = first_of(quantiles[mine])
-            sizes = limbs.to_decimals(
-                sizes_of({name: column[mine] for name, column in rows.items()}), DECIMAL_256
-            )
+            sizes = limbs.to_decimals(sizes_of(rows)[mine], DECIMAL_256)
             columns = {"quantile": quantiles[mine[starts]] + 1, "smallest": sizes.take(pa.array(starts))}
             last = np.append(starts[1:], len(mine))[: len(starts)] - 1
             parts.append(pa.table(columns | {"largest": sizes.take(pa.array(last))}))
@@ -67,10 +73,9 @@ class BySize:
         return pa.table(whole.key_columns() | ends)
 
     def quantiles(self, groups: np.ndarray, count: int) -> Iterator[tuple[Columns, np.ndarray, np.ndarray]]:
-        """Yield the rows of each bucket; those with a size, in the order of group and size; the quantiles.
+        """Yield the rows of each bucket, those with a size in order, and quantiles from 0, else -1.
 
-        Quantiles are numbered from 0, those of equal sizes are alike, and rows without a size have -1.
-        `groups` are those of the numbers.
+        `groups` has the group of each number. Equal sizes in a group have the same quantile.
         """
         totals = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
         np.add.at(totals, groups[: len(self.counts)], self.counts)
@@ -100,11 +105,11 @@ def sums_by_size(
     """Add up notionals and list fee rates by `outer`, fill type and quantile of the notional in `outer`."""
     groups, by_size = Groups([*outer, "fill_type"]), BySize()
     needed = list(dict.fromkeys([*groups.keys, "notional", "fee_bps", *paired.columns]))
-    for batch in convert.batches(trades, needed, caller):
+    for batch in batches(trades, needed, caller):
         columns = {"milli": thousandths(batch["fee_bps"])}
         if paired.columns:
             columns["trade"], columns["side"] = sides_of(batch)
-        by_size.add(Limbs.of(batch["notional"]), groups.numbers(batch), columns)
+        by_size.add(Limbs.of(combined(batch["notional"])), groups.numbers(batch), columns)
     combinations, parts, count = groups.ordered(outer), [], 0
     for rows, ordered, quantile in by_size.quantiles(combinations.ids, quantiles):
         numbers = {"number": rows["number"], "quantile": quantile}
