@@ -19,7 +19,7 @@ import loopring_lab as lab
 from loopring_lab import figures
 from loopring_lab.amounts.display import truncate
 from loopring_lab.errors import LabError
-from loopring_lab.figures import style, time_axis
+from loopring_lab.figures import axis, style
 
 Draw = Callable[..., Any]
 FIGURES: dict[str, tuple[Draw, dict[str, Any], str, str]] = {
@@ -202,7 +202,7 @@ def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
 def test_a_single_period_has_at_most_one_other_on_either_side(every: str, few: pd.DataFrame) -> None:
     for draw in (figures.fill_shares, figures.fee_tiers, figures.fee_rates):
         figure = draw(few.head(1), every=every)
-        periods = time_axis.timeline(lab.fills.breakdown(few.head(1), every)["period"], every, "a test")
+        periods = axis.timeline(lab.fills.breakdown(few.head(1), every)["period"], every, "a test")
         (start,), (length,) = periods.left, periods.width
         low, high = figure.axes[0].get_xlim()
         assert (start - low, high - start) == pytest.approx((length, 2 * length))
@@ -225,8 +225,8 @@ def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:
 
 
 def test_periods_are_named_in_full_and_follow_the_days_covered() -> None:
-    assert [time_axis.period_name(every) for every in ("1w", "6h")] == ["week", "6 hours"]
-    assert [time_axis.period_for(days) for days in (30, 365, 0)] == ["1d", "1w", "1d"]
+    assert [axis.period_name(every) for every in ("1w", "6h")] == ["week", "6 hours"]
+    assert [axis.period_for(days) for days in (30, 365, 0)] == ["1d", "1w", "1d"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from loopring_lab.amounts import to_float
 from loopring_lab.errors import LabError
-from loopring_lab.figures import time_axis
+from loopring_lab.figures import axis
 from loopring_lab.figures.style import COLOURS, drawing, plain_numbers
 
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
@@ -81,8 +81,8 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
             plain_numbers(axes.yaxis)
         else:
             times = line["created_at"]
-            every = time_axis.period_for((times.max() - times.min()) / pd.Timedelta(days=1))
-            time_axis.format_dates(axes, time_axis.timeline(times, every, caller))
+            every = axis.period_for((times.max() - times.min()) / pd.Timedelta(days=1))
+            axis.format_dates(axes, axis.timeline(times, every, caller))
         axes.set_ylabel(f"balance ({token})")
     return cast("Figure", axes.figure)
 

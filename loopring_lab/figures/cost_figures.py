@@ -20,7 +20,7 @@ from loopring_lab.amounts import to_float
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
-from loopring_lab.figures import size_axis, style
+from loopring_lab.figures import axis, style
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
@@ -172,7 +172,7 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "cost_curve"
-    by_size = size_axis.Sizes(trades, quote, caller)
+    by_size = axis.Sizes(trades, quote, caller)
     sizes, token = by_size.bounds(quantiles or MOST_PARTS), by_size.token
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs = _costs_by_size(trades, sizes, token, against)
@@ -193,7 +193,7 @@ def cost_curve(
     note += _pulled(costs)
     with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
-        size_axis.format_sizes(axes, sizes, token)
+        axis.format_sizes(axes, sizes, token)
         groups = _by_fill_type(costs)
         for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
             _draw_estimates(axes, rows["part"] + shift, rows, "all_in_bps", group)
@@ -475,8 +475,8 @@ def _write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> N
     axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(lines)))
     for line, (group, places, counts) in enumerate(lines):
         texts = [f"{count:,}" for count in counts]
-        width = size_axis.column_width(axes)
-        step = next(n for n in range(1, len(texts) + 1) if size_axis.fit(texts[::n], n * width))
+        width = axis.column_width(axes)
+        step = next(n for n in range(1, len(texts) + 1) if axis.fit(texts[::n], n * width))
         height = 1 - COUNT_HEIGHT * (line + 0.5)
         for place, text in zip(list(places)[::step], texts[::step], strict=True):
             options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": group.colour}

@@ -19,7 +19,7 @@ from loopring_lab.amounts.display import MISSING, truncate
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
 from loopring_lab.errors import LabError
-from loopring_lab.figures import style, time_axis
+from loopring_lab.figures import axis, style
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
@@ -82,7 +82,7 @@ def fee_rates(
     """
     caller = "fee_rates"
     names = group_keys(by, caller, frame=trades)
-    every = every or time_axis.choose_period(trades, caller)
+    every = every or axis.choose_period(trades, caller)
     groups = GroupBy(
         aggregate(trades, names, caller, every, rates=False), [*with_period(names, every), "fee_token"]
     )
@@ -96,7 +96,7 @@ def fee_rates(
         paid, hint = fee_token or "any token", "Pass other trades, or another fee_token=."
         raise LabError(f"{caller}: no trade with a known time and fee in {paid} to draw. {hint}")
     table, styles, lines = _top_lines(table, names)
-    periods = time_axis.timeline(table["period"], every, caller)
+    periods = axis.timeline(table["period"], every, caller)
     rates = periods.pivot(table, "line", "bps")
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     drawn = trade_count((table["fills"] - table["unknown"]).sum(), total)
@@ -108,7 +108,7 @@ def fee_rates(
             axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **group.line)
         axes.set_ylim(0, max(1.0, 1.06 * float(np.nanmax(rates.to_numpy()))))
         axes.set_xlim(periods.left[0], periods.left[-1] + periods.width[-1])
-        time_axis.format_dates(axes, periods)
+        axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
     return cast("Figure", axes.figure)
 
@@ -147,7 +147,7 @@ def fee_tiers(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "fee_tiers"
-    every = every or time_axis.choose_period(trades, caller)
+    every = every or axis.choose_period(trades, caller)
     table = as_pandas(fees.tiers(trades, every, tokens=tokens))
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
@@ -156,7 +156,7 @@ def fee_tiers(
     names = tier.astype(str).where(~likely, tier.astype(str) + LIKELY)
     parts = names.where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
     table = table.assign(part=parts)
-    periods = time_axis.timeline(table["period"], every, caller)
+    periods = axis.timeline(table["period"], every, caller)
     shares = periods.pivot(table, "part", "share") * 100
     styles = _tier_styles(top)
     title, note = f"Fills by fee tier, per {periods.name}", trade_count(table["fills"].sum(), total)
@@ -165,7 +165,7 @@ def fee_tiers(
         stack = [(options, shares[part]) for part, options in styles.items() if part in shares]
         style.stacked_bars(axes, periods.left, periods.width, stack)
         _label_tiers(axes, len(periods.left))
-        time_axis.format_dates(axes, periods)
+        axis.format_dates(axes, periods)
         style.percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
 
@@ -208,7 +208,7 @@ def fees_by_token(
     caller = "fees_by_token"
     if token is None and prices is not None:
         raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
-    table, axis, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
+    table, label, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
     places = np.arange(len(table))
     with drawing(trades, ax, title, note) as axes:
         drawn = axes.barh(places, table["length"], height=style.BAR_WIDTH - 0.2, color=COLOURS[2])
@@ -217,7 +217,7 @@ def fees_by_token(
         axes.set_ylim(max(len(table), LEAST_ROWS) - 0.4, -0.6)
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel(axis)
+        axes.set_xlabel(label)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
         style.plain_numbers(axes.xaxis)

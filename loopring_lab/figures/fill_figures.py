@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame
 from loopring_lab.errors import LabError
-from loopring_lab.figures import size_axis, style, time_axis
+from loopring_lab.figures import axis, style
 from loopring_lab.figures.style import FILL_TYPES, as_pandas, drawing, trade_count
 
 EQUAL_PERIODS = {"1w": (7, "week"), "1mo": (30, "30 days"), "1q": (91, "91 days")}
@@ -52,17 +52,17 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     daily, total = _sums(trades, "1d", ["quote", "fill_type", "notional"], "volume")
     table, token = style.select_quote(daily, quote, "volume")
     days = table["period"].dt.as_unit("ms")
-    count, name = EQUAL_PERIODS.get(time_axis.period_for((days.max() - days.min()).days), (1, "day"))
+    count, name = EQUAL_PERIODS.get(axis.period_for((days.max() - days.min()).days), (1, "day"))
     length = pd.Timedelta(days=count)
     table = table.assign(period=days.min() + (days - days.min()) // length * length)
-    periods = time_axis.timeline(table["period"], f"{count}d", "volume")
+    periods = axis.timeline(table["period"], f"{count}d", "volume")
     heights = periods.pivot(table, "fill_type", "notional").reindex(columns=["amm", "dex"])
     title = f"Traded volume per {name}, {token}-quoted markets"
     if table["fills"].sum() < total:
         title += f", {trade_count(table['fills'].sum(), total)}"
     with drawing(trades, ax, title) as axes:
         style.stacked_bars(axes, periods.left, periods.width, _bars(heights))
-        time_axis.format_dates(axes, periods)
+        axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
     return cast("Figure", axes.figure)
 
@@ -108,14 +108,14 @@ def fill_shares(
     caller = "fill_shares"
     if of not in ("fills", "notional"):
         raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
-    every = every or time_axis.choose_period(trades, caller)
+    every = every or axis.choose_period(trades, caller)
     table, total = _sums(trades, every, [] if of == "fills" else ["quote", "notional"], caller)
     table = style.label_unknown_types(table)
     markets = ""
     if of == "notional" or quote:
         table, token = style.select_quote(table, quote, caller)
         markets = f", {token}-quoted markets"
-    periods = time_axis.timeline(table["period"], every, caller)
+    periods = axis.timeline(table["period"], every, caller)
     heights = periods.pivot(table, "fill_type", of)
     shares = heights.div(heights.sum(axis=1), axis=0) * 100
     overall = heights.sum() / heights.sum().sum() * 100
@@ -124,7 +124,7 @@ def fill_shares(
     note = f"{trade_count(table['fills'].sum(), total)}; over the whole time {', '.join(parts)}"
     with drawing(trades, ax, f"Share of {of} by fill type, per {periods.name}{markets}", note) as axes:
         style.stacked_bars(axes, periods.left, periods.width, _bars(shares))
-        time_axis.format_dates(axes, periods)
+        axis.format_dates(axes, periods)
         style.percent_axis(axes, of)
     return cast("Figure", axes.figure)
 
@@ -159,7 +159,7 @@ def size_profile(
     >>> lab.figures.size_profile(client.trades(account_id=10083, limit=100), quantiles=4)
     <Figure size 900x420 with 1 Axes>
     """
-    table, token, total = size_axis.size_quantiles(trades, quantiles, quote, "size_profile")
+    table, token, total = axis.size_quantiles(trades, quantiles, quote, "size_profile")
     table = style.label_unknown_types(table)
     shares = table.groupby(["quantile", "fill_type"])["share"].sum().unstack() * 100
     title, note = f"Share of fills by size, {token}-quoted markets", trade_count(table["fills"].sum(), total)
@@ -168,7 +168,7 @@ def size_profile(
     with drawing(trades, ax, title, note) as axes:
         places = np.arange(len(shares), dtype=np.float64)
         style.stacked_bars(axes, places - style.BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
-        size_axis.format_sizes(axes, size_axis.bounds(table), token)
+        axis.format_sizes(axes, axis.bounds(table), token)
         style.percent_axis(axes, "fills")
     return cast("Figure", axes.figure)
 
