@@ -105,11 +105,8 @@ def with_uncertainty(
     history: PriceHistory,
     own: np.ndarray,
 ) -> pa.Table:
-    """Add to fills how much their values change to the prices after them, and which prices these use.
-
-    `used` are by row and step the positions of prices, -1 for none, those of the first ones after the fill,
-    and the direction. Rows of markets come last, with the prices that are a window's `own`.
-    """
+    """Add to fills how their values change to later prices, and the prices used; a window's own prices last."""
+    # by row and step: positions of prices, -1 for none, of the first ones after the fill, the direction
     logs: np.ndarray = np.log(floats(history.prices))
     pairs, (_, starts, stops) = history.combinations(), history.runs
     there = used[0] >= 0
