@@ -105,7 +105,7 @@ def with_uncertainty(
     history: PriceHistory,
     own: np.ndarray,
 ) -> pa.Table:
-    """Add to fills how their values change to later prices, and the prices used; a window's own prices last."""
+    """Add to fills how their values change to later prices, and the prices used; a window's own come last."""
     # by row and step: positions of prices, -1 for none, of the first ones after the fill, the direction
     logs: np.ndarray = np.log(floats(history.prices))
     pairs, (_, starts, stops) = history.combinations(), history.runs
