@@ -822,3 +822,9 @@ def test_no_number_is_read_modulo_a_power_of_two(member: str) -> None:
                 assert member in named[place], text
             else:
                 assert EXACT.scaleb(got, decimals) == Decimal(text), text
+
+
+@pytest.mark.parametrize("price", ["9999999999999999999", "9999999999999999999.99999999", "1E-18"])
+def test_prices_as_long_as_the_column_are_exact(price: str) -> None:
+    frame = read([page([row(price=price), row(price="2", id="1")])])
+    assert sorted(frame["price"]) == sorted([Decimal(price), Decimal(2)])

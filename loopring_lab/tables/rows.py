@@ -144,7 +144,8 @@ class _Converter(Conversion):
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
-        price = limbs.in_units(price, np.full(self.rows, price.type.scale), _TYPE)
+        scaled = limbs.in_units(price, np.full(self.rows, price.type.scale), _TYPE)
+        price = price.cast(_TYPE) if scaled is None else scaled
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
