@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 pytest.register_assert_rewrite("support")
 
+collect_ignore_glob = ["tests/support/*", "tests/tools/*", "tests/attacks/[!t]*"]
+"""Modules that hold no tests are not searched for examples, which would import them twice."""
 ROOT = Path(__file__).parent
 NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a hang
 
@@ -25,7 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Build matplotlib's font cache before a notebook does: building it warns, which changes the output."""
+    """Mark what needs Spark, Dask or a browser; build the font cache now: it warns."""
+    for item in items:
+        if re.search("spark|dask", item.nodeid) or item.nodeid.startswith("tests/browser/"):
+            item.add_marker(pytest.mark.thorough)
     if any(type(item).__name__ == "IPyNbCell" for item in items):
         import matplotlib.font_manager  # noqa: F401
 
@@ -46,6 +52,7 @@ def _private_environment(config: pytest.Config) -> None:
         PYDEVD_DISABLE_FILE_VALIDATION="1",
         TQDM_DISABLE="1",
     )
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # workers and kernels would compile everything each time
 
 
 def _notebooks_as_in_jupyterlab(config: pytest.Config) -> None:
@@ -83,7 +90,7 @@ def made_block(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_block(tmp_path_factory.mktemp("saved") / MADE)
 
 
-@pytest.fixture(scope="session", params=["recorded", "made"])
+@pytest.fixture(scope="session", params=[pytest.param("recorded", marks=pytest.mark.thorough), "made"])
 def block_folder(request: pytest.FixtureRequest) -> Path:
     """Saved responses of a block whose settled facts are known: a recorded one, and one made here."""
     if request.param == "made":

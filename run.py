@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Set up the project and run it. Needs only Python 3.11 to 3.14 (standard library).
 
-    python3 run.py lab     set up .venv and open the notebooks in JupyterLab
+    python3 run.py lab     set up .venv and open copies of the notebooks in JupyterLab
     python3 run.py test    set up .venv and run the tests and every notebook
+    python3 run.py docs    set up .venv and build the documentation into docs/_build/html
     python3 run.py install spark browser    add these extras of pyproject.toml to .venv
 
-Further arguments go to `loopring-lab lab` or to pytest:  python3 run.py test -k amounts
+Further arguments go to `loopring-lab lab`, pytest or sphinx:  python3 run.py test -k amounts
+Over SSH, `python3 run.py lab --no-browser` only prints the address and how to reach it.
 uv installs the packages if it is available, otherwise pip; both take only files whose versions and
 hashes are in uv.lock, also for what builds a package, and nothing is written outside this folder
 except the installers' own caches. With uv you can do without this file:
@@ -31,6 +33,15 @@ OLDEST, TOO_NEW = (3, 11), (3, 15)
 TASKS = {
     "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: files in the current folder must not shadow modules
     "test": ["-m", "pytest"],
+    "docs": [
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "docs",
+        "docs/_build/html",
+    ],  # -W: warnings are errors
 }
 REPLACED = (
     "If hashes do not match, the package index offers another file than the one that was locked: install "
@@ -60,7 +71,7 @@ def main(words: "list[str]") -> int:
         set_up(check_extras(words[1:]))
         return 0
     set_up([task])
-    if task == "test":
+    if task != "lab":
         os.chdir(str(ROOT))
     extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
     return become([str(PYTHON), *TASKS[task], *extra], environment())
@@ -70,8 +81,8 @@ def set_up(extras: "list[str]") -> None:
     """Install the locked packages of some extras into VENV, unless it already holds them."""
     ready = read_stamp()
     wanted = {*extras, *ready[1:]}
-    if "test" in wanted:
-        wanted.discard("lab")  # which is part of test
+    if wanted & {"docs", "test"}:
+        wanted.discard("lab")  # which is part of both
     if ready == [fingerprint(), *sorted(wanted)] and PYTHON.exists():
         return
     if STAMP.exists():
@@ -80,7 +91,9 @@ def set_up(extras: "list[str]") -> None:
         say("removing .venv: it belongs to another Python, or its setup never finished")
         shutil.rmtree(str(VENV))
     uv = shutil.which("uv")
-    say(f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes a minute or so) ...")
+    say(
+        f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes about two minutes with pip) ..."
+    )
     start = time.monotonic()
     if uv:
         install_with_uv(uv, sorted(wanted))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loopring_lab.errors import LabError
     from loopring_lab.keys import KeyUpdate, Receipt
     from loopring_lab.tables import anomalies
+    from loopring_lab.widgets.look import look
 
     __version__: str
 
@@ -38,6 +39,7 @@ _HOMES = {
     "Receipt": "keys",
     "anomalies": "tables",
     "connect": "connection",
+    "look": "widgets.look",
     "show": "amounts",
     "to_float": "amounts",
 }
@@ -58,6 +60,7 @@ __all__ = [
     "figures",
     "fills",
     "keys",
+    "look",
     "protocol",
     "rollup",
     "show",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import logging
 import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
@@ -19,6 +21,7 @@ from loopring_lab.errors import IncompleteHistory, LabError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jupyter_server.serverapp import ServerApp
 
     from loopring_lab.archive import Archive
     from loopring_lab.client import Client
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
     from loopring_lab.rollup import Store
 
-DEFAULT_FOLDER = Path("loopring-lab-notebooks")
+DEFAULT_FOLDER = Path("my-notebooks")
 API_KEY_VARIABLE, RPC_VARIABLE = "LOOPRING_API_KEY", "LOOPRING_RPC_URL"
 DONE, INCOMPLETE, FAILED, INTERRUPTED = 0, 1, 2, 130
 _ACCOUNT_ID = re.compile("[0-9]{1,18}")
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("arguments after -- go to JupyterLab, so only the lab command takes them")
     try:
         if arguments.command == "lab":
-            return open_lab(arguments.folder, jupyter, browser=arguments.browser)
+            return open_lab(arguments.folder, jupyter, browser=arguments.browser, log=arguments.log)
         if arguments.command == "new":
             return new_notebook(arguments)
         if arguments.command == "serve":
@@ -85,22 +88,45 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def open_lab(folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True) -> int:
-    """Open the notebooks in JupyterLab, and return when it exits."""
+def open_lab(
+    folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True, log: bool = False
+) -> int:
+    """Open copies of the notebooks in JupyterLab, and return when it exits."""
     launch = _launcher()
     bundled, in_source_tree = templates.find_notebooks()
-    if folder is None and in_source_tree:
-        folder = bundled
-    else:
-        folder = folder or DEFAULT_FOLDER
-        kept = templates.copy_notebooks(bundled, folder)
-        print(f"notebooks are in {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
-    options = [] if browser else ["--no-browser"]
+    folder = folder or (bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER)
+    kept = templates.copy_notebooks(bundled, folder)
+    print(
+        f"Notebooks are copied to {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True
+    )
+    options = [] if browser and has_display() else ["--no-browser"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.append("--allow-root")
-    first = min(folder.glob("*.ipynb"), default=folder)
-    launch([str(first), *options, *jupyter])
+    if not log:
+        options += ["--log-level=ERROR", "--LabApp.log_level=ERROR"]
+    launch([str(min(folder.glob("*.ipynb"), default=folder)), *options, *jupyter])
     return DONE
+
+
+def has_display() -> bool:
+    """Tell whether a browser opened here would be seen."""
+    named = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    return named or (sys.platform != "linux" and "SSH_CONNECTION" not in os.environ)
+
+
+def lab_address(server: ServerApp, opened: bool) -> str:
+    """Say where JupyterLab is, how to reach it from elsewhere, and how to stop it."""
+    from jupyter_server.utils import url_path_join
+
+    page = Path(server.file_to_run or "").name
+    address = url_path_join(server.connection_url, "lab/tree", page)
+    if server.identity_provider.token:
+        address += f"?token={server.identity_provider.token}"
+    tunnel = f"ssh -N -L {server.port}:localhost:{server.port} {socket.gethostname()}"
+    lines = [f"JupyterLab: {address}"]
+    if not opened:
+        lines.append(f"From another machine, run `{tunnel}` there, then open the address.")
+    return "\n".join([*lines, "Press Ctrl-C twice to stop. --log shows JupyterLab's own log."])
 
 
 def new_notebook(arguments: argparse.Namespace) -> int:
@@ -229,15 +255,21 @@ def account_id(text: str) -> int:
 
 def _add_lab(commands: Any) -> None:
     lab = commands.add_parser("lab", help="open the notebooks in JupyterLab")
-    lab.description = "Open the notebooks in JupyterLab. Arguments after -- are passed on to JupyterLab."
+    lab.description = (
+        "Open copies of the notebooks in JupyterLab. Arguments after -- are passed on to JupyterLab, such as "
+        "-- --port=9000."
+    )
     lab.add_argument(
         "folder",
         nargs="?",
         type=Path,
-        help="working folder; notebooks are copied into it, existing files are kept (default: the notebooks "
-        f"of the source tree, or {DEFAULT_FOLDER} if the package is installed)",
+        help="working folder; notebooks are copied into it, existing files are kept (default: "
+        f"{DEFAULT_FOLDER}, in the clone or else in the current folder)",
     )
-    lab.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
+    lab.add_argument(
+        "--no-browser", dest="browser", action="store_false", help="only print the address, such as over SSH"
+    )
+    lab.add_argument("--log", action="store_true", help="show JupyterLab's own log")
 
 
 def _add_new(commands: Any) -> None:
@@ -372,7 +404,16 @@ def _launcher() -> Callable[[list[str]], object]:
         raise LabError("JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'")
     from jupyterlab.labapp import LabApp
 
-    return LabApp.launch_instance  # type: ignore[no-any-return]
+    class Lab(LabApp):  # type: ignore[misc]
+        @classmethod
+        def initialize_server(cls, argv: Any = None, **options: Any) -> ServerApp:
+            logging.captureWarnings(True)  # Voila shows a warning of its own about deprecated settings
+            server: ServerApp = super().initialize_server(argv, **options)
+            server.identity_provider.token_generated = False  # else it prints an address without a notebook
+            print(lab_address(server, server.open_browser), flush=True)
+            return server
+
+    return Lab.launch_instance  # type: ignore[no-any-return]
 
 
 def _sync(archive: Archive, arguments: argparse.Namespace) -> int:

@@ -20,8 +20,7 @@ from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
-from loopring_lab.tables import wire
-from loopring_lab.tables.rows import FILL_TYPES
+from loopring_lab.tables import rows, wire
 from loopring_lab.transport import Params, Transport, one_operation
 
 __all__ = ["Client"]
@@ -171,14 +170,13 @@ class Client:
         account_id : int, optional
             Whose trades; may be omitted with `order_hash`.
         market : str, optional
-            Such as ``LRC-ETH``.
+            Such as ``LRC-ETH``, in any case.
         order_hash : str, optional
             The fills of one order, 0x hex.
         fill_type : {'amm', 'dex'}, optional
             Only pool fills or only order-book fills.
         since, until : str, datetime or Timestamp, optional
             From `since` on, and before `until`; UTC where no zone is given. A row of unknown time is kept.
-            The relayer cannot filter by time, so rows are selected here.
         limit : int, optional
             Return at most this many of the newest trades. If the relayer sends the newest rows first, only as
             many pages are read as that takes; such a part cannot be checked against the relayer's count.
@@ -199,7 +197,7 @@ class Client:
         -------
         pandas.DataFrame
             As `tables.trades` describes; ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come
-            from.
+            from, and ``attrs["notes"]``, which `show` prints, that there are none.
 
         Raises
         ------
@@ -220,11 +218,11 @@ class Client:
         query.validate_trade_query(account_id, order_hash, fill_type, limit)
         tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
-        query.refuse_pool_name(market, prefixes, lambda: self._markets.index)
-        start, end = query.parse_utc("since", since), query.parse_utc("until", until)
+        start, end = query.parse_span(since, until)
+        market = query.known_market(market, prefixes, lambda: self._markets.index)
         newest = paging.Window(None if end else limit, query.to_milliseconds(start))
         window = paging.EVERYTHING if check else newest
-        fill_types = (fill_type,) if fill_type else FILL_TYPES
+        fill_types = (fill_type,) if fill_type else rows.FILL_TYPES
         plan = partial(paging.plan_histories, account_id, fill_types, market, prefixes, order_hash, window)
         try:
             with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
@@ -237,7 +235,8 @@ class Client:
         if account_id is not None and not other_accounts:
             tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
-        return self._labelled(query.filter_trades(frame, start, end, limit))
+        asked = {"account_id": account_id, "market": market, "order_hash": order_hash, "fill_type": fill_type}
+        return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def pages(
         self,
@@ -387,7 +386,7 @@ class Client:
         False
         """
         if (account_id is None) == (owner is None):
-            raise LabError("account: give account_id=, or owner=, but not both.")
+            raise LabError("Give the account's account_id=, or its owner=, but not both.")
         query: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
         account = models.read_account(self._transport.get("/account", query), query.get("accountId"))
         self._accounts_by_key[account.x, account.y] = account.account_id

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loopring_lab.addresses import check_limit
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import hide
@@ -91,6 +92,7 @@ def connect(
     """
     key = hide(api_key)
     del api_key
+    check_limit("rate", rate, "requests per second")
     given = {"base_url": base_url, "recording": recording, "blocks": blocks}
     named = [name for name, value in given.items() if value]
     if len(named) > 1:

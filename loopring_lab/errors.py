@@ -4,7 +4,7 @@ LabError
 ├── TransportError         no usable answer arrived            .maybe_received
 │   ├── RelayerUnreachable
 │   └── RelayerTimeout
-├── RelayerError           the relayer answered with an error  .status .code .message .maybe_received
+├── RelayerError           the relayer answered with an error  .status .code .message .endpoint ...
 │   ├── RateLimited
 │   └── NotAuthorized
 ├── UnexpectedAnswer       the answer breaks the contract      .field .expected .got
@@ -85,19 +85,26 @@ class RelayerError(LabError):
     Parameters
     ----------
     message : str
-        The relayer's message, without secrets.
+        The relayer's message, without secrets; empty if it gave none.
     status : int
         HTTP status.
     code : int or None
         The relayer's own error code (``resultInfo.code``), if it gave one.
     hint : str
         What to do next.
+    endpoint : str
+        What was asked for, such as ``GET /api/v3/account``.
     """
 
-    def __init__(self, message: str, *, status: int, code: int | None = None, hint: str) -> None:
-        self.status, self.code, self.message = status, code, message
-        prefix = f"code {code}, " if code is not None else ""
-        super().__init__(f"{message} ({prefix}HTTP {status}). {hint}")
+    def __init__(
+        self, message: str, *, status: int, code: int | None = None, hint: str, endpoint: str = ""
+    ) -> None:
+        self.status, self.code, self.message, self.endpoint = status, code, message, endpoint
+        refused = f"The relayer {'failed' if status >= 500 else 'refused'}"
+        problem = f"{refused}: {message.rstrip('.')}." if message else f"{refused} without a reason."
+        known = [endpoint] if endpoint else []
+        known += [] if code is None else [f"code {code}"]
+        super().__init__(with_details(f"{problem} {hint}", *known, f"HTTP {status}"))
 
     @property
     def maybe_received(self) -> bool:
@@ -187,6 +194,19 @@ class ProtocolError(LabError, ValueError):
 
 class KeyUpdateError(LabError):
     """A key update cannot be made, was refused, or failed."""
+
+
+def with_details(message: str, *details: str) -> str:
+    """Add what only helps an engineer, in parentheses, before the last full stop."""
+    text, stop = (message[:-1], ".") if message.endswith(".") else (message, "")
+    return f"{text} ({', '.join(details)}){stop}"
+
+
+def in_any_case(name: Any, known: Iterable[str]) -> str | None:
+    """Return the known name that equals a name, or the only one that does in another case; else None."""
+    listed = list(known)
+    folded = [one for one in listed if one.casefold() == str(name).casefold()]
+    return name if name in listed else folded[0] if len(folded) == 1 else None
 
 
 def did_you_mean(name: Any, known: Iterable[Any], otherwise: str) -> str:

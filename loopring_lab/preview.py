@@ -1,17 +1,14 @@
-"""A table of fields with their values and meanings, with the same HTML every time."""
+"""Tables as HTML: one look for all, the same HTML every time, legible where style sheets are removed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
-_LEFT = "text-align:left;vertical-align:top;"
-_STYLES = (
-    f"{_LEFT}white-space:nowrap",
-    f"{_LEFT}font-family:monospace;overflow-wrap:anywhere;min-width:14em",
-    f"{_LEFT}min-width:14em",
-)
+CSS = " ".join((Path(__file__).parent / "table.css").read_text(encoding="utf-8").split())
+LONG = 40  # characters of text from which a cell may wrap
 
 
 class Line(NamedTuple):
@@ -20,6 +17,14 @@ class Line(NamedTuple):
     field: str
     value: object
     meaning: str = ""
+
+
+class Cell(NamedTuple):
+    """A cell of a table; `title` is what pointing at it shows."""
+
+    text: str
+    title: str = ""
+    is_number: bool = False
 
 
 class Sheet:
@@ -38,19 +43,42 @@ class Sheet:
         return "\n".join([*texts, *self.notes])
 
     def _repr_html_(self) -> str:
-        body = "".join(_row(line) for line in self.lines)
-        return (
-            f"<p><b>{escape(self.title)}</b></p><table><tbody>{body}</tbody></table>{notes_html(self.notes)}"
+        rows = [[Cell(str(part)) for part in line] for line in self.lines]
+        table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
+        return f"<p><b>{escape(self.title)}</b></p>{table}"
+
+
+def table_html(
+    head: Sequence[Cell],
+    rows: Iterable[Sequence[Cell]],
+    notes: Iterable[str],
+    keys: int = 0,
+    kind: str = "ll-table",
+) -> str:
+    """Return a table with its notes; the first cells of each row, its `keys`, are headings."""
+    headings = "".join(_cell("th", cell, ' scope="col"') for cell in head)
+    lines = [
+        "".join(
+            _cell(*(("th", cell, ' scope="row"') if n < keys else ("td", cell))) for n, cell in enumerate(row)
         )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    top = f"<thead><tr>{headings}</tr></thead>\n" if headings else ""
+    return (
+        f'<style>{CSS}</style><table class="{kind}">\n{top}<tbody>\n{body}</tbody></table>{notes_html(notes)}'
+    )
 
 
 def notes_html(notes: Iterable[str]) -> str:
     """Return notes as HTML in small print."""
-    return "".join(f"<p><small>{escape(note)}</small></p>" for note in notes)
+    text = "<br>".join(map(escape, notes))
+    return f"<p><small>{text}</small></p>" if text else ""
 
 
-def _row(line: Line) -> str:
-    cells = [
-        f'<td style="{style}">{escape(str(cell))}</td>' for style, cell in zip(_STYLES, line, strict=True)
-    ]
-    return f"<tr>{''.join(cells)}</tr>"
+def _cell(tag: str, cell: Cell, more: str = "") -> str:
+    """Return a cell; code hosts keep ``align`` and ``title``, where they remove style sheets."""
+    align = "right" if cell.is_number else "left"
+    kind = ' class="ll-long"' if len(cell.text) > LONG and not cell.is_number else ""
+    title = f' title="{escape(cell.title)}"' if cell.title else ""
+    return f'<{tag} align="{align}"{more}{kind}{title}>{escape(cell.text)}</{tag}>'

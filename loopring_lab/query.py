@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from numbers import Number
 from typing import Any
 
@@ -12,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from loopring_lab.bounded import MAX_INT64, shown
-from loopring_lab.errors import LabError, RelayerError
+from loopring_lab.errors import LabError, RelayerError, in_any_case
 from loopring_lab.tables.rows import FILL_TYPES
 
 NO_MARKET, NO_ACCOUNT = 100001, 104003
 MINUTE_MS = 60_000
+_DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")
 
 Moment = str | pd.Timestamp | Any
 
@@ -34,8 +37,8 @@ def validate_trade_query(
 
 
 def parse_account_id(value: Any, name: str = "account_id") -> int:
-    """Return an account id as an int, or raise a `LabError`."""
-    account_id = _whole(value)
+    """Return an account id as an int, also of its digits as text, or raise a `LabError`."""
+    account_id = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else _whole(value)
     if not 0 <= account_id <= MAX_INT64:
         raise LabError(
             f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083."
@@ -68,6 +71,38 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 
+def parse_span(since: Moment, until: Moment) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """Read two times, the first of which is not after the second."""
+    start, end = parse_utc("since", since), parse_utc("until", until)
+    if start is not None and end is not None and start > end:
+        raise LabError(
+            f"since={shown(since)} is after until={shown(until)}, so nothing is between them. Swap them."
+        )
+    return start, end
+
+
+def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
+    """Parse a length of time such as ``"60s"`` as milliseconds, or raise a `LabError`."""
+    text = length
+    if isinstance(length, str):  # pandas reads days and weeks in capitals only, and numbers as nanoseconds
+        text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
+        text = None if re.fullmatch(r"\s*[+-]?\d+\s*", length) else text
+    is_length = isinstance(text, (str, timedelta, np.timedelta64))
+    parsed: Any = pd.to_timedelta(text, errors="coerce") if is_length else None
+    if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
+        none = ", or None" if name == "tolerance" else ""
+        raise LabError(
+            f"{caller}: {name}={length!r} is not a length of time. Give a number with a unit, such as "
+            f"'60s'{none}."
+        )
+    return int(parsed // pd.Timedelta(1, "ms"))
+
+
+def parse_tolerance(tolerance: Any, caller: str) -> int | None:
+    """Parse a tolerance as milliseconds; None for any length."""
+    return None if tolerance is None else parse_length(tolerance, caller)
+
+
 def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
     """Return a time in milliseconds since 1970."""
     return None if moment is None else int(moment.timestamp() * 1000)
@@ -75,7 +110,6 @@ def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
 
 def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, Any]]:
     """Return what to ask an outside market, for each market of trades: from an hour before to a day after."""
-    from loopring_lab.engines.asof import parse_length
     from loopring_lab.engines.convert import to_pandas
 
     length = parse_length(every, "outside_prices", "every")
@@ -91,14 +125,21 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 
-def refuse_pool_name(
+def known_market(
     market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]
-) -> None:
-    """Refuse a pool's own name, which would be requested with the prefix twice."""
-    prefix = next((prefix for prefix in prefixes if market and market.startswith(prefix)), None)
-    if market and prefix and market not in known_markets():
-        plain = market.removeprefix(prefix)
+) -> str | None:
+    """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
+    if not market:
+        return None
+    listed = in_any_case(market, known_markets())
+    if listed is not None:
+        return listed
+    folded = str(market).casefold()
+    prefix = next((prefix for prefix in prefixes if folded.startswith(prefix.casefold())), None)
+    if prefix:
+        plain = market[len(prefix) :].upper()
         raise LabError(f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'.")
+    return market
 
 
 def with_suggestion(
@@ -116,7 +157,9 @@ def with_suggestion(
         hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
     else:
         return error
-    return RelayerError(error.message, status=error.status, code=error.code, hint=hint)
+    return RelayerError(
+        error.message, status=error.status, code=error.code, hint=hint, endpoint=error.endpoint
+    )
 
 
 def near_market(name: str, known: pd.Index) -> str | None:
@@ -129,10 +172,19 @@ def near_market(name: str, known: pd.Index) -> str | None:
 
 
 def filter_trades(
-    frame: pd.DataFrame, start: pd.Timestamp | None, end: pd.Timestamp | None, limit: int | None
+    frame: pd.DataFrame,
+    start: pd.Timestamp | None,
+    end: pd.Timestamp | None,
+    limit: int | None,
+    **asked: object,
 ) -> pd.DataFrame:
-    """Select rows by their time, and then the newest of them."""
+    """Select rows by their time, and then the newest of them; where none are left, a note says so."""
     moment = frame["created_at"]
     inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
     selected = frame if inside.all() else frame[inside]
-    return (selected.tail(limit) if limit else selected).reset_index(drop=True)
+    selected = (selected.tail(limit) if limit else selected).reset_index(drop=True)
+    if selected.empty:
+        what = ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
+        outside = f" in the time asked for, {len(frame):,} outside it" if len(frame) else ""
+        selected.attrs["notes"] = [f"There are no trades{what and f' of {what}'}{outside}."]
+    return selected

@@ -43,6 +43,7 @@ from loopring_lab.errors import (
     RelayerUnreachable,
     TransportError,
     UnexpectedAnswer,
+    with_details,
 )
 from loopring_lab.redaction import Redactor, SecretBytes, SecretText, hide
 from loopring_lab.source import HEADER, Source
@@ -169,7 +170,7 @@ class Channel:
         if outcome is not None:
             return outcome
         if seconds < self._timeout:
-            problem = f"{request.endpoint}: not finished in time"
+            problem = f"The request was not finished in time ({request.endpoint})"
             return Outcome(error=request.budget.exceeded(problem, maybe_received=exchange.connected))
         return _late(request, self._timeout, maybe_received=exchange.connected)
 
@@ -219,14 +220,13 @@ class Channel:
         )
 
     def _read_response(self, response: requests.Response, request: Request) -> Outcome:
-        endpoint, status = request.endpoint, response.status_code
+        status = response.status_code
         coding = response.headers.get("Content-Encoding", "identity").lower()
         if coding not in ("identity", "gzip"):
-            problem = "the answer is compressed in a way that was not asked for"
-            message = f"{endpoint}: {problem}. Check {self.server.setting}."
-            return Outcome(error=TransportError(message, maybe_received=True))
+            problem = "The answer is compressed in a way that was not asked for."
+            return Outcome(error=request.error(problem, maybe_received=True))
         body = _read_body(response, coding, request)
-        error, transient = self._read_error(status, body, endpoint)
+        error, transient = self._read_error(status, body, request.endpoint)
         if error:
             wait = _retry_after_seconds(response.headers.get("Retry-After"))
             return Outcome(error=error, transient=transient, retry_after=wait)
@@ -332,17 +332,16 @@ def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | Non
     code, reason = _code_and_message(body)
     if status < 400 and not code:
         return None
-    message = f"{endpoint}: {reason or 'refused without a reason'}"
+    kind, hint = RelayerError, HINTS.get(code or 0)
     if status == 429:
-        return RateLimited(message, status=status, code=code, hint=_SLOW_DOWN)
-    hint = HINTS.get(code or 0)
-    if code in (104001, 104002) or status in (401, 403):
-        return NotAuthorized(message, status=status, code=code, hint=hint or HINTS[104002])
-    if hint is None and status >= 500:
+        kind, hint = RateLimited, _SLOW_DOWN
+    elif code in (104001, 104002) or status in (401, 403):
+        kind, hint = NotAuthorized, hint or HINTS[104002]
+    elif hint is None and status >= 500:
         hint = Server("").try_later
     elif hint is None:
         hint = _NOT_A_RELAYER if reason is None else HINTS[100001]
-    return RelayerError(message, status=status, code=code, hint=hint)
+    return kind(reason or "", status=status, code=code, hint=hint, endpoint=endpoint)
 
 
 class TooLarge(TransportError):
@@ -380,10 +379,17 @@ class Request(NamedTuple):
     def is_sent_once(self) -> bool:
         return self.method == "POST" and self.auth.is_signed
 
+    def error(
+        self, problem: str, hint: str = "", kind: type[TransportError] = TransportError, **received: bool
+    ) -> TransportError:
+        """Return an error that says what happened, what to do, and at its end what was asked for."""
+        hint = hint or f"Check {self.server.setting}."
+        return kind(with_details(f"{problem} {hint}", self.endpoint), **received)
+
     def pause(self, seconds: float) -> None:
         """Wait for the request's turn, if the budget allows it."""
         if seconds >= self.budget.seconds_left:
-            raise self.budget.exceeded(f"{self.endpoint}: its turn would come in {seconds:.1f} s")
+            raise self.budget.exceeded(f"A request's turn would come in {seconds:.1f} s ({self.endpoint})")
         self.budget.pause(seconds)
 
     def is_out_of_time(self, state: tenacity.RetryCallState) -> bool:
@@ -445,12 +451,12 @@ def _metered(pieces: Iterable[bytes], request: Request) -> Iterator[bytes]:
         size += len(piece)
         request.budget.spend(len(piece))
         if size > request.largest:
-            limit = f"larger than {request.largest / (1 << 20):g} MiB. Check {request.server.setting}."
-            raise TooLarge(f"{request.endpoint}: the answer is {limit}", maybe_received=True)
+            problem = f"The answer is larger than {request.largest / (1 << 20):g} MiB."
+            raise request.error(problem, kind=TooLarge, maybe_received=True)
         if request.budget.bytes_left < 0:
-            limit = f"larger than max_bytes. Allow more: {request.server.function}(..., max_bytes=...)."
-            message = f"{request.endpoint}: the answers of this operation together are {limit}"
-            raise TransportError(message, maybe_received=True)
+            problem = "The answers of this operation together are larger than max_bytes."
+            hint = f"Allow more: {request.server.function}(..., max_bytes=...)."
+            raise request.error(problem, hint, maybe_received=True)
         yield piece
 
 
@@ -471,8 +477,7 @@ def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _truncated(request: Request, problem: str) -> Outcome:
     retried = "" if request.is_sent_once else ", also after retries"
-    message = f"{request.endpoint}: {problem}{retried}. {request.server.try_later}"
-    error = TransportError(message, maybe_received=True)
+    error = request.error(f"{problem}{retried}.", request.server.try_later, maybe_received=True)
     return Outcome(error=error, transient=True)
 
 
@@ -491,42 +496,45 @@ def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
 
 def _late(request: Request, timeout: float, *, maybe_received: bool) -> Outcome:
     hint = f"Try again later, or allow more time: {request.server.function}(..., timeout=...)."
-    message = f"{request.endpoint}: no complete answer within {timeout:g} s. {hint}"
-    return Outcome(error=RelayerTimeout(message, maybe_received=maybe_received), transient=True)
+    problem = f"No complete answer arrived within {timeout:g} s."
+    return Outcome(
+        error=request.error(problem, hint, RelayerTimeout, maybe_received=maybe_received), transient=True
+    )
 
 
 def _not_followed(request: Request, how_often: str = "") -> Outcome:
-    problem = f"the {request.server.kind} redirects {how_often or 'to an address'}, which is not followed"
-    return Outcome(error=TransportError(f"{request.endpoint}: {problem}. Check {request.server.setting}."))
+    problem = f"The {request.server.kind} redirects {how_often or 'to an address'}, which is not followed."
+    return Outcome(error=request.error(problem))
 
 
 def _request_failure(
     error: requests.RequestException | HTTPError, request: Request, timeout: float
 ) -> Outcome:
-    endpoint, server = request.endpoint, request.server
+    server = request.server
     if isinstance(error, requests.Timeout | ReadTimeoutError):
         return _late(request, timeout, maybe_received=_was_sent(error))
     if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
-        message = f"{endpoint}: the server's certificate is not trusted. {hint}"
-        return Outcome(error=RelayerUnreachable(message))
+        return Outcome(
+            error=request.error("The server's certificate is not trusted.", hint, RelayerUnreachable)
+        )
     if isinstance(error, ProtocolError):
-        return _truncated(request, "the answer broke off in the middle")
+        return _truncated(request, "The answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):
         hint = f"Check {server.setting} and the network; {server.instead}."
-        message = f"{endpoint}: {server.address} cannot be reached, or drops the connection. {hint}"
-        return Outcome(error=RelayerUnreachable(message, maybe_received=_was_sent(error)), transient=True)
+        problem, was_sent = f"{server.address} cannot be reached, or drops the connection.", _was_sent(error)
+        found = request.error(problem, hint, RelayerUnreachable, maybe_received=was_sent)
+        return Outcome(error=found, transient=True)
     return _failed(error, request)
 
 
 def _failed(error: Exception, request: Request) -> Outcome:
     if isinstance(error, zlib.error):
-        return _truncated(request, "the answer is compressed, and damaged")
-    problem = f"the request failed ({type(error).__name__})"
+        return _truncated(request, "The answer is compressed, and damaged")
     exchange = Exchange.current()
     was_sent = exchange is not None and exchange.connected
-    message = f"{request.endpoint}: {problem}. Check {request.server.setting}."
-    return Outcome(error=TransportError(message, maybe_received=was_sent))
+    problem = f"The request failed ({type(error).__name__})."
+    return Outcome(error=request.error(problem, maybe_received=was_sent))
 
 
 def _was_sent(error: Exception) -> bool:

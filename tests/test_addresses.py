@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from support.scripted_server import Answer, Request, Script, scripted
 
@@ -256,8 +256,8 @@ def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch: pytest.Mon
 )
 def test_a_hostile_redirect_is_not_followed(location: str) -> None:
     message = failure(lambda number, request: Answer(302, headers={"Location": location}))
-    assert message.startswith("GET /api/v3/user/trades: the relayer redirects ")
-    assert message.endswith(", which is not followed. Check base_url.")
+    assert message.startswith("The relayer redirects ")
+    assert message.endswith(", which is not followed. Check base_url (GET /api/v3/user/trades).")
 
 
 def failure(script: Script, **how: Any) -> str:
@@ -354,6 +354,7 @@ def test_rows_that_only_look_like_a_key_are_left_alone() -> None:
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8), st.binary(), st.binary())
 def test_no_text_keeps_a_secret(secret: str, before: bytes, after: bytes) -> None:
+    assume(secret != "<hidden>")  # which hypothesis finds in the package's own code
     cleaned = Redactor(hide(secret))(before + secret.encode() + after)
     assert secret.encode() not in cleaned
 

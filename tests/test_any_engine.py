@@ -57,6 +57,7 @@ def test_every_engine_gives_the_same_digits(engine: str, question: str) -> None:
     assert answer(QUESTIONS[question], engine, adversarial()) == on_pandas(question)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("engine", ["duckdb", "dask"])
 def test_many_windows_give_the_same_digits(
@@ -73,6 +74,7 @@ def block(any_block_folder: Path) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_real_block_gives_the_same_digits(block: pd.DataFrame, question: str) -> None:
     assert answer(QUESTIONS[question], "duckdb", block) == content(QUESTIONS[question](block))

@@ -110,9 +110,49 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_in_the_source_tree_its_own_notebooks_open(launches: Launches) -> None:
+def test_in_a_clone_copies_open_that_git_ignores(
+    bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "find_notebooks", lambda: (bundled, True))
+    monkeypatch.chdir(tmp_path)
     assert cli.open_lab(None) == 0
-    assert launches[0][0] == str(ROOT / "notebooks" / "01_first_look.ipynb")
+    copies = bundled.parent / "my-notebooks"
+    assert launches[0][0] == str(copies / "01.ipynb")
+    (copies / "01.ipynb").write_text("my work")
+    assert cli.open_lab(None) == 0
+    assert [(copies / name).read_text() for name in ("01.ipynb", "02.ipynb")] == ["my work", "two"]
+    assert [(bundled / name).read_text() for name in ("01.ipynb", "02.ipynb")] == ["one", "two"]
+    ignored = subprocess.run(["git", "check-ignore", "my-notebooks/01_first_look.ipynb"], cwd=ROOT)
+    assert ignored.returncode in (0, 128)  # 128: not a clone
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "seen"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"BROWSER": "chromium"}, True),
+        ("darwin", {}, True),
+        ("darwin", {"SSH_CONNECTION": "a b c d"}, False),
+    ],
+)
+def test_without_a_display_no_browser_opens(
+    launches: Launches, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    platform: str, variables: dict[str, str], seen: bool,
+) -> None:  # fmt: skip
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    cli.open_lab(tmp_path / "mine")
+    assert ("--no-browser" in launches[0]) is not seen
+
+
+def test_the_log_is_shown_on_request(launches: Launches, bundled: Path, tmp_path: Path) -> None:
+    for more in ([], ["--log"]):
+        cli.main(["lab", str(tmp_path / "mine"), *more])
+    assert [any("--log-level" in word for word in words) for words in launches] == [True, False]
 
 
 def test_an_installed_package_copies_its_notebooks(
@@ -120,8 +160,8 @@ def test_an_installed_package_copies_its_notebooks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cli.open_lab(None)
-    assert launches[0][0] == "loopring-lab-notebooks/01.ipynb"
-    assert {p.name: p.read_text() for p in (tmp_path / "loopring-lab-notebooks").iterdir()} == {
+    assert launches[0][0] == "my-notebooks/01.ipynb"
+    assert {p.name: p.read_text() for p in (tmp_path / "my-notebooks").iterdir()} == {
         "01.ipynb": "one",
         "02.ipynb": "two",
     }
@@ -156,15 +196,15 @@ def test_checkpoints_are_not_copied(bundled: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
 def test_only_root_is_allowed_as_root(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
+    launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
-    cli.open_lab(None)
+    cli.open_lab(tmp_path)
     assert ("--allow-root" in launches[0]) is allowed
 
 
-def test_arguments_after_two_dashes_reach_jupyterlab(launches: Launches) -> None:
-    assert cli.main(["lab", "--no-browser", "--", "--port=9000", "--", "x"]) == 0
+def test_arguments_after_two_dashes_reach_jupyterlab(launches: Launches, tmp_path: Path) -> None:
+    assert cli.main(["lab", str(tmp_path), "--no-browser", "--", "--port=9000", "--", "x"]) == 0
     assert launches[0][1] == "--no-browser"
     assert launches[0][-3:] == ["--port=9000", "--", "x"]
 
@@ -189,13 +229,15 @@ def test_a_file_in_the_folders_place_is_refused(
 
 
 @pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="needs JupyterLab: pip install -e '.[lab]'")
-def test_jupyterlab_really_opens_on_the_folder(tmp_path: Path) -> None:
+def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     jupyter = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"]
     with running("lab", str(tmp_path / "work"), "--no-browser", "--", *jupyter) as lab:
-        token = lab.until(r"http://127\.0\.0\.1:\d+/lab\?token=(\w+)")[1]
+        opened = r"JupyterLab: http://\S+:\d+/lab/tree/01_first_look\.ipynb\?token=(\w+)"
+        token = lab.until(opened)[1]
+        lab.until(rf"ssh -N -L {port}:localhost:{port} ")
         base, headers = f"http://127.0.0.1:{port}/api", {"Authorization": f"token {token}"}
         with requests.Session() as session:  # JupyterLab prints its address just before it listens there
             session.mount(
@@ -205,6 +247,8 @@ def test_jupyterlab_really_opens_on_the_folder(tmp_path: Path) -> None:
             listed = session.get(f"{base}/contents", headers=headers, timeout=PATIENCE).json()["content"]
         assert {entry["name"] for entry in listed} == {p.name for p in (ROOT / "notebooks").glob("*.ipynb")}
         assert lab.end(signal.SIGTERM) == 0
+        lab.close()
+        assert len(lab.seen) <= 5, lab.seen
 
 
 # serve
@@ -214,6 +258,7 @@ def address(server: Process) -> str:
     return server.until(r"address +(http://127\.0\.0\.1:\d+)")[1]
 
 
+@pytest.mark.thorough
 def test_serve_answers_until_ctrl_c(tmp_path: Path) -> None:
     store = tmp_path / "relayer.db"
     with running("serve", "--seed", "3", "--set", "order=oldest", "--store", str(store)) as server:
@@ -254,6 +299,7 @@ class FakeRelayer:
     rpc_url = f"{base_url}/rpc"
 
 
+@pytest.mark.thorough
 def test_serve_makes_the_venue_cheaper_that_it_is_told() -> None:
     with running("serve", "--cheaper", "book") as server:
         base = address(server)

@@ -156,7 +156,7 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
     [
         ({}, "neither an account nor an order is given. Give account_id= or order_hash=."),
         ({"account_id": -1}, "account_id=-1 is not a valid account id. Give a whole number, such as 10083."),
-        ({"account_id": "10083"}, "account_id='10083' is not a valid account id. Give a whole number"),
+        ({"account_id": "10083x"}, "account_id='10083x' is not a valid account id. Give a whole number"),
         ({"account_id": 1, "fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),
         ({"account_id": 1, "limit": 0}, "limit=0: give a number of trades above 0"),
         (
@@ -188,7 +188,9 @@ def test_a_day_without_a_zone_is_read_in_utc() -> None:
 
 
 def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
-    with pytest.raises(RelayerError, match=r"'lrc-eht' \(code 100001, HTTP 400\). Did you mean 'LRC-ETH'\?"):
+    with pytest.raises(
+        RelayerError, match=r"^The relayer refused: .*'lrc-eht'. Did you mean 'LRC-ETH'\? \(GET"
+    ):
         client.trades(ACCOUNT, market="lrc-eht")
     with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
         client.trades(ACCOUNT, market="XXXX")
@@ -352,10 +354,13 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'?"),
-        ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
+        ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'? (GET /api/v3/user/trades, code 100001, HTTP 400)"),
         ({"market": "AMM-LRC-ETH"}, "is the name of a pool. Give market='LRC-ETH' and fill_type='amm'."),
-        ({"account_id": 7}, "There are 25 here, such as 58344, 11519, 23100: client.accounts lists them."),
+        (
+            {"account_id": 7},
+            "There are 25 here, such as 58344, 11519, 23100: client.accounts lists them "
+            "(GET /api/v3/user/trades, code 104003, HTTP 400).",
+        ),
     ],
 )
 def test_what_was_probably_meant_is_said(client: Client, asked: dict[str, Any], words: str) -> None:
@@ -451,6 +456,7 @@ def test_the_key_is_in_no_repr_error_or_log(small: World, caplog: pytest.LogCapt
     assert "4000000" not in caplog.text
 
 
+@pytest.mark.thorough
 def test_an_embedded_relayer_is_not_asked_through_a_proxy() -> None:
     code = "import loopring_lab as lab; print(len(lab.connect().tokens()))"
     env = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
@@ -475,3 +481,48 @@ def test_a_notebook_shows_a_client_in_two_lines() -> None:
     odd = lab.Client(Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>")
     assert "&lt;b&gt;odd" in odd._repr_html_()
     assert "KEY-abc" not in odd._repr_html_()
+
+
+# What can be understood is accepted; what cannot be meant is refused
+
+
+def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client: Client) -> None:
+    wanted = client.trades(94680, market="LRC-ETH")
+    assert len(wanted) > 0
+    assert client.trades("94680", market="lrc-eth").equals(wanted)  # type: ignore[arg-type]
+    assert client.account("94680").account_id == 94680  # type: ignore[arg-type]
+    for text in ("", "-1", "10083.0", "1e3", "\u0663", "9" * 20):
+        with pytest.raises(LabError, match="is not a valid account id"):
+            client.trades(text)  # type: ignore[arg-type]
+    with pytest.raises(LabError, match="Give market='LRC-ETH' and fill_type='amm'"):
+        client.trades(94680, market="amm-lrc-eth")
+
+
+def test_a_market_whose_name_differs_only_in_case_from_two_is_left_as_it_is() -> None:
+    names = pd.Index(["AB-ETH", "ab-ETH"])
+    assert query.known_market("aB-eth", (), lambda: names) == "aB-eth"
+    assert query.known_market("ab-ETH", (), lambda: names) == "ab-ETH"
+
+
+def test_reversed_dates_are_refused(client: Client) -> None:
+    with pytest.raises(LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"):
+        client.trades(94680, since="2022-03-01", until="2022-02-01")
+    assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
+
+
+def test_no_trades_are_said_to_be_none(client: Client) -> None:
+    empty = client.trades(94680, market="WBTC-ETH")
+    assert empty.attrs["notes"] == ["There are no trades of account_id=94680, market='WBTC-ETH'."]
+    assert "There are no trades of account_id=94680, market='WBTC-ETH'." in str(lab.show(empty))
+    late = client.trades(94680, until="2021-01-01")
+    assert late.attrs["notes"] == [
+        "There are no trades of account_id=94680 in the time asked for, 40 outside it."
+    ]
+    assert "notes" not in client.trades(94680).attrs
+
+
+@pytest.mark.parametrize("source", ["embedded", "live"])
+def test_a_rate_of_0_is_refused_whatever_the_source(source: str) -> None:
+    address = None if source == "embedded" else "https://relayer.example"
+    with pytest.raises(LabError, match="rate=0: give requests per second above 0, or None for no limit"):
+        lab.connect(address, rate=0)

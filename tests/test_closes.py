@@ -153,6 +153,7 @@ def test_other_arguments_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read(tmp_path, HEAD + 40_000 * LINE)
 
 
+@pytest.mark.thorough
 def test_identical_lines_are_kept_and_large_files_take_seconds(tmp_path: Path) -> None:
     assert len(read(tmp_path, HEAD + LINE + LINE)) == 2
     minutes = pd.date_range("2022-01-01", periods=200_000, freq="min", tz="UTC")

@@ -54,6 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             os.kill(pid, 0)
 
 
+@pytest.mark.thorough
 def test_two_workers_give_the_same_to_the_last_digit(cluster: Any, parquet: Path, odd: pd.DataFrame) -> None:
     from dask import dataframe
 
@@ -68,6 +69,7 @@ def test_two_workers_give_the_same_to_the_last_digit(cluster: Any, parquet: Path
         assert collected(without_warnings(ask, trades)).equals(collected(ask(odd)))
 
 
+@pytest.mark.thorough
 def test_lookups_in_time_read_the_partitions_on_the_workers(
     cluster: Any, parquet: Path, odd: pd.DataFrame
 ) -> None:
@@ -95,6 +97,7 @@ LOOKUPS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", LOOKUPS)
 def test_windows_on_the_workers_give_the_same_digits(
     cluster: Any, odd: pd.DataFrame, question: str, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +113,7 @@ def test_windows_on_the_workers_give_the_same_digits(
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
+@pytest.mark.thorough
 def test_prices_from_this_process_are_sent_to_the_workers(
     cluster: Any, odd: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +138,7 @@ def test_tables_come_in_the_order_of_their_frames(cluster: Any) -> None:
     assert len(set(pa.concat_tables(found)["worker"].to_pylist()) - {os.getpid()}) == 2
 
 
+@pytest.mark.thorough
 def test_an_archive_is_read_in_parts_by_the_workers(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

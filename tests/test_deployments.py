@@ -151,6 +151,7 @@ def test_a_lie_is_named_and_nothing_is_signed(setup: LyingSetup, lie: str) -> No
     setup.refuses(told)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("given", [{}, {"max_fee": "0.00002"}])
 def test_units_stay_units_whatever_decimals_a_relayer_claims(
     setup: LyingSetup, given: dict[str, str]

@@ -29,6 +29,7 @@ def outcomes(child: subprocess.CompletedProcess[str]) -> list[list[Any]]:
     return [outcome for outcome in map(json.loads, child.stdout.splitlines()) if isinstance(outcome, list)]
 
 
+@pytest.mark.thorough
 def test_no_hostile_member_kills_the_process(
     child: subprocess.CompletedProcess[str], outcomes: list[list[Any]]
 ) -> None:
@@ -38,11 +39,13 @@ def test_no_hostile_member_kills_the_process(
     assert sum(counts.values()) > 5_000
 
 
+@pytest.mark.thorough
 def test_each_is_read_or_refused_with_an_error_of_ours(outcomes: list[list[Any]]) -> None:
     """A short one; the program reports any other as a problem."""
     assert [outcome for outcome in outcomes if outcome[3]] == []
 
 
+@pytest.mark.thorough
 def test_none_takes_long_or_much_memory(
     child: subprocess.CompletedProcess[str], outcomes: list[list[Any]]
 ) -> None:

@@ -46,6 +46,7 @@ def test_every_public_function_is_in_the_table_once() -> None:
     assert set(rows()) == public - NOT_OF_TRADES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", rows())
 def test_functions_run_on_every_engine(name: str, trades: pd.DataFrame) -> None:
     room, function = name.split(".")

@@ -179,6 +179,7 @@ def odd_on(engine: str) -> Any:
 # Every function on every engine
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
     found = oracle.to_rows(collected(without_warnings(SUMS[question][0], odd_on(engine))))
@@ -186,6 +187,7 @@ def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
     assert list(found[0]) == list(counted_by_hand(question)[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", IN_ORDER)
 @pytest.mark.parametrize("engine", QUICK)
 def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
@@ -194,6 +196,7 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
 
+@pytest.mark.thorough
 @settings(max_examples=8)
 @given(histories(6))
 def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
@@ -217,6 +220,7 @@ def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
         assert {types[name] for name in types.keys() & {"fills", "unknown"}} <= {pa.int64()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
     asked = odd_on(engine)
@@ -252,6 +256,7 @@ def with_other_sides() -> pd.DataFrame:
     return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_fills_of_which_both_sides_are_counted_are_those_counted_by_hand(engine: str) -> None:
     asked = COUNTED_TWICE if engine in QUICK else COUNTED_TWICE[:1]
@@ -363,6 +368,7 @@ def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None
     assert keys_of(GROUPED["summary"], narrow) == [0.0, 1.0, 1.5, 2.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["pandas", "pyarrow", "dask"])
 @pytest.mark.parametrize("name", GROUPED)
 def test_ordered_categories_stand_in_their_order(engine: str, name: str) -> None:

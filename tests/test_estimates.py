@@ -331,7 +331,14 @@ GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("seed", "cheaper"), [(31, "pool"), (32, "book"), (33, "neither")])
+@pytest.mark.parametrize(
+    ("seed", "cheaper"),
+    [
+        (32, "book"),
+        pytest.param(31, "pool", marks=pytest.mark.thorough),
+        pytest.param(33, "neither", marks=pytest.mark.thorough),
+    ],
+)
 def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
     """A sample of tests/benchmarks/bench_estimates.py."""
     world = World(seed=seed, size=0.05, cheaper=cheaper)
@@ -381,6 +388,7 @@ def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFra
             assert result_rows(ask(on(engine, trades))) == result_rows(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", OTHERS)
 def test_venues_compare_alike_on_engines_in_windows_of_any_size(
     trades: pd.DataFrame, marks: pa.Table, engine: str, monkeypatch: pytest.MonkeyPatch

@@ -233,6 +233,7 @@ def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]
     return fills, charged
 
 
+@pytest.mark.thorough
 def test_likely_tiers_are_right_in_adversarial_mixes_of_six() -> None:
     chance = random.Random(13)
     drawn = [mixed_tiers(chance) for _ in range(80)]
@@ -269,6 +270,7 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
         assert found["certainty"].tolist() == ["exact", "ambiguous"] * repeated
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(
     st.integers(0, 18),
@@ -602,6 +604,7 @@ def fits(cell: Any, name: str, value: Any) -> bool:
     return cell >= value if name == "created_at" else cell in value
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(histories(20), st.data())
 def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
@@ -662,6 +665,7 @@ def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, eng
 # Whatever the trades
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
@@ -677,6 +681,7 @@ def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> 
         assert_frame_equal(ask(mixed), ask(frame))
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 12))
 def test_sums_of_parts_add_up_to_the_sum_of_the_whole(history: list[Drawn], cut: int) -> None:
@@ -716,6 +721,7 @@ NULLS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("edge", NULLS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:

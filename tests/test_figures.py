@@ -63,11 +63,11 @@ def test_synthetic_data_is_marked_and_real_data_is_not(trades: pd.DataFrame) -> 
 
 def test_the_picture_is_legible_at_900_pixels(trades: pd.DataFrame) -> None:
     figure = volume(trades)
+    width, height = struct.unpack(">II", figure._repr_png_()[16:24])  # type: ignore[attr-defined]
+    assert (width, height) == (1800, 840)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()
     axes = figure.axes[0]
-    width, height = struct.unpack(">II", figure._repr_png_()[16:24])  # type: ignore[attr-defined]
-    assert (width, height) == (900, 420)
     texts = [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts]  # type: ignore[attr-defined]
     ticks = [
         tick.label1
@@ -91,8 +91,11 @@ def test_the_picture_is_legible_at_900_pixels(trades: pd.DataFrame) -> None:
 
 
 def test_fill_types_differ_by_more_than_colour(trades: pd.DataFrame) -> None:
-    hatches = [bars[0].get_hatch() for bars in volume(trades).axes[0].containers]  # type: ignore[index]
-    assert len(set(hatches)) == 2
+    bars = [bars[0] for bars in volume(trades).axes[0].containers]  # type: ignore[index]
+    assert [bar.get_hatch() for bar in bars] == [None, None]
+    pool, book = (sum(bar.get_facecolor()[:3]) for bar in bars)
+    assert book - pool > 1
+    assert bars[1].get_edgecolor() != bars[1].get_facecolor()
 
 
 def test_large_numbers_are_written_out() -> None:

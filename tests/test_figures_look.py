@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from support.figures import EXPONENT, note, overlapping, rendered, title, words
 from support.settled_block import client_of, trades_of
@@ -64,7 +66,8 @@ def gallery(trades: pd.DataFrame, few: pd.DataFrame) -> Callable[[str, str], Any
     return functools.cache(lambda name, whose: drawn(name, {"long": trades, "short": few}[whose]))
 
 
-def assert_legible(figure: Any, width: int = 900, height: int = 420) -> None:
+def assert_legible(figure: Any) -> None:
+    width, height = figure.bbox.size
     boxes = rendered(figure)
     assert overlapping(boxes) == []
     for text, box in boxes.items():
@@ -86,6 +89,7 @@ def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, ga
     assert_legible(gallery(name, whose))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block: pd.DataFrame) -> None:
     figure = drawn(name, block)
@@ -107,6 +111,7 @@ def estimates() -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
 def test_estimates_are_legible_and_name_their_reference(name: str, estimates: dict[str, Any]) -> None:
     figure = estimates[name]
@@ -125,11 +130,16 @@ def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(name:
     assert "synthetic data" in words(figure)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FIGURES)
 def test_two_drawings_have_the_same_bytes(name: str, few: pd.DataFrame, gallery: Any) -> None:
-    picture = drawn(name, few)._repr_png_()
+    figure = drawn(name, few)
+    picture = figure._repr_png_()
     assert picture == gallery(name, "short")._repr_png_()
-    assert struct.unpack(">II", picture[16:24]) == (900, 420)
+    width, height = struct.unpack(">II", picture[16:24])
+    assert width == 1800
+    assert height == round(200 * figure.get_figheight()) <= 840
+    assert height == 840 or name.startswith("tokens")  # a figure of few rows is lower
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -170,13 +180,12 @@ def test_what_is_no_frame_of_trades_is_refused(name: str, trades: pd.DataFrame) 
 
 
 def test_groups_differ_by_more_than_colour(trades: pd.DataFrame) -> None:
-    bars = figures.fill_shares(trades).axes[0].containers
-    assert len({stack[0].get_hatch() for stack in bars}) == len(bars) == 2  # type: ignore[index]
+    bars = figures.size_profile(trades).axes[0].containers
+    assert len({sum(stack[0].get_facecolor()[:3]) > 1.5 for stack in bars}) == len(bars) == 2  # type: ignore[index]
     for by in ("fill_type", "market", "fee_token"):
         lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
-        looks = {(line.get_marker(), str(line.get_linestyle())) for line in lines}
-        assert len(looks) == len(lines) > 1
-        assert len({line.get_marker() for line in lines}) == len(lines)
+        assert len({str(line._dash_pattern) for line in lines}) == len(lines) > 1  # type: ignore[attr-defined]
+        assert {line.get_drawstyle() for line in lines} == {"steps-post"}
 
 
 def test_a_tier_s_number_stands_in_its_bars(trades: pd.DataFrame) -> None:
@@ -208,6 +217,44 @@ def test_a_single_period_has_at_most_one_other_on_either_side(every: str, few: p
         assert (start - low, high - start) == pytest.approx((length, 2 * length))
         dated = [label for label in figure.axes[0].get_xticklabels() if label.get_text()]
         assert len(dated) >= 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_a_figure_of_rows_is_as_high_as_they_need(count: int, few: pd.DataFrame) -> None:
+    trades = few.head(2 * count).assign(fee_token=[f"T{n}" for n in range(count)] * 2)
+    figure = figures.fees_by_token(trades)
+    width, height = figure.bbox.size
+    axes, bars = figure.axes[0], figure.axes[0].patches
+    assert (width, height) == pytest.approx((900, round(height)))
+    assert (height < 420) == (count < 8)
+    assert_legible(figure)
+    (low, high), heights = sorted(axes.get_ylim()), [bar.get_height() for bar in bars]
+    assert len(bars) == count
+    assert high - low == pytest.approx(count + 0.2)  # no rows without a bar
+    assert {round(height, 9) for height in heights} == {0.72}
+    shared = Figure().subplots()
+    figures.fees_by_token(trades, ax=shared)
+    assert sorted(shared.get_ylim()) == pytest.approx([-0.6, max(count, 5) - 0.4])
+
+
+def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> None:
+    figure = figures.fill_shares(few, every="1d")
+    axes, legend = figure.axes[0], figure.axes[0].get_legend()
+    assert legend is not None
+    start, end = axes.get_xlim()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    figure.set_layout_engine("none")
+    axes.set_xlim(start, (start + end) / 2)
+    canvas.draw()
+    pixels, box = np.asarray(canvas.buffer_rgba())[::-1], axes.get_window_extent()
+    beside = round(box.x1) + 4
+    below_legend = pixels[round(box.y0) + 4 : round(legend.get_window_extent().y0) - 4, beside:]
+    counts = pixels[round(box.y1) + 4 : round(box.y1) + 14, beside:]
+    assert (below_legend == 255).all()
+    assert (counts == 255).all()
+    assert below_legend.size
+    assert (pixels[round(box.y1) + 4 : round(box.y1) + 14, :beside] < 255).any()
 
 
 def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:

@@ -61,6 +61,7 @@ def ours(trades: pd.DataFrame) -> dict[str, tuple[list[float], set[str]]]:
     return {name: (numbers(figure), set(words(figure))) for name, figure in drawn.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
 def test_every_engine_gives_the_same_figure(engine: str, trades: pd.DataFrame, ours: Any) -> None:
     other = given(engine, trades)
@@ -80,6 +81,7 @@ def of_prices(frame: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
 def test_prices_and_costs_are_drawn_alike_on_every_engine(engine: str, trades: pd.DataFrame) -> None:
     for theirs, our in zip(of_prices(given(engine, trades)), of_prices(trades), strict=True):
@@ -87,6 +89,7 @@ def test_prices_and_costs_are_drawn_alike_on_every_engine(engine: str, trades: p
         assert set(words(our)) - set(words(theirs)) == {"synthetic data"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("draw", [figures.venue_differences, figures.markouts], ids=name_of)
 def test_venues_and_markouts_are_drawn_alike_on_duckdb(draw: Draw) -> None:
     client = lab.connect()
@@ -133,12 +136,13 @@ def drawn_or_refused(draw: Draw, frame: pd.DataFrame, **options: Any) -> Any:
         return str(refusal)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("draw", [*ANY_ENGINE, *LOOKS_AT_FILLS], ids=name_of)
 def test_any_history_is_drawn_or_refused_by_name(draw: Draw, histories: list[pd.DataFrame]) -> None:
     options = {"every": "1y"} if draw in TIMES[1:] else {"tolerance": None} if draw in LOOKS_AT_FILLS else {}
     found = [drawn_or_refused(draw, frame, **options) for frame in histories]
     for refusal in (one for one in found if isinstance(one, str)):
-        assert refusal.startswith(f"{draw.__name__}: no ")
+        assert refusal.startswith(f"lab.figures.{draw.__name__}: no ")
         assert refusal.endswith(".")
     pictures = [one for one in found if not isinstance(one, str)]
     assert len(pictures) >= 2
@@ -149,8 +153,8 @@ def test_any_history_is_drawn_or_refused_by_name(draw: Draw, histories: list[pd.
 def test_a_single_trade_is_drawn_or_refused_by_name(draw: Draw) -> None:
     for kind in ("amm", "dex", None):
         frame = read(page([row()]), fill_type=kind)
-        if draw in LOOKS_AT_FILLS or (draw is figures.volume and kind is None):
-            with pytest.raises(LabError, match=f"^{draw.__name__}: no "):
+        if draw in LOOKS_AT_FILLS or (draw in (figures.volume, figures.fill_shares) and kind is None):
+            with pytest.raises(LabError, match=rf"^lab\.figures\.{draw.__name__}: no "):
                 draw(frame)
         else:
             figure = draw(frame)
@@ -163,7 +167,8 @@ def test_only_pool_fills_are_drawn_without_the_book(draw: Draw, trades: pd.DataF
     pool = trades[trades["fill_type"] == "amm"]
     if draw is figures.price_gaps:
         with pytest.raises(
-            LabError, match=r"^price_gaps: no fill has an earlier one of the other type at most 1h old"
+            LabError,
+            match=r"^lab\.figures\.price_gaps: no fill has an earlier one of the other type at most 1h old",
         ):
             draw(pool)
         return
@@ -183,7 +188,9 @@ def test_trades_of_unknown_time_are_left_out_and_counted(draw: Draw, trades: pd.
     assert "40 trades" in title(whole) + note(whole)
     frame["created_at"] = frame["created_at"].where(frame["created_at"].isna())
     for options in ({}, {"every": "1d"}) if draw is not figures.volume else ({},):
-        with pytest.raises(LabError, match=f"^{draw.__name__}: no trade .*to draw. Pass other trades"):
+        with pytest.raises(
+            LabError, match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades"
+        ):
             draw(frame, **options)
 
 
@@ -203,7 +210,7 @@ def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades: pd.DataFrame) -> No
     frame["fee_token"] = None
     with pytest.raises(
         LabError,
-        match=r"^fee_rates: no trade with a known time and fee in any token to draw\. .*fee_token=\.$",
+        match=r"^lab\.figures\.fee_rates: no trade with a known time and fee in any token to draw\. .*fee_token=\.$",
     ):
         figures.fee_rates(frame)
 
@@ -211,7 +218,8 @@ def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades: pd.DataFrame) -> No
 def test_fees_without_a_price_are_refused_where_none_has_one(trades: pd.DataFrame) -> None:
     frame = trades.assign(created_at=trades["created_at"].where(trades["created_at"].isna()))
     with pytest.raises(
-        LabError, match=r"^fees_by_token: no fee could be valued in USDC\. Pass trades .* prices=\.$"
+        LabError,
+        match=r"^lab\.figures\.fees_by_token: no fee could be valued in USDC\. Pass trades .* prices=\.$",
     ):
         figures.fees_by_token(frame, token="USDC", prices=trades)
 
@@ -219,9 +227,11 @@ def test_fees_without_a_price_are_refused_where_none_has_one(trades: pd.DataFram
 def test_unknown_fill_types_are_drawn_apart(trades: pd.DataFrame) -> None:
     frame = trades.copy()
     frame.loc[frame.index[::4], "fill_type"] = None
-    shares = stacks(figures.fill_shares(frame, every="1y"))
-    assert shares["type unknown"] == [25.0]
-    assert sum(share for (share,) in shares.values()) == pytest.approx(100)
+    known = frame["fill_type"].dropna()
+    shares = figures.fill_shares(frame, every="1y")
+    assert shares.table["fills"].tolist() == [30]
+    assert shares.table["share"].tolist() == [(known == "amm").mean()]
+    assert note(shares).startswith("30 of 40 trades; ")
     assert "type unknown" in stacks(figures.size_profile(frame))
     assert "type unknown" in lines(figures.fee_rates(frame))
     assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
@@ -285,21 +295,21 @@ def test_sizes_of_any_magnitude_are_written_out() -> None:
     ("call", "message"),
     [
         (lambda t: figures.fee_rates(t, every="fortnight"), r"every='fortnight' is not a period\."),
-        (lambda t: figures.fee_tiers(t, every="1min"), r"fee_tiers: every='1min' makes more than 1,000 periods"),
-        (lambda t: figures.fill_shares(t, every="1s"), r"fill_shares: every='1s' makes more than 1,000 periods"),
+        (lambda t: figures.fee_tiers(t, every="1min"), r"^lab.figures.fee_tiers\(every='1min'\) would draw more than 1,000 periods"),
+        (lambda t: figures.fill_shares(t, every="1s"), r"^lab.figures.fill_shares\(every='1s'\) would draw more than 1,000 periods"),
         (lambda t: figures.fee_rates(t, by="colour"), r"no column 'colour'"),
-        (lambda t: figures.fee_rates(t, by="fee"), r"^fee_rates: by=.* 'fee'"),
-        (lambda t: figures.fee_rates(t, fee_token="DOGE"), r"^fee_rates: no trade .* fee in DOGE to draw\."),
-        (lambda t: figures.fill_shares(t, of="shares"), r"^fill_shares: of='shares' is not known\. Give 'fills'"),
-        (lambda t: figures.fill_shares(t, quote="DOGE"), r"^fill_shares: no trade quoted in DOGE to draw\."),
-        (lambda t: figures.size_profile(t, quote="DOGE"), r"^size_profile: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.fee_rates(t, by="fee"), r"^lab\.figures\.fee_rates: by=.* 'fee'"),
+        (lambda t: figures.fee_rates(t, fee_token="DOGE"), r"^lab\.figures\.fee_rates: no trade .* fee in DOGE to draw\."),
+        (lambda t: figures.fill_shares(t, of="shares"), r"^lab\.figures\.fill_shares: of='shares' is not known\. Give 'fills'"),
+        (lambda t: figures.fill_shares(t, quote="DOGE"), r"^lab\.figures\.fill_shares: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.size_profile(t, quote="DOGE"), r"^lab\.figures\.size_profile: no trade quoted in DOGE to draw\."),
         (lambda t: figures.size_profile(t, quantiles=0), r"quantiles=0 is not valid\. Give a whole number"),
-        (lambda t: figures.cost_curve(t, quote="DOGE"), r"^cost_curve: no trade quoted in DOGE to draw\."),
+        (lambda t: figures.cost_curve(t, quote="DOGE"), r"^lab\.figures\.cost_curve: no trade quoted in DOGE to draw\."),
         (lambda t: figures.cost_curve(t, reference="first"), r"reference='first' is not known\."),
-        (lambda t: figures.cost_curve(t, tolerance="1ms"), r"^cost_curve: no fill quoted in \w+ has a reference"),
+        (lambda t: figures.cost_curve(t, tolerance="1ms"), r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference"),
         (lambda t: figures.price_gaps(t, tolerance="soon"), r"tolerance='soon' is not a length of time"),
         (lambda t: figures.fees_by_token(t, token="DOGE"), r"no price and no fee is in 'DOGE'"),
-        (lambda t: figures.fees_by_token(t, prices=t), r"^fees_by_token: prices= has no effect without token=\. Give it"),
+        (lambda t: figures.fees_by_token(t, prices=t), r"^lab\.figures\.fees_by_token: prices= has no effect without token=\. Give it"),
     ],
 )  # fmt: skip
 def test_arguments_that_cannot_be_used_are_named(call: Draw, message: str, trades: pd.DataFrame) -> None:

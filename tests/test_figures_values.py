@@ -53,6 +53,7 @@ def known(values: list[float]) -> list[float]:
 # fee_rates
 
 
+@pytest.mark.thorough
 def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -> None:
     fees: dict[tuple[str, float], int] = defaultdict(int)
     received: dict[tuple[str, float], int] = defaultdict(int)
@@ -67,7 +68,8 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
             for one, week in fees
             if one == label
         }
-        drawn = {time - 3.5: rate for time, rate in zip(times, rates, strict=True) if not np.isnan(rate)}
+        assert rates[-1] == rates[-2] or np.isnan(rates[-2])  # the last step is as long as the others
+        drawn = {week: rate for week, rate in zip(times[:-1], rates[:-1], strict=True) if not np.isnan(rate)}
         assert drawn.keys() == wanted.keys()
         assert all(drawn[week] == pytest.approx(float(rate), rel=1e-12) for week, rate in wanted.items())
         assert np.diff(times) == pytest.approx(7)
@@ -82,7 +84,7 @@ def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> N
     most = trades["fee_token"].value_counts().head(5)
     table = lab.fees.summary(trades).set_index("fee_token")["bps"]
     assert {label: points[1] for label, points in lines(figure).items()} == {
-        token: [pytest.approx(table[token], rel=1e-12)] for token in most.index
+        token: [pytest.approx(table[token], rel=1e-12)] * 2 for token in most.index
     }
     assert title(figure) == "Effective fee rate per year, each token by itself"
     assert note(figure).endswith(
@@ -249,30 +251,96 @@ def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) 
             1 if of == "fills" else whole(fill.notional, 18)
         )
     figure = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC")
-    drawn = stacks(figure)
-    first = min(week for _, week in sums)
+    times, shares = lines(figure)["AMM pool"]
     totals = {week: sum(sums[label, week] for label in LABELS.values()) for _, week in list(sums)}
-    for label in LABELS.values():
-        weeks = [first + 7 * n for n in range(len(drawn[label]))]
-        shares = [100 * sums[label, week] / totals[week] if week in totals else 0 for week in weeks]
-        assert drawn[label] == pytest.approx(shares)
+    wanted = [
+        100 * sums["AMM pool", time - 3.5] / totals[time - 3.5] for time in times if time - 3.5 in totals
+    ]
+    assert known(shares) == pytest.approx(wanted)
+    assert len(wanted) == len(totals)
     pool = sum(count for (label, _), count in sums.items() if label == "AMM pool") / sum(totals.values())
     assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
     assert figure.axes[0].get_ylim() == (0, 100)
 
 
+Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
+
+
+@pytest.mark.parametrize("of", ["fills", "notional"])
+def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of: Any, trades: pd.DataFrame) -> None:
+    """An end lies as far from the share as 95 % of shares of that many orders do, were it the true one."""
+    mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
+    weights: dict[float, Counter[str]] = defaultdict(Counter)
+    for fill in mine.itertuples():
+        weights[monday(fill.created_at)][fill.order_hash] += 1 if of == "fills" else whole(fill.notional, 18)
+    table = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC").table
+    assert len(table) == len(weights)
+    for week in table.itertuples():
+        orders = weights[monday(week.period)].values()
+        assert week.orders == len(orders)
+        effective = Fraction(sum(orders) ** 2, sum(weight**2 for weight in orders))
+        assert 0 <= week.low <= week.share <= week.high <= 1
+        for end in (week.low, week.high):
+            assert (week.share - end) ** 2 == pytest.approx(
+                Z**2 * end * (1 - end) / float(effective), abs=1e-12
+            )
+
+
+def orders_of_one_share(seed: int, share: float) -> pd.DataFrame:
+    """Return 300 weeks of 5 to 60 orders, of one to seven fills at one venue, the pool with this chance."""
+    random = np.random.default_rng(seed)
+    of_week = random.integers(5, 61, 300)
+    fills = random.choice([1, 1, 1, 1, 2, 3, 7], of_week.sum())
+    weeks = np.repeat(np.repeat(np.arange(300), of_week), fills)
+    pool = np.repeat(random.random(len(fills)) < share, fills)
+    units = random.lognormal(0, 1, len(weeks)).round(6).astype(str)
+    count = range(len(weeks))
+    frame = read(page([row()])).iloc[np.zeros(len(weeks), int)].reset_index(drop=True)
+    first = pd.Timestamp("2022-01-04", tz="UTC")
+    return frame.assign(
+        created_at=pd.Series(first + pd.to_timedelta(7 * weeks, "D")).astype(frame["created_at"].dtype),
+        trade_id=[*count],
+        order_hash=np.repeat([f"0x{number:064x}" for number in range(len(fills))], fills),
+        fill_type=pd.Series(np.where(pool, "amm", "dex")).astype(frame["fill_type"].dtype),
+        notional=pd.Series([*map(Decimal, units)], dtype=frame["notional"].dtype),
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("of", ["fills", "notional"])
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.8, 0.95])
+def test_intervals_of_shares_hold_the_true_share(share: float, of: Any) -> None:
+    """Of 1,800 weeks, of which 15 in 1,000 more or fewer are chance."""
+    held: list[bool] = []
+    for seed in range(6):
+        table = figures.fill_shares(orders_of_one_share(seed, share), every="1w", of=of).table
+        held += [*table["low"].le(share) & table["high"].ge(share)]
+    assert 0.93 <= np.mean(held) <= 0.98
+
+
+def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None:
+    order = trades["order_hash"].value_counts().idxmax()
+    fills = trades[trades["order_hash"] == order]
+    assert len(fills) > 3
+    (year,) = figures.fill_shares(fills, every="1y").table.itertuples()
+    assert (year.fills, year.orders) == (len(fills), 1)
+    assert year.high - year.low == pytest.approx(Z**2 / (1 + Z**2))
+
+
 def test_weeks_without_fills_stay_empty(trades: pd.DataFrame) -> None:
-    drawn = stacks(figures.fill_shares(trades.iloc[[0, 400]], every="1w"))
-    sums = [sum(shares) for shares in zip(*drawn.values(), strict=True)]
-    assert len(sums) > 3
-    assert sum(1 for share in sums if share) == 2
+    _, shares = lines(figures.fill_shares(trades.iloc[[0, 400]], every="1w"))["AMM pool"]
+    assert len(shares) > 3
+    assert len(known(shares)) == 2
 
 
 def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
     for every, months in (("1mo", 1), ("1q", 3)):
-        bars = figures.fill_shares(trades, every=every).axes[0].containers[0]
-        starts = [np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D") for bar in bars]
-        assert [str(start) for start in starts] == [f"2022-{month:02}-01" for month in range(1, 13, months)]
+        table = figures.fill_shares(trades, every=every).table
+        starts = [f"2022-{month:02}-01" for month in range(1, 13, months)]
+        assert list(table["period"].dt.strftime("%Y-%m-%d")) == starts
+        bars = figures.fee_tiers(trades, every=every).axes[0].containers[0]
+        drawn = [np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D") for bar in bars]
+        assert [str(start) for start in drawn] == starts
 
 
 @pytest.mark.parametrize(
@@ -283,7 +351,7 @@ def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> 
 def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
     last = 1657638459610 + seconds * 1000
     frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")
-    assert title(figures.fill_shares(frame)) == f"Share of fills by fill type, per {name}"
+    assert title(figures.fill_shares(frame)) == f"AMM pool's share of fills, per {name}"
     assert title(figures.fee_tiers(frame)) == f"Fills by fee tier, per {name}"
 
 
@@ -506,7 +574,7 @@ def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
 @pytest.fixture(scope="module")
 def taken() -> tuple[pd.DataFrame, pd.DataFrame | None]:
     client = lab.connect()
-    trades = client.trades(11519, since="2022-10-01")
+    trades = client.trades(11519, since="2022-12-01")
     return trades, client.outside_prices(trades)
 
 
@@ -520,6 +588,7 @@ def marks(figure: Any) -> list[tuple[float, float, bool]]:
     ]
 
 
+@pytest.mark.thorough
 def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
     trades, prices = taken
     overall = lab.fills.compare_venues(trades, prices)
@@ -553,7 +622,11 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
 def test_nothing_to_compare_is_said(taken: Any) -> None:
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]
-    with pytest.raises(lab.LabError, match="^venue_differences: no taker fills of both venues"):
+    with pytest.raises(
+        lab.LabError, match=r"^lab\.figures\.venue_differences: no taker fills of both venues"
+    ):
         figures.venue_differences(pool, prices=prices)
-    with pytest.raises(lab.LabError, match="^markouts: no taker's fill has a price before and after it"):
+    with pytest.raises(
+        lab.LabError, match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it"
+    ):
         figures.markouts(trades.head(1))

@@ -215,6 +215,7 @@ def test_the_order_of_rows_changes_nothing_where_moments_differ(history: pd.Data
 # Whatever the trades
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
@@ -231,6 +232,7 @@ def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> 
         assert_frame_equal(ask(mixed), ask(frame))
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories())
 def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
@@ -283,6 +285,7 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:

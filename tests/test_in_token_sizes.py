@@ -54,6 +54,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return sorted(tuple(f"{name}={row[name]}" for name in sorted(row)) for row in rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["duckdb", "polars, lazy"])
 @pytest.mark.parametrize("tolerance", ["7d", "1d", None])
 def test_windows_change_no_digit(
@@ -164,6 +165,7 @@ def test_how_far_sums_may_be_off_is_what_counting_each_price_once_gives(
     }
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.lists(st.integers(10**36, 2 * 10**36), min_size=1, max_size=4), st.integers(1, 4 * UNIT))
 def test_fees_of_37_digits_are_valued_and_added_exactly(fees: list[int], price: int) -> None:

@@ -149,6 +149,7 @@ def hostile(count: int, seed: int) -> list[Number]:
     return [draw() for _ in range(count)]
 
 
+@pytest.mark.thorough
 def test_hostile_rows_are_answered_as_integers_are() -> None:
     found = list(zip(*(hostile(100_000, seed) for seed in range(3)), strict=True))
     values = columns(found, AMOUNT)

@@ -75,6 +75,7 @@ def test_the_folder_is_private_and_made_once(tmp_path: Path) -> None:
     assert limits.spill_folder().parent != tmp_path
 
 
+@pytest.mark.thorough
 @posix
 def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
     for stop in (None, signal.SIGINT):

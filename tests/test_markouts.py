@@ -3,6 +3,8 @@
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import on, result_rows
+from support.engines import from_arrow, on, result_rows
 from support.trade_histories import assert_refused, frame_of, histories
 from support.wire_rows import page, read, row
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
 import loopring_lab as lab
 from loopring_lab.amounts.scaling import to_integers
-from loopring_lab.engines import asof, convert
+from loopring_lab.engines import asof, convert, limits, portable, windows
 from loopring_lab.relayer import World
 
 UNIT = 10**18
@@ -118,14 +120,34 @@ KNOWN = st.fixed_dictionaries(
         "moment": st.one_of(st.none(), st.integers(0, 6)), "market": KEYS,
         "trade_id": st.one_of(st.none(), st.integers(0, 4)),
         "order_hash": st.sampled_from(["0xa", "0xb", "0xc", None]),
-        "block_id": st.sampled_from([None, 0, 1, 2]), "index_in_block": st.integers(0, 2),
+        "block_id": st.sampled_from([None, 0, 1, 2]), "index_in_block": st.sampled_from([None, 0, 1, 2]),
         "side": st.sampled_from(["BUY", "SELL"]), "price": st.sampled_from([None, 0, 1, 2, 3]),
         **dict.fromkeys(asof.ORDER[1:], st.sampled_from([0, 0, 1, None])),
     }
 )  # fmt: skip
+KNOWN_NAMES = [*dict.fromkeys(["moment", "market", *asof.TIE_BREAKERS, *asof.ORDER])]
 
 
-@settings(max_examples=150)
+def test_a_price_of_unknown_place_that_is_own_leads_to_none_of_a_later_place() -> None:
+    row = {"moment": 5, "market": "A", "order_hash": None, "account_id": 1, "token_id": 0, "side": "BUY"}
+    asked = row | {"block_id": 7, "index_in_block": 3, "trade_id": 1, "storage_id": 1, "price": 20}
+    others = [
+        {"index_in_block": 1, "trade_id": 2, "storage_id": 2, "price": 10},
+        {"index_in_block": 9, "trade_id": 3, "storage_id": 3, "price": 90},  # later in the block
+        {"index_in_block": 3, "trade_id": 1, "storage_id": 4, "price": 20, "block_id": 0},  # its other side
+    ]
+    rows = arrow_of([asked, *(asked | other for other in others)], KNOWN_NAMES)
+    history = asof.PriceHistory(rows, "test")
+    lookup = history.lookup(convert.to_table(rows, "test", rows.column_names))
+    found = to_integers(history.take(lookup.before(np.full(4, 5)))).tolist()
+    assert found[0] == 10 * UNIT
+    unplaced = arrow_of([asked, asked | others[0], asked | others[1] | {"block_id": 0}], KNOWN_NAMES)
+    history = asof.PriceHistory(unplaced, "test")
+    lookup = history.lookup(convert.to_table(unplaced, "test", unplaced.column_names))
+    assert to_integers(history.take(lookup.before(np.full(3, 5))))[0] == 90 * UNIT  # not known to be later
+
+
+@settings(max_examples=200)
 @given(st.lists(KNOWN, max_size=14), st.lists(KNOWN, max_size=6), st.booleans(), st.data())
 def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     known: list[dict[str, Any]], asked: list[dict[str, Any]], strictly: bool, data: st.DataObject
@@ -141,7 +163,8 @@ def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     history = asof.PriceHistory(arrow_of(known, columns), "test")
     rows = arrow_of(asked, list(asked[0]) if asked else ["moment", "market"])
     lookup = history.lookup(convert.to_table(rows, "test", rows.column_names))
-    moments = np.array([data.draw(st.integers(-1, 7)) for _ in asked], np.int64)
+    own = [st.integers(-1, 7) | st.just(one["moment"] or 0) for one in asked]
+    moments = np.array([data.draw(moment) for moment in own], np.int64)
     before = to_integers(history.take(lookup.before(moments, strictly=strictly, within=3))).tolist()
     after = to_integers(history.take(lookup.after(moments, within=3))).tolist()
     fills, prices = (
@@ -150,8 +173,44 @@ def test_looking_up_prices_is_what_a_loop_over_all_of_them_finds(
     for one, moment, last, first in zip(fills, moments.tolist(), before, after, strict=True):
         others = [other for other in oracle.not_its_own(one, fills, prices) if other.market == one.market]
         earlier = [other for other in others if not strictly or other.created_at != moment]
+        if one.created_at == moment:
+            earlier = oracle.not_later(earlier, one)
         assert price_of(oracle.last_known(earlier, moment, 3)) == last
         assert price_of(oracle.first_known(others, moment, 3)) == first
+
+
+@pytest.mark.thorough
+@settings(max_examples=80)
+@given(
+    st.lists(KNOWN, min_size=8, max_size=30),
+    st.none() | st.lists(KNOWN, max_size=20),
+    st.integers(1, 6),
+    st.sampled_from([KNOWN_NAMES, ["moment", "market", "price", "block_id", *asof.ORDER]]),
+)
+def test_small_windows_find_the_prices_that_one_window_finds(
+    asked: list[dict[str, Any]], known: list[dict[str, Any]] | None, most: int, names: list[str]
+) -> None:
+    numbered = [one | {"number": number} for number, one in enumerate(asked)]
+    trades = arrow_of(numbered, [*KNOWN_NAMES, "number"])
+    prices = None if known is None else arrow_of(known, names)
+
+    def look_up(window: windows.Window) -> pa.Table:
+        history, moments = asof.PriceHistory(window.prices, "test"), asof.moments_of(window.rows)
+        lookup = history.lookup(window.rows)
+        last, first = lookup.before(moments), lookup.after(moments)
+        found = [function(one) for one in (last, first) for function in (history.take, history.take_times)]
+        return window.own(pa.table([window.rows["number"], *found], [*"abcde"]))
+
+    def all_found(trades: Any) -> list[dict[str, Any]]:
+        around = partial(
+            windows.over, prices=prices, price_columns=["created_at"], keys=["market"], ahead=True
+        )
+        parts = around(trades, "test", ["created_at", "number"], KNOWN_NAMES[1:], work=look_up)
+        return sorted(pa.concat_tables(parts).to_pylist(), key=itemgetter("a"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "rows_at_once", lambda bytes_per_row: most)
+        assert all_found(from_arrow("polars, lazy", portable(trades))) == all_found(trades)
 
 
 def price_of(found: oracle.Fill | None) -> int | None:
@@ -160,7 +219,7 @@ def price_of(found: oracle.Fill | None) -> int | None:
 
 def arrow_of(rows: list[dict[str, Any]], names: list[str]) -> pa.Table:
     types = {"moment": pa.timestamp("ms", "UTC"), "price": pa.decimal256(37, 18)}
-    types |= dict.fromkeys(["trade_id", "block_id", "index_in_block", *asof.ORDER[1:]], pa.int64())
+    types |= dict.fromkeys(["number", "trade_id", "block_id", "index_in_block", *asof.ORDER[1:]], pa.int64())
     columns = {name: pa.array([one[name] for one in rows], types.get(name, pa.string())) for name in names}
     return pa.table({"created_at" if name == "moment" else name: column for name, column in columns.items()})
 
@@ -179,6 +238,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.thorough
 @settings(max_examples=6)
 @given(histories(16), st.randoms(use_true_random=False), st.integers(0, 16))
 def test_order_and_splitting_of_rows_change_nothing(history: list[Any], chance: Any, cut: int) -> None:

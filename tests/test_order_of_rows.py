@@ -92,12 +92,14 @@ def test_every_public_function_is_asked() -> None:
     assert asked == {f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("seed", range(1))
 def test_any_order_and_split_of_drawn_rows_gives_the_same(seed: int, question: str) -> None:
     check(drawn(seed), QUESTIONS[question], SHUFFLES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_any_order_and_split_of_a_block_s_rows_gives_the_same(block: pd.DataFrame, question: str) -> None:
     check(block, QUESTIONS[question], 1)

@@ -54,6 +54,7 @@ def noise_bps(world: World, market: str, times: list[int], prices: list[int]) ->
     ]
 
 
+@pytest.mark.thorough
 def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_after_the_last(
     client: Client, trades: pd.DataFrame
 ) -> None:
@@ -71,6 +72,7 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
     assert prices.attrs == {"source": "synthetic world, seed 5, size 0.02", "synthetic": True}
 
 
+@pytest.mark.thorough
 def test_each_price_is_the_world_s_own_to_the_last_digit(
     client: Client, world: World, trades: pd.DataFrame
 ) -> None:
@@ -144,6 +146,7 @@ def test_times_between_prices_are_whole_minutes(client: Client, trades: pd.DataF
         client.outside_prices(trades, every=every)
 
 
+@pytest.mark.thorough
 def test_frames_of_other_engines_select_the_same_prices(client: Client, trades: pd.DataFrame) -> None:
     some = trades[["created_at", "market"]].head(20)
     expected = client.outside_prices(some, every="1d")

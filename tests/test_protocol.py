@@ -562,6 +562,7 @@ def test_any_other_bit_is_refused() -> None:
     assert not any(protocol.verify_request(x ^ 1 << bit, y, message, signature) for bit in range(254))
 
 
+@pytest.mark.thorough
 @given(secret=st.integers(1, curve.SUBGROUP_ORDER - 1), message=st.text(st.characters(codec="utf-8")))
 @few
 def test_a_signed_request_verifies_under_its_own_key_only(secret: int, message: str) -> None:
@@ -608,6 +609,7 @@ def test_curve_and_hash_are_the_published_ones() -> None:
     assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
 
 
+@pytest.mark.thorough
 @needs_published
 def test_the_second_implementation_gives_the_published_vectors() -> None:
     for section in ("account_update", "request_signature", "counterfactual"):

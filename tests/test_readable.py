@@ -1,11 +1,15 @@
+import re
 from decimal import Decimal
+from html import unescape
 from typing import Any
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nbclient import NotebookClient
 from support.wire_rows import page, read, row, tokens
 
 import loopring_lab as lab
@@ -58,10 +62,10 @@ def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so() -> None:
     listed["precision"] = pd.array([3] * len(listed), dtype="Int64")
     frame = read(page([row(size="453794999999999999999")]))[["size", "price", "base", "quote"]]
     shown = show(frame, precision=listed)
-    assert shown.frame["size (LRC)"].tolist() == ["453.794"]
+    assert shown.frame["size (LRC)"].tolist() == ["453.794…"]
     assert shown.frame["price (ETH)"].tolist() == ["0.00035669"]
-    assert shown.notes == ["size truncated to the token's precision."]
-    assert show(frame, precision=1).frame["size (LRC)"].tolist() == ["453.7"]
+    assert shown.notes == ["size truncated to the token's precision where marked …"]
+    assert show(frame, precision=1).frame["size (LRC)"].tolist() == ["453.7…"]
     assert show(frame, precision=18).notes == []
     assert show(frame).frame["size (LRC)"].tolist() == ["453.794999999999999999"]
 
@@ -70,7 +74,7 @@ def test_long_amounts_are_truncated_exactly() -> None:
     digits = "1234567890123456789123456789012345678"
     frame = pd.DataFrame({"size": to_units([digits, "-" + digits], 18), "base": ["ETH", "ETH"]})
     texts = show(frame, precision=17).frame["size (ETH)"].tolist()
-    assert texts == [f"{sign}1,234,567,890,123,456,789.12345678901234567" for sign in ("", "-")]
+    assert texts == [f"{sign}1,234,567,890,123,456,789.12345678901234567…" for sign in ("", "-")]
 
 
 def test_long_tables_show_both_ends_and_say_so() -> None:
@@ -150,7 +154,125 @@ def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() ->
     )
     shown = show(frame)
     assert shown.frame["fee_value (ETH)"].tolist() == [
-        "247,736,073,203", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23", "-",
+        "247,736,073,203…", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23…", "-",
     ]  # fmt: skip
     assert shown.notes == ["fee_value truncated after the first digit that within_bps leaves uncertain."]
     assert show(frame.drop(columns="within_bps")).notes == []
+
+
+def cells(html: str, tag: str) -> list[tuple[str, str, str]]:
+    """Return the alignment, title and text of each cell of a table."""
+    found = re.findall(rf"<{tag} align=\"(\w+)\"(?:[^>]*? title=\"([^\"]*)\")?[^>]*>([^<]*)</{tag}>", html)
+    return [(align, unescape(title), unescape(text)) for align, title, text in found]
+
+
+def summary() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "quote": ["USDC", "USDC"],
+            "role": [None, None],
+            "fills": [1745, 24],
+            "notional": to_units(["15999992", "20000"], 4),
+            "bps": [12.3456, 0.0004],
+        }
+    )
+
+
+def test_columns_that_rows_are_grouped_by_are_never_hidden() -> None:
+    shown = show(summary()).frame
+    assert shown.columns.tolist() == ["quote", "role", "fills", "notional (USDC)", "bps"]
+    assert shown["role"].tolist() == ["-", "-"]
+    elsewhere = summary()[["fills", "notional", "quote"]]
+    assert show(elsewhere).frame.columns.tolist() == ["fills", "notional (USDC)"]
+
+
+def test_a_token_is_hidden_only_where_it_stands_beside_an_amount() -> None:
+    frame = pd.DataFrame({"size": to_units(["15", None, "2"], 1), "base": ["ETH", "LRC", "UNI"]})
+    assert show(frame).frame["base"].tolist() == ["ETH", "LRC", "UNI"]
+    assert show(frame.drop(index=1)).frame.columns.tolist() == ["size"]
+
+
+def test_counts_have_separators_and_numbers_of_things_have_none() -> None:
+    frame = summary().assign(account_id=[10083, 71468], block_id=[35091, 4], year=[2022, 2023])
+    shown = show(frame).frame
+    assert shown["fills"].tolist() == ["1,745", "24"]
+    assert shown["account_id"].tolist() == ["10083", "71468"]
+    assert shown["block_id"].tolist() == ["35091", "4"]
+    assert shown["year"].tolist() == ["2022", "2023"]
+
+
+def test_text_and_times_stand_left_and_numbers_right_with_their_headings() -> None:
+    html = show(
+        read(page([row()]))[["created_at", "market", "side", "size", "base", "fee_bps", "trade_id"]]
+    )._repr_html_()
+    names = ["created_at (UTC)", "market", "side", "size (LRC)", "fee_bps", "trade_id"]
+    sides = ["left", "left", "left", "right", "right", "right"]
+    assert [(side, text) for side, _, text in cells(html, "th")] == list(zip(sides, names, strict=True))
+    assert [side for side, _, _ in cells(html, "td")] == sides
+
+
+def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value() -> None:
+    html = show(summary(), precision=3)._repr_html_()
+    assert [(title, text) for _, title, text in cells(html, "td")][3:5] == [
+        ("1,599.9992", "1,599.999…"), ("12.3456", "12.35"),
+    ]  # fmt: skip
+    assert [(title, text) for _, title, text in cells(html, "td")][8:] == [("", "2"), ("0.0004", "<0.01")]
+    digits = [title for _, title, _ in cells(show(read(page([row()])))._repr_html_(), "td")]
+    assert "0x0a417a" + "…" not in "".join(digits)
+    assert any(len(title) == 66 and title.startswith("0x0a417a") for title in digits)
+
+
+def test_headings_tell_what_a_column_means_and_its_unit() -> None:
+    helps = {text: title for _, title, text in cells(show(read(page([row()])))._repr_html_(), "th")}
+    assert helps["size (LRC)"] == "Amount of the base token, gross. Unit: base token."
+    assert "truncated to 8 decimals by the relayer" in helps["price (ETH)"]
+    own = pd.DataFrame({"size": [1], "shape": ["round"], "colour": ["red"]})
+    assert {title for _, title, _ in cells(show(own)._repr_html_(), "th")} == {""}
+
+
+def test_smallest_units_get_no_symbol_of_a_token() -> None:
+    frame = pd.DataFrame(
+        {"fee": to_units(["1500000"], 0), "fee_units": to_units(["15"], 1), "fee_token": ["ETH"]}
+    )
+    assert show(frame).frame.to_dict("list") == {"fee": ["1,500,000"], "fee_units (ETH)": ["1.5"]}
+
+
+def test_text_keeps_its_line_and_long_text_wraps() -> None:
+    frame = pd.DataFrame({"memo": ["a\nb\u202ec", "x" * 1_000]})
+    shown = show(frame)
+    assert shown.frame["memo"].tolist() == ["a\\nb\\u202ec", "x" * 300 + "…"]
+    assert len(repr(shown).split("\n")) == 3
+    assert 'class="ll-long"' in shown._repr_html_()
+
+
+def run(*sources: str) -> list[list[str]]:
+    """Run cells in a kernel; return the HTML of what each displayed."""
+    made = [nbformat.v4.new_code_cell(source) for source in sources]
+    NotebookClient(nbformat.v4.new_notebook(cells=made), timeout=60).execute()
+    return [[one["data"]["text/html"] for one in cell.outputs] for cell in made]
+
+
+def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell() -> None:
+    start = "import pandas as pd\nimport loopring_lab as lab\nn = lambda i: pd.DataFrame({'n': [i]})\n"
+    first, last, both, later, again = run(
+        start + "a = lab.show(n(1))\nlab.show(n(2))\nfor i in (3, 4):\n    lab.show(n(i))\nNone",
+        "lab.show(n(5))",
+        "b = lab.show(n(6))\ndisplay(b)\ndisplay(lab.show(n(7)))\nb",
+        "a",
+        "display(a, b)\nlen(a.frame)\nNone",
+    )
+    displayed = (first, last, both, later, again)
+    numbers = [[re.search(r"<td[^>]*>(\d)<", html)[1] for html in one] for one in displayed]
+    assert numbers == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["1"], ["1", "6"]]
+    assert later[0] == first[0]
+
+
+@pytest.mark.thorough
+def test_what_our_own_code_formats_is_not_displayed() -> None:
+    made = run(
+        "import loopring_lab as lab\nfrom contextlib import redirect_stdout\nimport io\n"
+        "with redirect_stdout(io.StringIO()):\n    client = lab.connect()\n"
+        "explorer = lab.widgets.FeeExplorer(client.trades(10083, limit=50, progress=False))\n"
+        "explorer.shown, client.account(10083)._repr_html_()\nNone"
+    )
+    assert made == [[]]

@@ -3,17 +3,23 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from tools.pictures import PICTURES, drawn
 
 import loopring_lab as lab
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+HOW_TO = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "how-to").glob("*.md")))
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_tour_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tour, archive, blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tour,), (archive, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
     names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
     exec(compile(tour + archive + blocks, "README.md", "exec"), names)
@@ -21,13 +27,26 @@ def test_the_tour_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert names["archive"].report()["complete"].all()  # type: ignore[attr-defined]
     assert names["store"].check().problems.empty  # type: ignore[attr-defined]
     assert len(names["client"].trades()) == len(names["settled"]) > 1_000  # type: ignore[attr-defined, arg-type]
-    assert len(tour.strip().splitlines()) == 10
 
 
+@pytest.mark.thorough
+def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture() -> None:
+    (tour,) = CODE.findall(README)
+    lines = tour.strip().splitlines()
+    assert len(lines) <= 10
+    assert lines[-1].startswith("lab.figures.")
+    cell = nbformat.v4.new_code_cell(tour)
+    NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=120).execute()
+    kinds = [kind for output in cell.outputs for kind in output.get("data", {})]
+    assert kinds.count("text/html") == tour.count("lab.show(") == 3
+    assert "image/png" in cell.outputs[-1].data
+
+
+@pytest.mark.thorough
 def test_the_pictures_are_the_project_s_own() -> None:
     for name, picture in drawn().items():
         assert (PICTURES / name).read_bytes() == picture
-        assert f"notebooks/pictures/{name}" in README
+        assert f"notebooks/pictures/{name}" in README + HOW_TO
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
@@ -35,9 +54,16 @@ def test_links_lead_somewhere(link: str) -> None:
     assert (ROOT / link).exists()
 
 
+def test_ssh_users_are_told_how_to_reach_the_notebook() -> None:
+    """Not only in `loopring-lab lab --help`: in what they read before."""
+    for path in ("README.md", "run.py"):
+        said = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(r"Over SSH, `python3 run.py lab --no-browser`", said), path
+
+
 def test_the_numbers_about_the_world_are_true() -> None:
     client = lab.connect()
-    assert f"{len(client.tokens())} tokens and {len(client.markets())} markets" in README
+    assert f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
 
 
 def test_every_environment_variable_named_is_read() -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 PYTHONS = ["3.11.2", "3.11.9", "3.12.4", "3.13.0", "3.14.1"]
 SYSTEMS = ["linux", "win32", "darwin"]
-EVERY_EXTRA = ("archive", "bench", "browser", "dask", "duckdb", "lab", "spark", "test")
+EVERY_EXTRA = ("archive", "bench", "browser", "dask", "docs", "duckdb", "lab", "spark", "test")
 
 
 def load() -> ModuleType:
@@ -188,6 +188,7 @@ def locked(name: str, digest: str) -> dict[str, Any]:
     return {"name": name, "version": "1", "source": {"registry": "here"}, "wheels": [{"hash": digest}]}
 
 
+@pytest.mark.thorough
 def test_a_replaced_wheel_is_neither_installed_nor_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,6 +242,18 @@ def test_lab_is_content_with_what_test_installed(run: ModuleType) -> None:
     run.set_up(["test"])
     run.set_up(["lab"])
     assert run.installed == ["test"]
+
+
+def test_the_docs_are_built_in_the_project_with_warnings_as_errors(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(run, "become", lambda words, variables: called.append(words) or 0)
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["docs"]) == 0
+    assert run.installed == ["docs"]
+    assert Path.cwd() == run.ROOT
+    assert {"-W", "docs/_build/html"} <= set(called[0])
 
 
 def test_test_adds_to_what_lab_installed(run: ModuleType) -> None:

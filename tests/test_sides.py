@@ -138,6 +138,7 @@ def test_rows_in_memory_keep_their_order_and_columns(block: pd.DataFrame, engine
     assert collected(lab.fills.one_side(trades)).equals(collected(lab.fills.one_side(block)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.data())
 def test_no_part_of_the_rows_makes_a_role_wrong(
@@ -242,6 +243,7 @@ def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None
         assert_refused(lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong), "pools=", free)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", OTHERS)
 def test_roles_and_sides_are_the_same_on_engines_in_windows_of_any_size(
     block: pd.DataFrame, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -424,6 +426,7 @@ def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd
     assert list(dict.fromkeys(found["size_class"])) == [c for c in "dbca" if c in set(found["size_class"])]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["volume", "fill_shares", "size_profile", "fee_rates", "fee_tiers", "fees_by_token"]
 )

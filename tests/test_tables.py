@@ -39,6 +39,7 @@ def reasons(frame: pd.DataFrame) -> list[str]:
 # Properties
 
 
+@settings(max_examples=40)
 @given(histories())
 def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
     frame = read(page(rows)).set_index("trade_id")
@@ -61,6 +62,7 @@ def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
     assert set(tables.anomalies(frame.reset_index())["trade_id"]) == listed
 
 
+@pytest.mark.thorough
 @settings(max_examples=50)
 @given(histories(numbers=True))
 def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
@@ -131,6 +133,7 @@ def test_the_fast_path_reads_damaged_pages_as_the_tolerant_one_or_not_at_all(
         assert (fast.counts, *map(str, fast.totals)) == (slow.counts, *map(str, slow.totals))
 
 
+@pytest.mark.thorough
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_row_order_page_split_and_overlap_do_not_matter(
     rows: list[list[Any]], chance: random.Random, step: int
@@ -142,6 +145,7 @@ def test_row_order_page_split_and_overlap_do_not_matter(
     assert_frame_equal(read(pages), frame)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 10**33), min_size=1), st.integers(1, 10**11))
 @example([999999999999999999999999999999997], 10**7)
 def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> None:

@@ -188,6 +188,7 @@ def texts(path: Path) -> str:
     return "\n".join(output.get("text", output.get("data", {}).get("text/plain", "")) for output in outputs)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_block_folder: Path) -> None:
     copy, done = tmp_path / "my.ipynb", tmp_path / "done.ipynb"
@@ -208,6 +209,7 @@ def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_b
     assert f"account 58344: {rows} fills" in texts(done)
 
 
+@pytest.mark.thorough
 def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
     saved = str(any_block_folder)
     templates.new(

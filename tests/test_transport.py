@@ -96,8 +96,8 @@ def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> No
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "slow down (code 100000, HTTP 429). Send fewer requests"),
-        (Answer(500, b"oops"), RelayerError, "refused without a reason (HTTP 500). The problem is on the relayer's side"),
+        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "The relayer refused: slow down. Send fewer requests"),
+        (Answer(500, b"oops"), RelayerError, "The relayer failed without a reason. The problem is on the relayer's side"),
         (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
         (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
         (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
@@ -131,8 +131,9 @@ def test_a_refusal_is_not_tried_again_and_says_what_to_do(code: int, shape: tupl
         get(lambda number, request: seen.append(number) or Answer(status, text.format(code=code).encode()))
     assert len(seen) == 1
     assert (caught.value.status, caught.value.code) == (status, code)
-    assert caught.value.message == "GET /api/v3/user/trades: no"
-    assert str(caught.value).endswith(HINTS[code])
+    assert (caught.value.message, caught.value.endpoint) == ("no", "GET /api/v3/user/trades")
+    details = f"(GET /api/v3/user/trades, code {code}, HTTP {status})"
+    assert str(caught.value) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
     assert isinstance(caught.value, NotAuthorized) == (code in (104001, 104002))
 
 
@@ -161,7 +162,8 @@ def test_no_error_body_breaks_the_reader(status: int, body: bytes) -> None:
 def test_an_error_response_names_request_reason_codes_and_next_step() -> None:
     error = relayer_error(400, b'{"code": 104003, "msg": "no account 7"}', "GET /user/trades")
     assert str(error) == (
-        "GET /user/trades: no account 7 (code 104003, HTTP 400). No such account; check account_id."
+        "The relayer refused: no account 7. No such account; check account_id "
+        "(GET /user/trades, code 104003, HTTP 400)."
     )
 
 
@@ -190,7 +192,8 @@ def test_a_silent_relayer_times_out(pauses: list[float]) -> None:
             f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, attempts=2, proxies=False
         )
         with pytest.raises(
-            RelayerTimeout, match=r"no complete answer within 0.05 s. Try again later, or allow more time"
+            RelayerTimeout,
+            match=r"No complete answer arrived within 0.05 s. Try again later, or allow more time",
         ):
             client.get("/exchange/tokens")
         client.close()

@@ -20,7 +20,7 @@ from support.trade_histories import many
 import loopring_lab as lab
 from loopring_lab.engines import arrays, cuts, limits, windows
 from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import order_span
+from loopring_lab.engines.asof import PriceHistory, order_span
 from loopring_lab.engines.convert import to_table
 from loopring_lab.errors import LabError
 
@@ -89,6 +89,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "by"), [("own", None), ("own", BY), ("trades", None), ("alike", None), ("outside", BY)]
 )
@@ -120,13 +121,16 @@ def seen(frame: pd.DataFrame, **asked: Any) -> list[tuple[pd.DataFrame, windows.
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("placed_by", ["moment", "first", "last"])
-def test_each_row_is_inside_one_window_that_has_all_rows_around_it(placed_by: str, spilled: Path) -> None:
-    frame, before, after = crowded(), 2 * HOUR, HOUR
+def test_each_row_is_inside_one_window_that_has_all_rows_some_time_after_it(
+    placed_by: str, spilled: Path
+) -> None:
+    frame, after = crowded(), HOUR
     whole = to_table(frame, "here", COLUMNS, ORDER)
     moments = whole["moment"].fill_null(NAT).to_numpy()
     spans = dict(zip(("first", "last"), order_span(whole), strict=True)) | {"moment": moments}
-    found = seen(frame, before=before, after=after, placed_by=placed_by)
+    found = seen(frame, after=after, placed_by=placed_by)
     assert len(found) > 3
     assert sum(window.here.sum() for _, window in found) == len(frame)
     for rows, window in found:
@@ -136,19 +140,35 @@ def test_each_row_is_inside_one_window_that_has_all_rows_around_it(placed_by: st
             assert (own[name].to_numpy() == spans[name][own["number"]]).all()
         for time in np.unique(spans[placed_by][own["number"]]):
             if time != NAT:
-                around = np.flatnonzero((moments >= time - before) & (moments <= time + after))
+                around = np.flatnonzero((moments >= time) & (moments <= time + after))
                 assert set(around) <= set(rows["number"])
                 assert set(around) <= set(window.prices["number"].to_pylist())
 
 
 def test_windows_are_about_as_large_as_memory_allows(spilled: Path) -> None:
-    _, *sizes = [
-        len(rows) for rows, _ in seen(crowded(), before=0, after=0)
-    ]  # unknown times are in the first
+    _, *sizes = [len(rows) for rows, _ in seen(crowded())]  # unknown times are in the first
     assert max(sizes) <= 2 * FEW
     assert len(sizes) <= 3 * len(crowded()) // FEW
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("tolerance", ["7d", None])
+def test_windows_hold_few_prices_beside_their_own_however_old_these_may_be(
+    tolerance: str | None, monkeypatch: pytest.MonkeyPatch, spilled: Path
+) -> None:
+    held = []
+
+    def counted(prices: pa.Table, *arguments: Any) -> PriceHistory:
+        held.append(len(prices))
+        return PriceHistory(prices, *arguments)
+
+    monkeypatch.setattr("loopring_lab.fills.prices.PriceHistory", counted)
+    frame = crowded().assign(order_hash=[f"0x{number}" for number in range(len(crowded()))])
+    lab.fills.price_gap(on("duckdb", frame), tolerance)
+    assert 2 * max(held) < len(frame)
+
+
+@pytest.mark.thorough
 def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPatch, spilled: Path) -> None:
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
     monkeypatch.setattr(cuts, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
@@ -157,19 +177,15 @@ def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_rows_of_one_moment_are_one_window(spilled: Path) -> None:
     frame = crowded().assign(created_at=crowded()["created_at"].dropna().iloc[0])
-    assert len(seen(frame, before=HOUR, after=HOUR)) == 1
-    assert len(seen(crowded().assign(created_at=crowded()["created_at"].iloc[:1]), before=0, after=0)) == 1
+    assert len(seen(frame, after=HOUR)) == 1
+    assert len(seen(crowded().assign(created_at=crowded()["created_at"].iloc[:1]))) == 1
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.integers(-100, 100), max_size=80), st.integers(1, 9), st.integers(0, 30), st.integers(0, 30)
-)
-def test_edges_rise_and_leave_each_window_some_rows(
-    moments: list[int], most: int, before: int, after: int
-) -> None:
+@given(st.lists(st.integers(-100, 100), max_size=80), st.integers(1, 9), st.integers(0, 30))
+def test_edges_rise_and_leave_each_window_some_rows(moments: list[int], most: int, after: int) -> None:
     spread = np.sort(np.array(moments, np.int64))
-    edges = cuts._edges(spread, most, before, after)
+    edges = cuts._edges(spread, most, after)
     ends = [-(10**6), *edges, 10**6]
     counts = np.diff(np.searchsorted(spread, ends))
     assert edges == sorted(set(edges))
@@ -184,6 +200,7 @@ def height(frame: Any) -> int:
     return int(frame.collect().height)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["duckdb", "polars, lazy"])
 def test_files_of_a_result_live_as_long_as_frames_that_read_them(engine: str, spilled: Path) -> None:
     found = lab.fills.price_gap(on(engine, crowded()), "3h")
@@ -205,6 +222,22 @@ def test_files_of_a_result_live_as_long_as_frames_that_read_them(engine: str, sp
     assert not folder.exists()
 
 
+def test_files_of_a_result_are_read_whatever_their_folder_is_called(
+    monkeypatch: pytest.MonkeyPatch, spilled: Path
+) -> None:
+    folder = spilled / "of='a'[b]{c}"
+    folder.mkdir()
+    monkeypatch.setattr(limits, "spill_folder", lambda: folder)
+    trades = crowded()
+    found = lab.fills.price_gap(on("duckdb", trades), "3h")
+    assert [*folder.iterdir()]
+    assert content(found) == content(lab.fills.price_gap(trades, "3h"))
+    del found
+    gc.collect()
+    folder.rmdir()
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["pandas", "pyarrow", "polars", "polars, lazy", "duckdb", "dask"])
 @pytest.mark.parametrize("after", [0, HOUR])
 def test_columns_are_added_to_trades_of_any_engine(engine: str, after: int, spilled: Path) -> None:

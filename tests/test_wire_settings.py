@@ -74,6 +74,7 @@ def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield truth[truth["fill_type"] == fill_type].head(read)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("length", "order", "numbers", "growth", "faults"),
     COMBINATIONS,

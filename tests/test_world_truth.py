@@ -9,6 +9,7 @@ import pytest
 from support.worlds import trades_of, valued_accounts
 
 import loopring_lab as lab
+from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -66,6 +67,7 @@ def test_the_days_on_which_an_account_changes_tier_are_found(
         assert read == known
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "token"), [(31, "USDC"), (32, "ETH")])
 def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed: int, token: str) -> None:
     """With the prices of all accounts within 20 bps of the truth, or the stated error says that it is not."""
@@ -100,6 +102,7 @@ def test_costs_against_the_latent_price_are_the_worlds_own(
         assert row.median_price_bps == pytest.approx(median(own), abs=0.1)
 
 
+@pytest.mark.thorough
 def test_against_outside_prices_the_cost_at_each_venue_is_the_worlds_own(
     trades: pd.DataFrame, taken: pd.DataFrame, truth: dict[int, Fill]
 ) -> None:
@@ -127,3 +130,45 @@ def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(
         for start, stop in pairwise(edges)
     ]
     assert share["share"].tolist() == pytest.approx(own, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed: int) -> None:
+    world = World(seed, size=0.05)
+    overcharged, irregular = world.planted
+    with Relayer(world) as relayer:
+        client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        rows = relayer.rows(overcharged)[::-1]
+        trades, odd = client.trades(overcharged), client.trades(irregular)
+    above = []
+    for row in rows:
+        size, price = int(row[3]), Fraction(row[4])
+        base, quote = (world_decimals(name) for name in row[5].split("-"))
+        received = size if row[2] == "BUY" else size * (price + Fraction(1, 10**8)) / 10 ** (base - quote)
+        above += [int(row[1])] if int(row[6]) * 10_000 > received * 30 else []
+    found = lab.fees.schedule_check(trades, 30)
+    assert found["trade_id"].tolist() == above
+    assert len(above) == len(rows) // 8 == 6
+    assert lab.fees.tiers(trades)["tier_bps"].tolist() == [30, 45]
+    assert len(lab.anomalies(trades)) == 0
+    assert [reason.split(":")[0] for reason in lab.anomalies(odd)["reason"]] == [
+        "created_at is before 2015",
+        "price is 0, so the notional is unknown",
+        "size 'n/a' is not a whole number of at most 76 digits",
+        "fee is more than the amount received",
+        "tokenId is not the token sold",
+        "the row is not a trade",
+    ]
+
+
+def world_decimals(symbol: str) -> int:
+    return next(token["decimals"] for token in World(size=0.001).tokens() if token["symbol"] == symbol)
+
+
+def test_planted_faults_touch_no_other_account() -> None:
+    world = World(seed=3, size=0.01)
+    planted = set(world.planted)
+    assert not planted & {*world.accounts, *world.pools.values()}
+    assert not planted & {account for fill in world.fills for account in (fill.taker, fill.maker)}
+    rows = [world.history.row(n) for one in planted for n in world.history.row_numbers(one)]
+    assert not {row[1] for row in rows if len(row) > 1} & {str(fill.id) for fill in world.fills}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any, NamedTuple
 
@@ -10,19 +11,27 @@ import numpy as np
 import pandas as pd
 
 from loopring_lab.amounts.scaling import as_array, is_exact
+from loopring_lab.columns import Column, describe, is_id
 from loopring_lab.errors import LabError
-from loopring_lab.preview import notes_html
+from loopring_lab.preview import Cell, table_html
 
-PRICES = ("price", "other_price", "reference_price")
+PRICES = (
+    *("price", "other_price", "reference_price", "price_before", "price_after", "arrival_price"),
+    *("average_price", "vwap"),
+)
 UNIT_COLUMNS = {
     **dict.fromkeys(("size", "volume"), "base"),
-    **dict.fromkeys(("notional", "smallest", "largest", "vwap", "average_price"), "quote"),
-    **dict.fromkeys(PRICES, "quote"),
-    **dict.fromkeys(("fee", "received", "allowed", "excess"), "fee_token"),
+    **dict.fromkeys(("notional", "smallest", "largest", "fees", "lvr", "net", "markout", *PRICES), "quote"),
+    **dict.fromkeys(("fee", "received", "allowed", "excess", "fee_units"), "fee_token"),
+    **dict.fromkeys(("amount_units", "balance_units", "change_units"), "token"),
+    **dict.fromkeys(("published_units", "recomputed_units"), "token"),
     "fee_value": "value_token",
 }
 """The column that names the token of each amount in a trades frame or a summary of one."""
-MISSING = "-"
+KEYS = {"period", "market", "side", "role", "fill_type", *UNIT_COLUMNS.values()}
+"""What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
+MISSING, CUT = "-", "…"
+LONGEST = 300  # characters of text in a cell
 _EXACT = Context(prec=160)
 
 Precision = int | pd.DataFrame
@@ -30,36 +39,83 @@ DecimalPlaces = Callable[[str | None], int | None]
 """Gives the decimal places to show for a token; None for all."""
 
 
+class TextColumn(NamedTuple):
+    """A column as text; `titles` hold the exact value where the text does not, else nothing.
+
+    `described` is what the column reference says of it, if it is known.
+    """
+
+    name: str
+    heading: str
+    texts: list[str]
+    titles: list[str]
+    values: pd.Series
+    is_number: bool = False
+    unit_column: str | None = None
+    truncated: bool = False
+    described: Column | None = None
+
+    @property
+    def help(self) -> str:
+        """The text that its heading shows when it is pointed at."""
+        return self.described.help if self.described else ""
+
+    def cells(self) -> list[Cell]:
+        """Return the cells under the heading."""
+        return [Cell(*pair, self.is_number) for pair in zip(self.texts, self.titles, strict=True)]
+
+
 class Shown:
     """A table made for reading, by `show`."""
 
-    def __init__(self, frame: pd.DataFrame, notes: list[str]) -> None:
-        self.frame, self.notes = frame, notes
+    def __init__(
+        self, keys: Sequence[TextColumn], columns: Sequence[TextColumn], index: pd.Index, notes: list[str]
+    ) -> None:
+        self.notes, self._keys, self._columns = notes, keys, columns
+        texts = dict(enumerate(column.texts for column in columns))
+        self.frame = pd.DataFrame(texts, index=index)
+        self.frame.columns = pd.Index([column.heading for column in columns], dtype=object)
+        self._displayed_in: str | None = None
 
     def __repr__(self) -> str:
-        table, has_index = self._printable()
-        return "\n".join([table.to_string(index=has_index), *self.notes])
+        columns = []
+        for column in (*self._keys, *self._columns):
+            texts = [column.heading, *column.texts]
+            width = max(map(len, texts))
+            columns.append([text.rjust(width) if column.is_number else text.ljust(width) for text in texts])
+        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
-        table, has_index = self._printable()
-        html = table.to_html(border=0, index=has_index, escape=True)
-        return html.replace("<td>", '<td style="white-space: nowrap">') + notes_html(self.notes)
+        columns = [*self._keys, *self._columns]
+        head = [Cell(column.heading, column.help, column.is_number) for column in columns]
+        rows = zip(*(column.cells() for column in columns), strict=True)
+        return table_html(head, rows, self.notes, len(self._keys))
 
-    def _printable(self) -> tuple[pd.DataFrame, bool]:
-        """Move the index's name into the header row; an index without a name is not printed."""
-        if self.frame.index.nlevels > 1:
-            return self.frame, True
-        name: Any = self.frame.index.name
-        return self.frame.rename_axis(index=None, columns=name), name is not None
+    def _ipython_display_(self) -> None:
+        """Display the table, unless the running cell has done so."""
+        request = running_request()
+        if request is None:
+            raise NotImplementedError
+        cell = request["header"]["msg_id"]
+        if cell != self._displayed_in:
+            from IPython.display import display
+
+            self._displayed_in = cell
+            display(  # type: ignore[no-untyped-call]
+                {"text/plain": repr(self), "text/html": self._repr_html_()}, raw=True
+            )
 
 
 def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
-    """Format a frame for reading: every significant digit and no others.
+    """Display a frame for reading: every significant digit and no others.
 
-    Amounts lose trailing zeros and carry their token's symbol, in the heading where all rows share one token.
-    Columns that only name those tokens are hidden, and so are empty columns. Times are UTC. Long hashes are
-    shortened. Values with a stated error, ``within_bps``, are cut after their first uncertain digit. Notes
-    that a result carries in ``attrs["notes"]`` are printed under the table.
+    In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
+    and carry their token's symbol, in the heading where all rows share one token. Columns that only name
+    those tokens are hidden unless rows are grouped by them, and so are empty columns. ``…`` marks amounts of
+    which digits are cut, also those with a stated error, ``within_bps``, after the first uncertain digit;
+    floats have two decimals. Pointing at a cell shows its exact value, at a heading what it means. Times are
+    UTC. Notes that a result carries in ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -88,46 +144,104 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
      BUY     280 ENJ  0.00073784
      BUY 217.728 LRC  0.00058974
     """
+    shown = readable(frame, precision=precision, rows=rows)
+    if running_request() is not None:
+        shown._ipython_display_()
+    return shown
+
+
+def readable(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
+    """Format a frame as `show` does, without displaying it."""
     if rows < 1:
         raise LabError(f"rows={rows} is too few. Give 1 or more.")
-    if isinstance(frame, pd.Series):
-        frame = frame.to_frame()
-    if not isinstance(frame, pd.DataFrame):
-        raise LabError(
-            f"show: expected a pandas DataFrame or Series, got {type(frame).__name__}. Convert it first, "
-            "such as with pandas.DataFrame(...)."
-        )
-    decimal_places = _decimal_places(precision)
+    frame = as_frame(frame, "show")
     notes = []
-    empty = [name for name in frame.columns if len(frame) and frame[name].isna().all()]
-    visible = frame.drop(columns=empty)
+    visible = frame
     if len(frame) > rows:
         head, tail = rows - rows // 2, rows // 2
-        visible = pd.concat([visible.head(head), visible.tail(tail)])
+        visible = pd.concat([frame.head(head), frame.tail(tail)])
         notes.append(f"Showing first {head} and last {tail} of {len(frame):,} rows.")
     if len(frame) == 0:
         notes.append("No rows.")
+    empty = empty_columns(frame)
+    visible = visible.loc[:, [name not in empty for name in visible.columns]]
     if empty:
         notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
-    columns = [_column(visible, name, decimal_places) for name in visible.columns]
-    truncated = [str(name) for name, column in zip(visible.columns, columns, strict=True) if column.truncated]
-    if truncated:
+    keys, columns = text_columns(visible, precision)
+    redundant = redundant_columns(visible, columns)
+    columns = [column for column in columns if column.name not in redundant]
+    return Shown(keys, columns, visible.index, notes + notes_on(frame, columns, precision))
+
+
+def as_frame(frame: Any, caller: str) -> pd.DataFrame:
+    """Return a frame of what is one, or a series of it."""
+    if isinstance(frame, pd.Series):
+        return frame.to_frame()
+    if not isinstance(frame, pd.DataFrame):
+        raise LabError(
+            f"{caller}: expected a pandas DataFrame or Series, got {type(frame).__name__}. Convert it first, "
+            "such as with pandas.DataFrame(...)."
+        )
+    return frame
+
+
+def text_columns(
+    frame: pd.DataFrame, precision: Precision | None
+) -> tuple[list[TextColumn], list[TextColumn]]:
+    """Format the levels of an index that has names, and the columns."""
+    decimal_places = _decimal_places(precision)
+    levels = [
+        frame.index.get_level_values(n).to_series(index=frame.index) for n in range(frame.index.nlevels)
+    ]
+    if frame.index.nlevels == 1 and frame.index.name is None:
+        levels = []
+    series = [*levels, *(frame.iloc[:, n] for n in range(frame.shape[1]))]
+    described = describe([one.name for one in series])
+    texts = [_column(frame, one, decimal_places) for one in series]
+    columns = [one._replace(described=described.get(one.name)) for one in texts]
+    return columns[: len(levels)], columns[len(levels) :]
+
+
+def empty_columns(frame: pd.DataFrame) -> list[Any]:
+    """List the columns without a value, other than those that rows are grouped by."""
+    keys = _keys(frame)
+    found = {name for n, name in enumerate(frame.columns) if len(frame) and frame.iloc[:, n].isna().all()}
+    return [name for name in frame.columns if name in found and name not in keys]
+
+
+def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set[str]:
+    """List the columns whose tokens all stand beside amounts, other than those that rows are grouped by."""
+    redundant = set()
+    for name in {column.unit_column for column in columns if column.unit_column} - _keys(frame):
+        texts = [column.texts for column in columns if column.unit_column == name]
+        in_headings = any(column.heading != column.name for column in columns if column.unit_column == name)
+        silent = [set(row) == {MISSING} for row in zip(*texts, strict=True)]
+        if in_headings or name not in frame or frame.loc[silent, name].isna().all():
+            redundant.add(name)
+    return redundant
+
+
+def notes_on(frame: pd.DataFrame, columns: Sequence[TextColumn], precision: Precision | None) -> list[str]:
+    """Say which columns are cut, and what the frame notes."""
+    notes = []
+    if truncated := [column.name for column in columns if column.truncated]:
         limit = f"{precision} decimals" if isinstance(precision, int) else "the token's precision"
-        notes.append(f"{', '.join(truncated)} truncated to {limit}.")
-    if {"fee_value", "within_bps"} <= {*visible.columns}:
+        notes.append(f"{', '.join(truncated)} truncated to {limit} where marked {CUT}")
+    if {"fee_value", "within_bps"} <= {column.name for column in columns}:
         notes.append("fee_value truncated after the first digit that within_bps leaves uncertain.")
-    notes += [str(note) for note in frame.attrs.get("notes", [])]
-    table = pd.DataFrame({column.heading: column.texts for column in columns}, index=visible.index)
-    redundant = {column.unit_column for column in columns} & set(table.columns)
-    return Shown(table.drop(columns=redundant), notes)
+    return notes + [str(note) for note in frame.attrs.get("notes", [])]
 
 
 def format_amount(amount: Decimal | None) -> str:
     """Write an exact amount with thousands separators, without trailing zeros or an exponent."""
     if amount is None:
         return MISSING
-    text = f"{amount:,f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return without_trailing_zeros(f"{amount:,f}")
+
+
+def without_trailing_zeros(number: str) -> str:
+    """Drop what a number written without an exponent does not need."""
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
@@ -137,48 +251,72 @@ def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
     return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, _EXACT)
 
 
-class _Column(NamedTuple):
-    """A column as text; `unit_column` names the column that repeats its tokens."""
-
-    heading: str
-    texts: list[str]
-    unit_column: str | None = None
-    truncated: bool = False
+def is_missing(value: Any) -> bool:
+    """Tell whether a value of any kind stands for none."""
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
-def _column(frame: pd.DataFrame, name: Any, decimal_places: DecimalPlaces) -> _Column:
-    column = frame[name]
+def running_request() -> dict[str, Any] | None:
+    """Return the message that asked for the cell that runs, or one with its number; None outside IPython."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return None
+    parent = getattr(shell, "parent_header", None)
+    return parent or {"header": {"msg_id": str(shell.execution_count)}}
+
+
+def _keys(frame: pd.DataFrame) -> set[Any]:
+    """Return the columns that the rows of a summary are grouped by: they stand before its ``fills``."""
+    names = list(frame.columns)
+    return KEYS.intersection(names[: names.index("fills")]) if "fills" in names else set()
+
+
+def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlaces) -> TextColumn:
+    name = str(column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
-        return _Column(f"{name} (UTC)", _format_times(column))
+        return TextColumn(name, f"{name} (UTC)", _format_times(column), [""] * len(column), column)
     if is_exact(column):
-        return _amount_column(frame, str(name), decimal_places)
-    float_format = ".1%" if str(name).endswith("share") else ",.2f"
-    return _Column(str(name), [_format_value(value, float_format) for value in column.astype(object)])
+        return _amount_column(frame, column, name, decimal_places)
+    float_format = ".1%" if name.endswith("share") else ",.2f"
+    plain = is_id(name)
+    pairs = [_format_value(value, float_format, plain) for value in column.astype(object)]
+    texts, titles = [text for text, _ in pairs], [title for _, title in pairs]
+    return TextColumn(name, name, texts, titles, column, _is_number(column))
 
 
-def _amount_column(frame: pd.DataFrame, name: str, decimal_places: DecimalPlaces) -> _Column:
-    amounts = _with_certain_digits(frame, name)
-    units = _units(frame, name)
-    shown = amounts
+def _amount_column(
+    frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces
+) -> TextColumn:
+    amounts: list[Decimal | None] = as_array(column).to_pylist()
+    certain, units = _with_certain_digits(frame, name, amounts), _units(frame, name)
+    shown = certain
     if name not in PRICES:
-        pairs = zip(amounts, units, strict=True)
+        pairs = zip(certain, units, strict=True)
         shown = [truncate(amount, decimal_places(unit)) for amount, unit in pairs]
-    texts = [format_amount(amount) for amount in shown]
+    texts, titles = [], []
     symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
-    truncated = shown != amounts
-    if symbols <= {None}:
-        return _Column(name, texts, truncated=truncated)
-    if len(symbols) == 1:
-        return _Column(f"{name} ({symbols.pop()})", texts, UNIT_COLUMNS[name], truncated)
-    for row, unit in enumerate(units):
-        if texts[row] != MISSING:
-            texts[row] += f" {unit or '?'}"
-    return _Column(name, texts, UNIT_COLUMNS[name], truncated)
+    one_unit = len(symbols) == 1 or symbols <= {None}
+    for amount, cut, unit in zip(amounts, shown, units, strict=True):
+        symbol = "" if one_unit or amount is None else f" {unit or '?'}"
+        whole = format_amount(amount)
+        texts.append((whole if cut == amount else f"{cut:,f}{CUT}") + symbol)
+        titles.append("" if cut == amount else whole + symbol)
+    heading = f"{name} ({next(iter(symbols))})" if one_unit and symbols - {None} else name
+    unit_column = UNIT_COLUMNS[name] if symbols - {None} else None
+    return TextColumn(name, heading, texts, titles, column, True, unit_column, shown != certain)
 
 
-def _with_certain_digits(frame: pd.DataFrame, name: str) -> list[Decimal | None]:
+def _is_number(column: pd.Series) -> bool:
+    """Tell whether a column is numbers or lengths of time."""
+    kind = pd.api.types.infer_dtype(column.dropna()) if column.dtype == object else ""
+    is_numeric = pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
+    return is_numeric or column.dtype.kind == "m" or kind in ("integer", "floating", "decimal")
+
+
+def _with_certain_digits(
+    frame: pd.DataFrame, name: str, amounts: list[Decimal | None]
+) -> list[Decimal | None]:
     """Cut values with a stated error after the first digit that is uncertain."""
-    amounts: list[Decimal | None] = as_array(frame[name]).to_pylist()
     if name != "fee_value" or "within_bps" not in frame:
         return amounts
     errors = [None if pd.isna(bps) else Decimal(bps) / 10_000 for bps in frame["within_bps"]]
@@ -190,7 +328,7 @@ def _with_certain_digits(frame: pd.DataFrame, name: str) -> list[Decimal | None]
 
 def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
     """Give the token of each amount; None where the frame does not name it."""
-    unit_column = UNIT_COLUMNS.get(name, "")
+    unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
     if unit_column in frame.columns:
         units = frame[unit_column]
     elif unit_column in frame.index.names:
@@ -223,16 +361,39 @@ def _format_times(column: pd.Series) -> list[str]:
     return list(texts.fillna(MISSING))
 
 
-def _format_value(value: Any, float_format: str) -> str:
-    if isinstance(value, (list, tuple, dict, np.ndarray)):
-        return str(value)
-    if pd.isna(value):
-        return MISSING
+def _format_value(value: Any, float_format: str, plain: bool) -> tuple[str, str]:
+    """Return the text of a value, and its exact value where the text does not tell it."""
+    if isinstance(value, str):
+        return _short(value)
     if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
+        return ("yes" if value else "no"), ""
+    if isinstance(value, (int, np.integer)):
+        return (str(value) if plain else f"{value:,}"), ""
+    if is_missing(value):
+        return MISSING, ""
     if isinstance(value, (float, np.floating)):
-        return format(value, float_format)
-    text = str(value.floor("s") if isinstance(value, pd.Timedelta) else value)
+        return _format_float(float(value), float_format)
+    if isinstance(value, Decimal) and value.is_finite():
+        return format_amount(value), ""
+    if isinstance(value, pd.Timedelta):
+        text = str(value.floor("s"))
+        return text, "" if text == str(value) else str(value)
+    return _short(str(value))
+
+
+def _format_float(value: float, float_format: str) -> tuple[str, str]:
+    """Round a float; one that would look like zero is shown as less than the smallest number shown."""
+    text = format(value, float_format)
+    if value and not text.strip("-0.%"):
+        smallest = text.strip("-")[:-1] + "1" if "%" not in text else "0.1%"
+        text = f"<{smallest}" if value > 0 else f">-{smallest}"
+    return text, "" if "%" not in text and text.replace(",", "") == repr(value) else repr(value)
+
+
+def _short(text: str) -> tuple[str, str]:
+    """Shorten hashes and very long texts; what is not printed is escaped, so that rows keep their lines."""
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
     if text.startswith("0x") and len(text) > 20:
-        return f"{text[:8]}…{text[-4:]}"
-    return text
+        return f"{text[:8]}{CUT}{text[-4:]}", text[: 10 * LONGEST]
+    return (text, "") if len(text) <= LONGEST else (text[:LONGEST] + CUT, text[: 10 * LONGEST])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
+from loopring_lab.amounts.scaling import UNIT, combined, from_integers, to_integers
 
 BPS = 10_000
 SUM = pa.decimal256(76, 18)
@@ -69,7 +69,7 @@ class Limbs:
     @classmethod
     def of(cls, array: Decimals) -> Limbs:
         """Read decimals of 128 or 256 bits."""
-        array = _whole(array)
+        array = combined(array)
         if not len(array):
             return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool))
         width = array.type.bit_width // 64
@@ -275,7 +275,7 @@ def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array
 
 def _sums_of_pieces(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
     """Add up each 32 bits of decimals in groups; only the last ones, which are signed, may be negative."""
-    amounts = _whole(amounts)
+    amounts = combined(amounts)
     last = 1 if amounts.type.precision <= FITTING_DIGITS else 3
     totals = np.zeros((2 * last + 2, count), np.int64)
     words = np.frombuffer(amounts.buffers()[1] or b"", "<i8").reshape(-1, 4)[amounts.offset :]
@@ -377,13 +377,9 @@ def _decimals(
 
 def _blocks(columns: Sequence[Decimals]) -> Iterator[list[pa.Array]]:
     """Cut columns as `blocks` cuts tables."""
-    whole = pa.table(list(map(_whole, columns)), list(map(str, range(len(columns)))))
+    whole = pa.table(list(map(combined, columns)), list(map(str, range(len(columns)))))
     for block in blocks(whole):
-        yield [_whole(column) for column in block.columns]
-
-
-def _whole(column: Decimals) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        yield [combined(column) for column in block.columns]
 
 
 def _is_known(columns: Sequence[pa.Array]) -> np.ndarray:

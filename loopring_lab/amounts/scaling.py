@@ -106,6 +106,13 @@ def first_failure(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> t
     return start, array[start].as_py()
 
 
+def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; Arrow copies even a single chunk."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
     """Reinterpret the same 256-bit integers at another scale."""
     return pa.Array.from_buffers(to, len(array), array.buffers(), offset=array.offset)
@@ -113,7 +120,7 @@ def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 def to_integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Read the unscaled integers of 256-bit decimals."""
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    array = combined(array)
     if not len(array):
         return np.empty(0, object)
     words = np.frombuffer(array.buffers()[1], WORDS)[array.offset : array.offset + len(array)]
@@ -148,11 +155,6 @@ def floats(amounts: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def is_none(numbers: np.ndarray) -> np.ndarray:
     """Return a mask of the None values in an array of objects."""
     return np.array([number is None for number in numbers], bool)
-
-
-def is_positive(numbers: np.ndarray) -> np.ndarray:
-    """Return a mask of the numbers above zero in an array of objects; None is not."""
-    return np.array([number is not None and number > 0 for number in numbers], bool)
 
 
 def decimals_of_each(decimals: int | Sequence[int] | np.ndarray, count: int, token: TokenName) -> np.ndarray:
@@ -217,8 +219,7 @@ def as_array(amounts: pd.Series) -> pa.Array:
             f"{label} is {amounts.dtype}, not an exact amount. "
             "Convert integers in smallest units with lab.amounts.to_units."
         )
-    array = pa.array(amounts.array)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return combined(pa.array(amounts.array))
 
 
 def as_series(array: pa.Array | pa.ChunkedArray, index: Any = None, name: Hashable = None) -> pd.Series:

@@ -23,7 +23,7 @@ from loopring_lab.bounded import Paths
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
-from loopring_lab.query import Moment, parse_account_id, parse_utc, to_milliseconds
+from loopring_lab.query import Moment, parse_account_id, parse_span, parse_utc, to_milliseconds
 from loopring_lab.storage import compaction
 from loopring_lab.storage.compaction import Compacted
 from loopring_lab.tables.rows import FILL_TYPES
@@ -309,6 +309,11 @@ class Archive:
             As `tables.trades` describes, oldest first, the current version of each trade.
             ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come from.
 
+        Raises
+        ------
+        LabError
+            A time or the account is not valid, or the archive holds no such account.
+
         Examples
         --------
         >>> trades = archive.trades(since="2022-12-24")
@@ -329,6 +334,8 @@ class Archive:
         sources = dict.fromkeys(snapshot.source for snapshot in snapshots)
         synthetic = any(snapshot.synthetic for snapshot in snapshots)
         frame.attrs |= {"fee_token": "received", "source": "; ".join(sources), "synthetic": synthetic}
+        if frame.empty:
+            queries.refuse_unknown(self._folder, asked.accounts)
         return frame
 
     def scan(
@@ -365,7 +372,8 @@ class Archive:
         Raises
         ------
         LabError
-            The engine is not known or not installed, or a time or an account is not valid.
+            The engine is not known or not installed, a time or an account is not valid, or the archive does
+            not hold one of the accounts.
 
         Examples
         --------
@@ -373,7 +381,10 @@ class Archive:
         >>> fills.fetchall()
         [('amm', 689), ('dex', 11)]
         """
-        return queries.scan(self._folder, engine, _asked(since, until, accounts))
+        asked = _asked(since, until, accounts)
+        found = queries.scan(self._folder, engine, asked)
+        queries.refuse_unknown(self._folder, asked.accounts)
+        return found
 
     def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
         """Report what the archive holds and whether anything is missing.
@@ -562,4 +573,4 @@ def _asked(since: Moment, until: Moment, accounts: Iterable[int] | None) -> quer
     if isinstance(accounts, int | float | str):
         raise LabError(f"accounts={accounts!r} is not a list of account ids. Give one, such as [10083].")
     ids = None if accounts is None else list(map(parse_account_id, accounts))
-    return queries.Rows(parse_utc("since", since), parse_utc("until", until), ids)
+    return queries.Rows(*parse_span(since, until), ids)

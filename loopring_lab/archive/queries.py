@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ COUNTED = {
 }
 MOMENT = "datetime64[ms, UTC]"
 PARTITION = "partition.account_id"
+MOST_NAMED = 10
 NOTHING = SETTLED_SCHEMAS[SETTLED].empty_table()
 PART_BYTES, LEAST_BYTES, PARTS = 32 << 20, 4 << 20, 8
 """At most of a partition of Dask, about 200,000 trades; at least; and how many there are between these."""
@@ -191,6 +193,27 @@ def _add_up(table: pa.Table) -> pa.Table:
     return added.rename_columns({f"{name}_{how}": name for name, how in sums})
 
 
+def refuse_unknown(folder: AnyFolder, accounts: Sequence[int] | None) -> None:
+    """Refuse accounts of which an archive holds no trades, and no record that there were none."""
+    if not accounts:
+        return
+    if isinstance(folder, SettledFolder):
+        where = pc.field("account_id").isin(accounts)
+        asked = folder.dataset(SETTLED, where=where).to_table(["account_id"], filter=where)
+        held = set(pc.unique(asked["account_id"]).to_pylist())
+    else:
+        held = {int(found[1]) for file in folder.data_files(TRADES) if (found := re.search(ACCOUNT, file))}
+        held |= set() if held >= set(accounts) else {account for account, _ in last_sync_records(folder)}
+    unknown = [account for account in accounts if account not in held]
+    if unknown:
+        there = sorted(set(report(folder)["account_id"]) if isinstance(folder, SettledFolder) else held)
+        some = ", ".join(map(str, there[:MOST_NAMED])) + (", ..." if len(there) > MOST_NAMED else "")
+        raise LabError(
+            f"{folder.shown}: the archive does not hold account {unknown[0]}. It holds {some}: give one of "
+            f"these, or fill it first: {folder.kind.fill}."
+        )
+
+
 def scan(folder: AnyFolder, engine: str, rows: Rows) -> Any:
     """Open the current versions of trades on an engine."""
     if engine not in ENGINES:
@@ -280,8 +303,9 @@ def _part_bytes(files: Mapping[Any, int]) -> int:
 def _pieces(files: Mapping[str, int]) -> dict[_Piece, int]:
     """Cut files that are larger than a partition into their row groups; with their bytes."""
     pieces: dict[_Piece, int] = {}
+    most = _part_bytes(files)
     for file, size in files.items():
-        if size <= _part_bytes(files):
+        if size <= most:
             pieces[file, None] = size
         else:
             count = pq.read_metadata(file).num_row_groups
@@ -292,9 +316,9 @@ def _pieces(files: Mapping[str, int]) -> dict[_Piece, int]:
 def _of_equal_bytes(pieces: Mapping[Any, int]) -> list[list[Any]]:
     """Group files, or pieces of them, in their order, into partitions of about equal bytes."""
     parts: dict[int, list[Any]] = {}
-    before = 0
+    most, before = _part_bytes(pieces), 0
     for piece, size in pieces.items():
-        parts.setdefault((before + size // 2) // _part_bytes(pieces), []).append(piece)
+        parts.setdefault((before + size // 2) // most, []).append(piece)
         before += size
     return [*parts.values()]
 

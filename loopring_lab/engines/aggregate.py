@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loopring_lab.amounts import limbs
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import adapters, convert, workers
 from loopring_lab.engines.arrays import first_of
-from loopring_lab.engines.pairs import Sides, codes_of, combined, note_on_sides, row_groups, sides_of
+from loopring_lab.engines.pairs import Sides, codes_of, note_on_both_sides, row_groups, sides_of
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -337,7 +338,7 @@ class PairedFills:
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
-        return note_on_sides(self._total)
+        return note_on_both_sides(self._total)
 
     def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import combined
+
 NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds, or an unknown number."""
 LARGE = 2**61  # products below it cannot overflow
@@ -40,16 +42,18 @@ class Scale:
 def as_text(column: Any) -> pa.Array:
     """Return ids or names as strings; pandas holds integers with gaps as floats."""
     column = column.cast(pa.int64(), safe=False) if pa.types.is_floating(column.type) else column
-    column = column.cast(pa.string())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return combined(column.cast(pa.string()))
 
 
 def encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     """Return ids or names as strings, each different one once."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    column = combined(column)
     if not pa.types.is_dictionary(column.type):
         return as_text(column).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(column.indices, as_text(column.dictionary))
+    texts = as_text(column.dictionary)
+    if texts.null_count or len(texts.unique()) < len(texts):
+        return as_text(column.cast(column.type.value_type)).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(column.indices, texts)
 
 
 def coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
@@ -60,7 +64,7 @@ def coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
 
 def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Number the values of a column in the order in which they appear, -1 for null."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    column = combined(column)
     codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes, np.int64)
 
@@ -97,7 +101,7 @@ def tails_of(texts: pa.Array) -> np.ndarray:
 
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a 64-bit number for each text, the same in every process; null as the empty text."""
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    texts = combined(texts)
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
         return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
@@ -144,7 +148,7 @@ def ids_of(*columns: pa.ChunkedArray) -> list[np.ndarray]:
 
 def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
     """Search sorted values; many are searched in their order, which is several times faster."""
-    if min(len(among), len(values)) < FEW:
+    if min(len(among), len(values)) < FEW or (values[1:] >= values[:-1]).all():
         return np.searchsorted(among, values, side)
     order = np.argsort(values)
     found = np.empty(len(values), np.int64)

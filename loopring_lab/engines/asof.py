@@ -5,28 +5,28 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import ranks
 from loopring_lab.engines.arrays import (
     GAMMA,
+    LARGE,
     NAT,
     Scale,
     as_text,
     distinct,
     encoded,
     expand,
+    first_of,
     ids_of,
     numbered,
     numbered_texts,
@@ -47,26 +47,33 @@ SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
-FEW_STEPS = 8  # prices of a row's own fill are gone through one by one
-SLOTS = 16  # of orders and moments, for each row or price
+FEW_TIMES, TIME_BITS = 4, 18
+"""Prices are chosen by time where they outnumber rows so many times, in parts of the time so many at most."""
+
+
+Span = tuple[np.ndarray, np.ndarray]
 
 
 class PriceHistory:
     """The known prices of a frame by market, or other keys, in the order of `in_order`.
 
-    `times` (ms) are in that order; lookups return positions in it.
+    `times` (ms) are in that order; lookups return positions in it. Prices at times that are not `near`, spans
+    of time (first and last ms) which hold all that lookups count, may be left out.
     """
 
-    def __init__(self, frame: Any, caller: str, keys: Sequence[str] = ("market",)) -> None:
+    def __init__(
+        self, frame: Any, caller: str, keys: Sequence[str] = ("market",), near: Sequence[Span] = ()
+    ) -> None:
         check_prices(frame, caller)
         table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
-        self.table = table
+        table = _between(table, *map(np.concatenate, zip(*near, strict=True))) if near else table
+        self.table, self.keys = table, keys
         self.has_spans = convert.is_normalized(frame) and has_span(frame)
-        self._prices: pa.Array = table["price"].combine_chunks()
+        self._prices: pa.Array = combined(table["price"])
         known = pc.fill_null(pc.greater(self._prices, pa.scalar(0, table["price"].type)), False)
         for name in ("moment", *keys):
             known = pc.and_(known, table[name].is_valid()) if table[name].null_count else known
-        rows = np.flatnonzero(known)
+        rows, self.unpriced = np.flatnonzero(known), np.flatnonzero(pc.invert(known))
         self._keys = {name: encoded(table[name]) for name in keys}
         self._labels = {name: _labels(texts, rows) for name, texts in self._keys.items()}
         times = moments_of(table)[rows]
@@ -137,12 +144,6 @@ class PriceHistory:
             codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
         return codes
 
-    def code_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the number of the key of each position; -1 where a position is -1 or past the end."""
-        codes = np.repeat(np.arange(self.code_count), np.diff(self._borders))
-        found: np.ndarray = np.append(codes, -1)[positions]
-        return found
-
     def has(self, codes: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return a mask of the positions whose key has the code given for each; no key has -1."""
         starts, stops = np.append(self._borders[:-1], 0), np.append(self._borders[1:], 0)
@@ -152,20 +153,13 @@ class PriceHistory:
         """Return the first position of a key after each moment, or already `at_moment`."""
         return search(self._at, self._spots(codes, moments), "left" if at_moment else "right")
 
-    def last_at(self, codes: np.ndarray, moments: np.ndarray, rows: pa.Table) -> np.ndarray:
-        """Return the last position of a key at or before each moment.
-
-        Fills of a block share its time: to a row without an order hash, later places of it are the future.
-        """
-        last = self.first_later(codes, moments, at_moment=False) - 1
-        if "moment" not in rows.column_names or not _column(rows, "order_hash").null_count:
-            return last
-        blocks, indices, known = _block_places(places_of_blocks(rows))
-        at = np.flatnonzero(known & (moments_of(rows) == moments) & self.has(codes, last))
-        at = at[self.times[last[at]] == moments[at]]
+    def up_to(self, positions: np.ndarray, rows: Placed) -> np.ndarray:
+        """Return the last positions up to some that are not of a later place of a row's moment in blocks."""
+        at = np.flatnonzero((self.times_at(positions) == rows.moments) & (rows.moments != NAT))
+        found = positions.copy()
         if len(at):
-            last[at] = self._places.before(self.starts[last[at]], last[at], blocks[at], indices[at])
-        return last
+            found[at] = self._places.up_to(positions[at], rows.blocks[at], rows.indices[at])
+        return found
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -203,17 +197,39 @@ class PriceHistory:
         return spots
 
 
+class Placed(NamedTuple):
+    """The places of rows in blocks, and their moments; `NAT` for rows that these do not put in order.
+
+    Fills of a block share its time. Of a fill with an order hash, its time says what came before.
+    """
+
+    moments: np.ndarray
+    blocks: np.ndarray
+    indices: np.ndarray
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> Placed:
+        unhashed = np.asarray(_column(rows, "order_hash").is_null())
+        if "moment" not in rows.column_names or not unhashed.any():
+            return cls(*[np.full(len(rows), NAT)] * 3)
+        blocks, indices, known = _block_places(rows)
+        return cls(np.where(known & unhashed, moments_of(rows), NAT), blocks, indices)
+
+    def of(self, rows: np.ndarray) -> Placed:
+        return Placed(*(column[rows] for column in self))
+
+
 class Lookup:
     """Lookups in a `PriceHistory` for the same rows at several moments."""
 
     def __init__(self, history: PriceHistory, rows: pa.Table) -> None:
-        self.history, self.codes, self._rows = history, history.codes(rows), rows
+        self.history, self.codes = history, history.codes(rows)
         self._own, self._at = OwnRows(history, rows, self.codes), np.arange(len(rows))
 
     def of(self, rows: np.ndarray) -> Lookup:
         """Return lookups for some of the rows, whose orders are known from all of them."""
         some = copy.copy(self)
-        some.codes, some._rows, some._at = self.codes[rows], self._rows.take(pa.array(rows)), self._at[rows]
+        some.codes, some._at = self.codes[rows], self._at[rows]
         return some
 
     def before(
@@ -226,13 +242,17 @@ class Lookup:
     ) -> np.ndarray:
         """Find the last price at, or `strictly` before, each moment; -1 where there is none.
 
-        Prices more than `within` ms old do not count, nor those that are not `newer_than` other moments.
+        Not counted are prices more than `within` ms old, not `newer_than` other moments, or `Placed` later.
         """
-        if strictly:
-            places = self.history.first_later(self.codes, moments, at_moment=True) - 1
-        else:
-            places = self.history.last_at(self.codes, moments, self._rows)
-        places = self._good(self._own.skip(places, -1, self._at), moments, within)
+        places = self.history.first_later(self.codes, moments, at_moment=strictly) - 1
+        places, placed = self._own.skip(places, -1, self._at), self._own.placed.of(self._at)
+        near = np.flatnonzero((placed.moments == moments) & (moments != NAT) & (not strictly))
+        while len(near):
+            found = self.history.up_to(places[near], placed.of(near))
+            is_later = found != places[near]
+            near, found = near[is_later], found[is_later]
+            places[near] = self._own.skip(found, -1, self._at[near])
+        places = self._good(places, moments, within)
         if newer_than is None:
             return places
         is_newer = (self.history.times_at(places) > newer_than) & (newer_than != NAT)
@@ -254,138 +274,108 @@ class Lookup:
 class OwnRows:
     """The prices that are of a row's own order, of either side of one of its fills, or that look like one.
 
-    All of them are of a moment at which the order has a row or a price. Orders are only told apart, and
-    paired with their prices, where a lookup comes upon such a moment.
+    All of them are of a moment at which the order has a row or a price. Orders are only told apart where a
+    lookup comes upon a time between two of these, and paired with their prices once for all lookups.
     """
 
     def __init__(self, history: PriceHistory, rows: pa.Table, codes: np.ndarray) -> None:
-        self._history, self._rows, self._codes = history, rows, codes
-        self._moments = moments_of(rows) if "moment" in rows.column_names else np.full(len(rows), NAT)
+        self._history, self._rows, self._pairs = history, rows, NOTHING
         self._has_ids = "trade_id" in history.table.column_names
-        self._slot_bits = (SLOTS * (len(rows) + len(history))).bit_length()
+        self._others = history.unpriced if self._has_ids and history.table is not rows else NOTHING
+        moments = moments_of(rows) if "moment" in rows.column_names else np.full(len(rows), NAT)
+        self._codes, self._moments = codes, moments  # also of rows that have no price, but are of an order
+        if len(self._others):
+            self._codes = np.append(codes, history.codes(history.table)[self._others])
+            self._moments = np.append(moments, moments_of(history.table)[self._others])
+
+    @cached_property
+    def placed(self) -> Placed:
+        return Placed.of_rows(self._rows)
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        left = self._pass_own_fills(places, step, at) if self._has_ids else NOTHING
-        near = distinct(np.append(self._near_own_orders(places, at), left))
+        times, (first, last) = self._history.times_at(places), (ends[at] for ends in self._spans)
+        near = np.flatnonzero((times != NAT) & (first <= times) & ((times <= last) | (first == NAT)))
         if not len(near):
             return places
-        orders, own = self._own_pairs(at[near])
-        breaks = np.diff(own, prepend=-2, append=-1) != 1
-        starts, stops = np.flatnonzero(breaks[:-1]), np.flatnonzero(breaks[1:])
-        ends = own[starts if step < 0 else stops][np.cumsum(breaks[:-1]) - 1]
-        pairs = self._pair(orders, places[near])
+        orders = self._orders[0][at[near]]
+        if not self._is_paired[orders].all():
+            self._is_paired[orders] = True
+            self._pairs = self._own_pairs()
+        pairs, own = self._pair(orders, places[near]), self._pairs
         found = search(own, pairs, "left")
-        hit = np.append(own, -1)[found] == pairs
-        places[near[hit]] += ends[found[hit]] - pairs[hit] + step
+        hit = np.flatnonzero(np.append(own, -1)[found] == pairs)
+        breaks = np.diff(own, prepend=-2, append=-1) != 1
+        ends = own[breaks[:-1] if step < 0 else breaks[1:]]
+        places[near[hit]] += ends[np.cumsum(breaks[:-1])[found[hit]] - 1] - pairs[hit] + step
         return places
 
-    def _pass_own_fills(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
-        """Move places past prices of a row's own moment and trade id; return where there may be more."""
-        (ids, theirs), near = self._ids, np.arange(len(places))
-        for _ in range(FEW_STEPS):
-            rows, here = at[near], places[near]
-            own = (theirs[here] == ids[rows]) & (self._history.times_at(here) == self._moments[rows])
-            own &= (ids[rows] != NAT) & self._history.has(self._codes[rows], here)
-            near = near[own]
-            if not len(near):
-                break
-            places[near] += step
-        return near
-
-    def _near_own_orders(self, places: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Return which places may be own: their order may have a row or a price of the same moment."""
-        times = self._history.times_at(places)
-        near = np.flatnonzero(times != NAT)
-        if self._history.has_spans and has_span(self._rows):
-            first, last = order_span(self._rows)
-            near = near[((first[at] <= times) & (times <= last[at]) | (first[at] == NAT))[near]]
-        if not len(near):
-            return near
-        marks = self._marks[0][at[near]]
-        return np.asarray(near[(marks != 0) & self._moments_of_orders[self._slots(marks, times[near])]])
-
     @cached_property
-    def _moments_of_orders(self) -> np.ndarray:
-        """Mark the slots of all orders and moments of rows and prices."""
-        found, (mine, theirs) = np.zeros(1 << self._slot_bits, bool), self._marks
-        for marks, moments in ((mine, self._moments), (theirs, self._history.times)):
-            known = np.flatnonzero(marks)
-            found[self._slots(marks[known], moments[known])] = True
-        return found
-
-    def _slots(self, marks: np.ndarray, moments: np.ndarray | int) -> np.ndarray:
-        """Number pairs of marks and moments so that few share a number."""
-        mixed = (marks + np.asarray(moments).astype(np.uint64) * np.uint64(GAMMA)) * np.uint64(GAMMA)
-        return np.asarray(mixed >> np.uint64(64 - self._slot_bits)).astype(np.int64)
-
-    @cached_property
-    def _marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the orders of rows and prices, 0 for unknown ones; few orders share one.
-
-        Unknown orders of rows have numbers too where only moment and price tell prices apart.
-        """
-        tables = self._rows, self._history.table
-        mine, theirs = ([_column(rows, name) for name in ORDER] for rows in tables)
-        are_same = all(one.equals(other) for one, other in zip(mine, theirs, strict=True))
-        marks = [order_marks(self._rows)[0]] * 2 if are_same else order_marks(*tables)
-        if not self._has_ids:
-            marks[0] = np.where(marks[0] == 0, np.arange(1, len(marks[0]) + 1).astype(np.uint64), marks[0])
-        return marks[0], marks[1][self._history.rows]
-
-    @cached_property
-    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
-        """The trade ids of rows and of positions, and a last one past the end; `NAT` if unknown."""
-        both = (_column(rows, "trade_id") for rows in (self._rows, self._history.table))
-        ids, theirs = ids_of(*both)
-        return ids, np.append(theirs[self._history.rows], NAT)
-
-    def _own_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Number the orders of some rows, and return the pairs of order and position that are own."""
-        history, (mine, theirs) = self._history, self._marks
-        wanted = np.zeros(1 << self._slot_bits, bool)
-        wanted[self._slots(mine[rows], 0)] = True
-        some, own = (np.flatnonzero(wanted[self._slots(marks, 0)]) for marks in (mine, theirs))
-        orders, of_prices = self._numbers(some, own)
-        own, of_prices = own[of_prices >= 0], of_prices[of_prices >= 0]
-        pairs = [self._pair(of_prices, own)]
-        if self._has_ids:
-            pairs.append(self._sides(some, orders, own, of_prices))
-        if {"moment", "price"} <= {*self._rows.column_names}:
-            row, places = history.look_alikes(self._rows.take(pa.array(some)), self._codes[some])
-            pairs.append(self._pair(orders[row], places))
-        return orders[np.searchsorted(some, rows)], distinct(np.concatenate(pairs))
-
-    def _numbers(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _orders(self) -> tuple[np.ndarray, np.ndarray]:
         """Number the orders of rows, each unknown one by itself, and of positions alike, -1 if unknown."""
-        asked = (self._rows, rows), (self._history.table, self._history.rows[positions])
-        some = [pa.table({n: _column(t, n).take(pa.array(at)) for n in ORDER}) for t, at in asked]
-        numbers = numbered_texts(pa.concat_arrays([*map(order_names, some)]))
-        mine = numbers[: len(rows)]
-        alone = numbers.max(initial=-1) + 1 + np.arange(len(rows))
-        return np.where(mine < 0, alone, mine), numbers[len(rows) :]
+        tables = [self._rows, self._history.table]
+        mine, *_, theirs = 2 * numbered_orders(*tables[: 1 if self._are_same(*ORDER) else 2])
+        mine, theirs = np.append(mine, theirs[self._others]), theirs[self._history.rows]
+        alone = max(numbers.max(initial=-1) for numbers in (mine, theirs)) + 1 + np.arange(len(mine))
+        self._is_paired = np.zeros(alone.max(initial=theirs.max(initial=-1)) + 1, bool)
+        return np.where(mine < 0, alone, mine), theirs
 
-    def _sides(
-        self, rows: np.ndarray, orders: np.ndarray, positions: np.ndarray, of_prices: np.ndarray
-    ) -> np.ndarray:
+    @cached_property
+    def _spans(self) -> Span:
+        """When the order of each row has its first and its last row or price; first is `NAT` for any time."""
+        if self._history.has_spans and has_span(self._rows):
+            return order_span(self._rows)
+        (mine, theirs), known = self._orders, self._moments != NAT
+        orders = np.append(mine[known], theirs[theirs >= 0])
+        times = np.append(self._moments[known], self._history.times[theirs >= 0])
+        first, last = _first_and_last(orders, times, len(self._is_paired))
+        return first[mine], last[mine]
+
+    def _are_same(self, *names: str) -> bool:
+        """Tell whether rows and prices have equal columns."""
+        return all(_column(self._rows, name).equals(_column(self._history.table, name)) for name in names)
+
+    def _own_pairs(self) -> np.ndarray:
+        """Return the pairs of order and position that are own, of the orders that are to be paired."""
+        mine, theirs = self._orders
+        rows = np.flatnonzero(self._is_paired[mine])
+        own = np.flatnonzero((theirs >= 0) & self._is_paired[theirs])
+        pairs = [self._pair(theirs[own], own)]
+        if self._has_ids:
+            pairs.append(self._sides(rows, own))
+        elif {"moment", "price"} <= {*self._rows.column_names}:
+            some = self._rows.select(["moment", "price"]).take(pa.array(rows))
+            row, places = self._history.look_alikes(some, self._codes[rows])
+            pairs.append(self._pair(mine[rows[row]], places))
+        return distinct(np.concatenate(pairs))
+
+    def _sides(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return the pairs of order and position for both sides of the fills of rows and positions."""
-        history, (ids, theirs) = self._history, self._ids
+        history, (mine, theirs) = self._history, self._orders
+        ids, known_ids = ids_of(*(_column(table, "trade_id") for table in (self._rows, history.table)))
+        ids, known_ids = np.append(ids, known_ids[self._others]), known_ids[history.rows]
+        if self._are_same("moment", "trade_id", *history.keys, *ORDER):  # most are positions too
+            is_price = np.zeros(len(mine), bool)
+            is_price[history.rows] = theirs >= 0
+            rows = rows[~is_price[rows]]
         spots = np.append(history.spot_at(self._codes[rows], self._moments[rows]), history.starts[positions])
-        asked_ids, orders = np.append(ids[rows], theirs[positions]), np.append(orders, of_prices)
-        there = (spots >= 0) & (asked_ids != NAT)
-        spots, asked_ids, orders = spots[there], asked_ids[there], orders[there]
-        is_asked = np.zeros(len(history), bool)
-        is_asked[spots] = True
-        known = np.flatnonzero(is_asked[history.starts] & (theirs[:-1] != NAT))
-        scale = Scale(theirs[known], len(history) + 1)
-        fills = history.starts[known] * scale.width + scale(theirs[known])
-        order = np.argsort(fills)
-        fills, known = fills[order], known[order]
-        asked = spots * scale.width + scale(asked_ids)
+        asked = np.append(ids[rows], known_ids[positions])
+        there = np.flatnonzero((spots >= 0) & (asked != NAT))
+        known = np.flatnonzero(known_ids != NAT)
+        scale = Scale(known_ids[known], len(history) + 1)
+        fills = history.starts[known] * scale.width + scale(known_ids[known])
+        if (fills[1:] < fills[:-1]).any():
+            order = np.argsort(fills)
+            fills, known = fills[order], known[order]
+        asked = spots[there] * scale.width + scale(asked[there])
         start = search(fills, asked, "left")
-        there = np.append(fills, -1)[start] == asked
-        orders, start = np.divmod(distinct(self._pair(orders[there], start[there])), len(history) + 1)
-        order, places = expand(start, np.searchsorted(fills, fills[start], "right"))
+        is_there = np.append(fills, -1)[start] == asked
+        orders = np.append(mine[rows], theirs[positions])[there[is_there]]
+        orders, start = np.divmod(distinct(self._pair(orders, start[is_there])), len(history) + 1)
+        ends = first_of(fills)
+        order, places = expand(
+            start, np.append(ends[1:], len(fills))[np.searchsorted(ends, start, "right") - 1]
+        )
         return self._pair(orders[order], known[places])
 
     def _pair(self, orders: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -399,8 +389,9 @@ class _Places:
         self, blocks: np.ndarray, indices: np.ndarray, known: np.ndarray, starts: np.ndarray
     ) -> None:
         self._blocks, self._indices, self._known = distinct(blocks), distinct(indices), known
-        self._width = (len(self._blocks) + 1) * (len(self._indices) + 1)
+        self._width, self._starts = (len(self._blocks) + 1) * (len(self._indices) + 1), starts
         self._at = starts * self._width + self._number(blocks, indices)
+        self._unknown = np.maximum.accumulate(np.where(known, -1, np.arange(len(known))))
 
     def _number(self, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Number places; one that no price has counts as the last before it that a price has."""
@@ -408,12 +399,12 @@ class _Places:
         is_there = np.append(self._blocks, NAT)[block] == blocks
         return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0) - 1)
 
-    def before(
-        self, starts: np.ndarray, last: np.ndarray, blocks: np.ndarray, indices: np.ndarray
-    ) -> np.ndarray:
-        """Return the last position up to each place in a spot, or `last` if that one's place is unknown."""
+    def up_to(self, last: np.ndarray, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return the last position in each spot whose place is up to another one, or not known."""
+        starts = self._starts[last]
         found = np.searchsorted(self._at, starts * self._width + self._number(blocks, indices), "right") - 1
-        return np.where(self._known[last], found, last)
+        unknown = np.where(self._unknown[last] < starts, -1, self._unknown[last])
+        return np.where(self._known[last], np.minimum(np.maximum(found, unknown), last), last)
 
 
 def check_prices(prices: Any, caller: str) -> None:
@@ -447,18 +438,23 @@ def order_marks(*tables: pa.Table) -> list[np.ndarray]:
     return [np.where(texts.is_valid(), *both) for texts, *both in zip(hashed, marks, sold, strict=True)]
 
 
-def numbered_orders(rows: pa.Table) -> np.ndarray:
-    """Number the orders of rows; -1 for unknown."""
-    numbers = numbered_texts(as_text(_column(rows, ORDER[0])))
+def numbered_orders(*tables: pa.Table) -> list[np.ndarray]:
+    """Number the orders of rows, alike in all of the tables; -1 for unknown."""
+    hashed = [as_text(_column(rows, ORDER[0])) for rows in tables]
+    numbers = numbered_texts(hashed[0] if len(hashed) == 1 else pa.concat_arrays(hashed))
     rest = np.flatnonzero(numbers < 0)
     if len(rest):
-        sold, known = np.zeros(len(rest), np.int64), np.ones(len(rest), bool)
-        for name in ORDER[1:]:
-            (ids,) = ids_of(_column(rows, name).take(pa.array(rest)))
-            places = numbered(pa.array(ids))
-            sold, known = numbered(pa.array(sold * (len(rest) + 1) + places)), known & (ids != NAT)
-        numbers[rest[known]] = sold[known] + numbers.max(initial=-1) + 1
-    return numbers
+        columns = [ids_of(*(_column(rows, name) for rows in tables)) for name in ORDER[1:]]
+        ids = [np.concatenate(parts)[rest] for parts in columns]
+        known = np.flatnonzero(np.all([some != NAT for some in ids], axis=0))
+        sold, count = np.zeros(len(known), np.int64), 1
+        for some in ids:
+            scale = Scale(some[known], len(known))
+            if count * scale.width >= LARGE:
+                sold, count = numbered(pa.array(sold)), len(known)
+            sold, count = sold * scale.width + scale(some[known]), count * scale.width
+        numbers[rest[known]] = numbered(pa.array(sold)) + numbers.max(initial=-1) + 1
+    return np.split(numbers, np.cumsum([*map(len, tables)])[:-1])
 
 
 def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
@@ -470,14 +466,6 @@ def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
         n: pc.if_else(by_hash, pa.scalar(None, columns[n].type), columns[n]).cast(pa.int64())
         for n in ORDER[2:]
     }
-
-
-def places_of_blocks(rows: pa.Table) -> pa.Table:
-    """Return the moments of rows, and the places in blocks of those without an order hash."""
-    by_hash = _column(rows, "order_hash").is_valid()
-    places = {name: _column(rows, name) for name in PLACE}
-    places = {n: pc.if_else(by_hash, pa.scalar(None, column.type), column) for n, column in places.items()}
-    return pa.table(places | {"moment": rows["moment"]})
 
 
 def _block_places(rows: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -513,6 +501,30 @@ def moments_of(rows: pa.Table) -> np.ndarray:
     return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
 
 
+def around(moments: np.ndarray, before: int | None = 0, after: int | None = 0) -> Span:
+    """Return when the time around each known moment starts and ends; all time where None is how long."""
+    known = moments[moments != NAT]
+    if before is None or after is None:
+        return np.full(1, -LARGE), np.full(1, LARGE)
+    return known - before, known + after
+
+
+def _between(table: pa.Table, first: np.ndarray, last: np.ndarray) -> pa.Table:
+    """Return the rows of moments in some spans, and some of those near; all if that are not far fewer."""
+    low, high = int(first.min(initial=LAST)), int(last.max(initial=NAT))
+    if len(table) < FEW_TIMES * len(first) or high - low >= LARGE:
+        return table
+    if not len(first):
+        return table.slice(0, 0)
+    bits = max(0, (high - low).bit_length() - min(TIME_BITS, len(table).bit_length()))
+    count = ((high - low) >> bits) + 1
+    starts, stops = (np.bincount((times - low) >> bits, minlength=count) for times in (first, last))
+    is_near = np.cumsum(starts) - np.append(0, np.cumsum(stops)[:-1]) > 0
+    moments = moments_of(table)
+    rows = np.flatnonzero((moments >= low) & (moments <= high))
+    return table.take(pa.array(rows[is_near[(moments[rows] - low) >> bits]]))
+
+
 def has_span(rows: pa.Table) -> bool:
     """Tell whether rows have the columns `SPAN`, in milliseconds."""
     return all(n in rows.column_names and pa.types.is_int64(rows[n].type) for n in SPAN)
@@ -527,37 +539,21 @@ def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
         return first, last
     first, last = (moments_of(rows).copy() for _ in range(2))
-    orders = numbered_orders(rows)
+    (orders,) = numbered_orders(rows)
     known = np.flatnonzero(orders >= 0)
     orders = orders[known]
-    starts, ends = np.full((2, orders.max(initial=-1) + 1), [[LAST], [NAT]])
-    np.minimum.at(starts, orders, first[known])
-    np.maximum.at(ends, orders, last[known])
+    starts, ends = _first_and_last(orders, first[known], orders.max(initial=-1) + 1)
     first[known], last[known] = starts[orders], ends[orders]
     last[first == NAT] = NAT
     return first, last
 
 
-def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
-    """Parse a length of time such as ``"60s"`` as milliseconds, or raise a `LabError`."""
-    text = length
-    if isinstance(length, str):  # pandas reads days and weeks in capitals only, and numbers as nanoseconds
-        text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
-        text = None if re.fullmatch(r"\s*[+-]?\d+\s*", length) else text
-    is_length = isinstance(text, (str, timedelta, np.timedelta64))
-    parsed: Any = pd.to_timedelta(text, errors="coerce") if is_length else None
-    if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
-        none = ", or None" if name == "tolerance" else ""
-        raise LabError(
-            f"{caller}: {name}={length!r} is not a length of time. Give a number with a unit, such as "
-            f"'60s'{none}."
-        )
-    return int(parsed // pd.Timedelta(1, "ms"))
-
-
-def parse_tolerance(tolerance: Any, caller: str) -> int | None:
-    """Parse a tolerance as milliseconds; None for any length."""
-    return None if tolerance is None else parse_length(tolerance, caller)
+def _first_and_last(numbers: np.ndarray, moments: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and the last moment of each number below a count."""
+    first, last = np.full((2, count), [[LAST], [NAT]])
+    np.minimum.at(first, numbers, moments)
+    np.maximum.at(last, numbers, moments)
+    return first, last
 
 
 def _settle_ties(

@@ -20,9 +20,9 @@ from loopring_lab.engines.cuts import (
     BATCHES,
     Columns,
     Cuts,
-    FirstPrices,
     Orders,
     Window,
+    at_edge,
     joined,
     of_orders,
     repeated,
@@ -30,6 +30,7 @@ from loopring_lab.engines.cuts import (
     with_hash,
 )
 from loopring_lab.engines.spill import Columns as Arrays
+from loopring_lab.engines.spill import together
 
 
 class Answers:
@@ -77,38 +78,31 @@ def answers(
     cuts: Cuts,
     wanted: Columns,
     prices: Columns | None,
-    placed_by: str | None,
-    work: Callable[[Window], pa.Table],
+    work: Callable[[pa.Table, Window], pa.Table],
+    placed_by: str | None = None,
+    *,
+    whole: bool = False,
 ) -> Answers:
-    """Let workers apply `work` to windows."""
+    """Let workers apply `work` to the rows of windows, `whole` ones with all columns, and to the windows."""
     (sent,) = client.scatter([work], hash=False)
-    near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None)
-    known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices)[0]
+    near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None, whole=whole)
+    others = [] if prices is None else [_exchanged(client, cuts, prices)[0]]
+    tables = [[*parts] for parts in zip(near, *others, strict=True)]
     orders = None
     if placed_by:
         hashes = [workers.later(repeated)(*parts) for parts in seen]
         own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
         orders = workers.later(_orders)(cuts, placed_by, hashes, own)
-    both = enumerate(zip(near, known, strict=True))
-    return Answers(
-        client, [workers.later(_answer)(cuts, part, others, orders, n, sent) for n, (part, others) in both]
+    normalized = partial(convert.to_table, caller=wanted.caller, columns=wanted.present())
+    read = normalized if whole else convert.as_read
+    last, first = (partial(_at_edge, read=read, first=one) for one in (False, True))
+    behind = [workers.later(last)(cuts, parts, n) for n, parts in enumerate(tables) if cuts.keys]
+    ahead = [workers.later(first)(cuts, parts, n) for n, parts in enumerate(tables) if cuts.ahead]
+    answer = workers.later(partial(_answer, read=read))
+    tasks = (
+        answer(cuts, [parts, *behind[:n], *ahead[n + 1 :]], orders, n, sent) for n, parts in enumerate(tables)
     )
-
-
-def answers_with_rows(
-    client: Any,
-    cuts: Cuts,
-    wanted: Columns,
-    prices: Columns | None,
-    work: Callable[[pa.Table, Window], pa.Table],
-) -> Answers:
-    """Let workers apply `work` to the rows of windows with all of their columns, and to the windows."""
-    (sent,) = client.scatter([work], hash=False)
-    near = _exchanged(client, cuts, wanted, whole=True)[0]
-    known = [None] * len(near) if prices is None else _exchanged(client, cuts, prices)[0]
-    answer = partial(_answer_with_rows, caller=wanted.caller, names=wanted.present())
-    both = enumerate(zip(near, known, strict=True))
-    return Answers(client, [workers.later(answer)(cuts, part, others, n, sent) for n, (part, others) in both])
+    return Answers(client, [*tasks])
 
 
 def _exchanged(
@@ -150,12 +144,11 @@ def _split(
     slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
     order = np.argsort(slots, kind="stable")
     rows, slots = rows.take(pa.array(order)), slots[order]
-    pieces, following = [], FirstPrices(cuts)
-    following.note(rows)
+    pieces = []
     for window in range(len(cuts.edges) + 1):
         looked_at = cuts.looked_at(window)
         start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
-        pieces.append(workers.pack(following.added(rows.slice(start, end - start), looked_at.stop)))
+        pieces.append(workers.pack(rows.slice(start, end - start)))
     return [*pieces, *seen]
 
 
@@ -174,31 +167,23 @@ def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequ
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
+def _at_edge(
+    cuts: Cuts, parts: Sequence[bytes], window: int, read: Callable[[pa.Table], pa.Table], first: bool
+) -> list[bytes]:
+    tables = [*map(workers.unpack, parts)]
+    return [*map(workers.pack, at_edge(cuts, tables, read(tables[0]), window, first=first))]
+
+
 def _answer(
     cuts: Cuts,
-    near: bytes,
-    known: bytes | None,
+    parts: Sequence[Sequence[bytes]],
     orders: Orders | None,
     window: int,
-    work: Callable[[Window], pa.Table],
-) -> bytes:
-    others = None if known is None else workers.unpack(known)
-    return workers.pack(work(window_of(cuts, workers.unpack(near), others, orders, window)))
-
-
-def _answer_with_rows(
-    cuts: Cuts,
-    near: bytes,
-    known: bytes | None,
-    window: int,
     work: Callable[[pa.Table, Window], pa.Table],
-    caller: str,
-    names: Sequence[str],
+    read: Callable[[pa.Table], pa.Table],
 ) -> bytes:
-    whole = workers.unpack(near)
-    rows = convert.to_table(whole, caller, names)
-    others = None if known is None else workers.unpack(known)
-    return workers.pack(work(whole, window_of(cuts, rows, others, None, window)))
+    tables = [together(map(workers.unpack, some)) for some in zip(*parts, strict=True)]
+    return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 
 def _of_table(function: Callable[..., Any], answer: bytes, *arguments: Any) -> Any:

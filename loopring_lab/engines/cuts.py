@@ -12,10 +12,19 @@ import pyarrow.compute as pc
 
 from loopring_lab.engines import convert, limits, workers
 from loopring_lab.engines.adapters import engine_of
-from loopring_lab.engines.arrays import NAT, distinct, is_among, numbers_of_texts
-from loopring_lab.engines.asof import check_prices, moments_of, order_names, order_span
+from loopring_lab.engines.arrays import (
+    NAT,
+    SIDES_OF_EQUALS,
+    distinct,
+    expand,
+    first_of,
+    is_among,
+    mixed,
+    numbers_of_texts,
+)
+from loopring_lab.engines.asof import check_prices, moments_of, order_marks, order_names, order_span
 from loopring_lab.engines.pairs import row_groups
-from loopring_lab.engines.spill import Buckets, together
+from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
 
 ROW_BYTES = 512  # its columns, and the numbers that lookups make of them
@@ -26,12 +35,12 @@ SAMPLED = 256
 WINDOWS_OF_A_THREAD = 4
 """Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
-"""A window has at least one row of its own for so many around it."""
+"""A window has at least one row of its own for so many after it."""
 HASH = "hash of the order"
 
 
 class Window(NamedTuple):
-    """Rows of a window and of the time around it, and prices of the same time.
+    """Rows of a window and others that it looks at, and prices of the same time.
 
     `inside` masks the rows to answer for, `here` those whose own moment lies in the window, `own_prices` the
     prices for which it does. Each row of the frame is `inside` one window and `here` in one, those of unknown
@@ -56,17 +65,17 @@ class Window(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What windows look at: prices, which are the trades themselves by default, and the time around them.
+    """What windows look at: prices, which are the trades themselves by default, and where.
 
-    Up to `before` and `after` ms; None for all, in one window. Of prices also the first known ones later
-    than that, for each combination of the columns `next_by`.
+    Those up to `after` ms later; None for all, in one window. With the `keys` of lookups also the last ones
+    before the window, whenever these were, and if `ahead` the first ones after it, as `at_edge` finds them.
     """
 
     prices: Any = None
     price_columns: Sequence[str] = ()
-    before: int | None = 0
+    keys: Sequence[str] = ()
     after: int | None = 0
-    next_by: Sequence[str] = ()
+    ahead: bool = False
 
 
 class Columns(NamedTuple):
@@ -93,18 +102,17 @@ class Columns(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Where windows start, but for the first, and how much time around them they look at, in ms."""
+    """Where windows start, but for the first, how much later time they look at (ms), and what else."""
 
     edges: np.ndarray
-    before: int
-    after: int
-    next_by: Sequence[str] = ()
+    after: int = 0
+    keys: Sequence[str] = ()
+    ahead: bool = False
 
     @property
     def slots(self) -> np.ndarray:
-        """Where windows, and the time around them, start and end: rows are put on disk between these."""
-        around = [self.edges - self.before, self.edges, self.edges + self.after]
-        return np.unique(np.concatenate(around))
+        """Where windows, and the time after them, start and end: rows are put on disk between these."""
+        return distinct(np.append(self.edges, self.edges + self.after))
 
     def slot_of(self, moments: Any) -> np.ndarray:
         """Number the slots of moments: 0 for unknown ones, 1 for those before all others."""
@@ -118,7 +126,7 @@ class Cuts(NamedTuple):
         """Return the slots that a window looks at."""
         start, end = 0, len(self.slots) + 2
         if window:
-            start = int(self.slot_of(self.edges[window - 1] - self.before))
+            start = int(self.slot_of(self.edges[window - 1]))
         if window < len(self.edges):
             end = int(self.slot_of(self.edges[window] + self.after))
         return range(start, end)
@@ -136,9 +144,8 @@ def wanted_of(
 
 
 def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
-    """Choose windows that fit into memory with the time around them; None if there is one only."""
-    before, after = around.before, around.after
-    if before is None or after is None or convert.is_in_memory(wanted.frame):
+    """Choose windows that fit into memory with the time after them; None if there is one only."""
+    if around.after is None or convert.is_in_memory(wanted.frame):
         return None
     most = limits.rows_at_once(ROW_BYTES)
     step = max(1, min(SAMPLED, most // SAMPLED))
@@ -155,8 +162,8 @@ def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
         return None
     if engine_of(wanted.frame) == "dask":
         most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
-    edges = _edges(np.sort(np.concatenate(sampled)), most // step, before, after)
-    return Cuts(np.array(edges, np.int64), before, after, around.next_by) if edges else None
+    edges = _edges(np.sort(np.concatenate(sampled)), most // step, around.after)
+    return Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead) if edges else None
 
 
 def _sampled(rows: pa.Table, step: int) -> pa.Table:
@@ -165,19 +172,16 @@ def _sampled(rows: pa.Table, step: int) -> pa.Table:
     return pa.table({"moment": np.append(moments[moments != NAT][::step], len(moments))})
 
 
-def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
-    """Choose edges with at most so many moments between two and in the time around them, if possible."""
+def _edges(spread: np.ndarray, most: int, after: int) -> list[int]:
+    """Choose edges with at most so many moments between two and in the time after them, if possible."""
     edges: list[int] = []
     start = 0
-    while len(spread):
+    while start + most < len(spread):
         low = int(spread[start])
-        first, end = np.searchsorted(spread, [low - before, low + after])
-        if first + most >= len(spread):
-            break
         stop = max(
-            np.searchsorted(spread, spread[first + most] - after),
+            np.searchsorted(spread, spread[start + most] - after),
             np.searchsorted(spread, low, "right"),
-            start + (end - first) // LEAST_OWN,
+            start + (np.searchsorted(spread, low + after) - start) // LEAST_OWN,
         )
         if stop >= len(spread):
             break
@@ -187,52 +191,70 @@ def _edges(spread: np.ndarray, most: int, before: int, after: int) -> list[int]:
 
 
 def window_of(
-    cuts: Cuts, near: pa.Table, known: pa.Table | None, orders: Orders | None, window: int
+    cuts: Cuts, near: pa.Table, tables: Sequence[pa.Table], orders: Orders | None, window: int
 ) -> Window:
-    """Return a window of the rows that it looks at."""
+    """Return a window of the rows that it looks at; the second table, if there is one, is of prices."""
     inside, count = None, len(near)
     if orders:
         near, inside, count = orders.span(near, window)
     here = cuts.window_of(moments_of(near)) == window
-    others = near.slice(0, count) if known is None else known
+    others = near.slice(0, count) if len(tables) == 1 else tables[1]
     own_prices = cuts.window_of(moments_of(others)) == window
     return Window(near, here if inside is None else inside, others, here, own_prices)
 
 
-class FirstPrices:
-    """The first known prices of each slot, by some columns: those after a window are among later slots'."""
+def at_edge(
+    cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int, *, first: bool = False
+) -> list[pa.Table]:
+    """Take what later windows look at, or `first` for earlier ones: by key, moments until no order is at all.
 
-    def __init__(self, cuts: Cuts) -> None:
-        self._keys, self._slot_of, self._found = cuts.next_by, cuts.slot_of, list[pa.Table]()
+    Own prices are of moments at which an order has a row or a price: one of the others is there for each.
+    """
+    if not cuts.keys:
+        return [rows.slice(0, 0) for rows in tables]
+    normalized = [near, *tables[1:]]
+    prices, sign = normalized[-1], -1 if first else 1
+    moments = [moments_of(rows) for rows in normalized]
+    known = np.asarray(pc.greater(prices["price"], pa.scalar(0, prices["price"].type)).fill_null(False))
+    known &= (moments[-1] != NAT) & (sign * cuts.window_of(moments[-1]) <= sign * window)
+    keys = prices.select([*cuts.keys]).filter(pa.array(known))
+    groups, times = row_groups(keys, cuts.keys)[0], sign * moments[-1][known]
+    order = np.lexsort((times, groups))
+    spots = order[first_of(groups[order], times[order])]
+    orders, filled = np.concatenate(order_marks(*normalized)), np.concatenate(moments)
+    known = (orders != 0) & (filled != NAT)
+    kept = _until_none_is_left(groups[spots], times[spots], orders[known], sign * filled[known])
+    return [
+        rows.filter(pa.array(is_among(some, distinct(sign * kept))))
+        for rows, some in zip(tables, moments, strict=True)
+    ]
 
-    def noted(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Note the first prices of batches, and pass these on."""
-        for batch in batches:
-            self.note(batch)
-            yield batch
 
-    def note(self, rows: pa.Table) -> None:
-        """Note the first prices of rows; those without prices have none."""
-        if self._keys and {*self._keys, "price"} <= {*rows.column_names}:
-            firsts = self._firsts(together([*self._found, self._firsts(rows, by_slot=True)]), by_slot=True)
-            self._found = [firsts]
+def _until_none_is_left(
+    groups: np.ndarray, times: np.ndarray, orders: np.ndarray, filled: np.ndarray
+) -> np.ndarray:
+    """Return the last of rising times in each group, and those before until no order was filled at all."""
+    first = first_of(groups)
+    place = np.append(first[1:], len(groups))[: len(first)] - 1
+    kept = [times[place]]
+    now = np.flatnonzero(is_among(filled, distinct(times[place])))
+    now = now[np.argsort(filled[now])]
+    group, at = expand(*(np.searchsorted(filled[now], times[place], side) for side in SIDES_OF_EQUALS))
+    left, place, first = orders[now[at]], place[group], first[group]
+    some = is_among(orders, distinct(left))
+    fills = distinct(_marked(orders[some], filled[some]))
+    while len(left):
+        more = place > first
+        left, place, first = left[more], place[more] - 1, first[more]
+        kept.append(times[place])
+        more = is_among(_marked(left, times[place]), fills)
+        left, place, first = left[more], place[more], first[more]
+    return np.concatenate(kept)
 
-    def added(self, rows: pa.Table, slot: int) -> pa.Table:
-        """Add to rows the first prices from a slot on."""
-        later = [one.filter(pa.array(self._slot_of(moments_of(one)) >= slot)) for one in self._found]
-        return together([rows, *(self._firsts(one, by_slot=False) for one in later)]) if later else rows
 
-    def _firsts(self, rows: pa.Table, *, by_slot: bool) -> pa.Table:
-        """Take the known prices of the first moment in each group, all of several at once."""
-        known = pc.greater(rows["price"], pa.scalar(0, rows["price"].type))
-        rows = rows.filter(pc.and_(known, rows["moment"].is_valid()))
-        groups, moments = row_groups(rows, self._keys)[0], moments_of(rows)
-        if by_slot:
-            slots = self._slot_of(moments)
-            groups = np.unique(groups * (slots.max(initial=0) + 1) + slots, return_inverse=True)[1]
-        first = np.full(groups.max(initial=-1) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, groups, moments)
-        return rows.filter(pa.array(moments == first[groups]))
+def _marked(orders: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Number pairs of order and time; few others share one, and are gone past like it."""
+    return np.asarray(mixed(orders + mixed(times.view(np.uint64))))
 
 
 class Orders:
@@ -248,14 +270,13 @@ class Orders:
         several = (of_orders(rows, self._hashes) for rows in parts)
         self._rows = with_span(pa.concat_tables(several, promote_options="permissive"))
         self._windows = cuts.window_of(self._rows[placed_by].to_numpy())
-        self._slots = cuts.slot_of(moments_of(self._rows))
+        self._moments = moments_of(self._rows)
 
     def span(self, near: pa.Table, window: int) -> tuple[pa.Table, np.ndarray, int]:
-        """Return rows with spans, those inside the window, and how many lie in the time around it."""
+        """Return rows with spans, those inside the window, and how many of them are `near`."""
         alone = of_orders(near, self._hashes, others=True)
         inside = self._cuts.window_of(moments_of(alone)) == window
-        looked_at = self._cuts.looked_at(window)
-        close = (self._slots >= looked_at.start) & (self._slots < looked_at.stop)
+        close = is_among(self._moments, distinct(moments_of(near)))  # all of a moment are near, or none
         moved = np.flatnonzero(~close & (self._windows == window))
         places = np.append(np.flatnonzero(close), moved)
         rows = pa.concat_tables([with_span(alone), self._rows.take(pa.array(places))])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines.arrays import GAMMA, coded, first_of, numbers_of_ids
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.tables.identity import SIDES
@@ -36,7 +37,7 @@ class Sides:
         """Count trades with both sides: in all, and in each of `size` groups in place of those added."""
         total, counts = 0, np.zeros(size, np.int64)
         for rows in self._rows:
-            found = count_both(rows["trade"], 2 * groups[rows["mark"] >> 1] + (rows["mark"] & 1), size)
+            found = _count_both(rows["trade"], 2 * groups[rows["mark"] >> 1] + (rows["mark"] & 1), size)
             total, counts = total + found[0], counts + found[1]
         return total, counts
 
@@ -49,7 +50,7 @@ def sides_of(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return numbers_of_ids(ids), np.where(ids.is_valid(), sides, np.int8(-1)) if ids.null_count else sides
 
 
-def note_on_sides(count: int) -> str:
+def note_on_both_sides(count: int) -> str:
     """Say of how many fills both sides are counted; empty where of none."""
     fills = "1 fill" if count == 1 else f"{count:,} fills"
     note = f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
@@ -93,13 +94,6 @@ def codes_of(column: Any) -> tuple[np.ndarray, pa.Array]:
     return np.where(column.is_null(), np.int64(len(values)), codes) if column.null_count else codes, values
 
 
-def combined(column: Any) -> pa.Array:
-    """Return a column as one array; Arrow copies even a single chunk."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def _codes(column: Any) -> tuple[np.ndarray, int]:
     codes, values = codes_of(column)
     return codes, len(values) + (column.null_count > 0)
@@ -115,7 +109,7 @@ def _renumbered(numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
     return (np.cumsum(there) - 1)[numbers], int(np.count_nonzero(there))
 
 
-def count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:
+def _count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:
     """Count trade ids with both sides: sorted, both sides in a group are an even number and the next one."""
     bits, low = (2 * groups).bit_length(), int(ids.min())
     near = int(ids.max()) - low < 1 << (62 - bits)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.limbs import LIMB, Limbs
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import limits
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import (
@@ -22,7 +23,7 @@ from loopring_lab.engines.aggregate import (
     totals,
 )
 from loopring_lab.engines.arrays import first_of
-from loopring_lab.engines.pairs import combined, row_groups, sides_of
+from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 BITS = 64

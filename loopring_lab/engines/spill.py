@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
 import tempfile
 import weakref
@@ -53,11 +54,8 @@ class Buckets:
 
     def __iter__(self) -> Iterator[Columns]:
         """Yield the rows of each bucket that has any, in the order of the buckets."""
-        if self._folder is None:
-            if self._parts:
-                yield stacked([columns for _, columns in self._parts])
-            return
-        for number in np.flatnonzero(self.counts).tolist():
+        numbers = np.flatnonzero(self.counts).tolist()
+        for number in numbers[:1] if self.in_memory else numbers:
             yield self.read(number, number)
 
     def read(self, first: int, last: int) -> Columns:
@@ -124,11 +122,10 @@ class Spool:
     def read(self, slots: Iterable[int]) -> pa.Table:
         """Read the rows of slots; there must have been some table."""
         parts = [self._empty]
-        for slot in slots:
-            if self._file(slot).exists():
-                with pa.OSFile(str(self._file(slot))) as file:
-                    while file.tell() < file.size():
-                        parts.append(pa.ipc.open_stream(file).read_all())
+        for path in filter(Path.exists, map(self._file, slots)):
+            with pa.OSFile(str(path)) as file:
+                while file.tell() < file.size():
+                    parts.append(pa.ipc.open_stream(file).read_all())
         return together(parts)
 
     def _file(self, slot: int) -> Path:
@@ -147,13 +144,16 @@ def frame_of_files(
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _remove_with(data, folder)
-    if engine_of(like) == "duckdb":
-        frame: Any = like.query("trades", "FROM data")  # of the connection that `like` is of
+    if engine_of(like) == "duckdb":  # which reads files itself: Arrow reads up to 1 GiB ahead of it
+        files = glob.escape(str(folder)).replace("'", "''") + "/*.parquet"
+        data = data.schema.empty_table()  # is kept by all that reads the files
+        rows = f"FROM read_parquet('{files}', hive_partitioning=false) UNION ALL FROM data"
+        frame: Any = like.query("trades", rows)  # of the connection that `like` is of
     else:
         import polars
 
         frame = polars.scan_pyarrow_dataset(data)
+    _remove_with(data, folder)
     added = [nw.lit(value).alias(name) for name, value in constants().items()]
     return nw.from_native(frame).with_columns(*added).to_native() if added else frame
 

@@ -1,8 +1,9 @@
 """Frames of any engine in windows of time, each with the rows around it, so that memory stays bounded.
 
 Rows of a frame that is not in memory are read once, in batches, and put on disk by time, compressed. A
-window then reads the rows that it answers for and the time around them. So the work grows linearly with
-the rows, however the files behind a frame are laid out, and every engine gives the same digits.
+window then reads the rows that it answers for, some time after them, and the prices nearest to both that lie
+beyond. So the work grows linearly with the rows, however the files behind a frame are laid out and prices
+are spread over time, and every engine gives the same digits.
 
 `Around` says what a window looks at. `placed_by` names the times that say which window answers for a row:
 if it is ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in
@@ -30,9 +31,9 @@ from loopring_lab.engines.cuts import (
     Around,
     Columns,
     Cuts,
-    FirstPrices,
     Orders,
     Window,
+    at_edge,
     cut,
     noted,
     repeated,
@@ -40,7 +41,7 @@ from loopring_lab.engines.cuts import (
     window_of,
     with_span,
 )
-from loopring_lab.engines.spill import Buckets, Spool, frame_of_files
+from loopring_lab.engines.spill import Buckets, Spool, frame_of_files, together
 
 __all__ = ["Parts", "Window", "add_columns", "counted", "map_batches", "over", "take_rows"]
 
@@ -115,7 +116,8 @@ def over(
         return Parts(trades, counts, map(work, [window]), several=False)
     placing = placed_by if has_spans else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
-        return Parts(trades, counts, answers=cluster.answers(client, cuts, wanted, others, placing, work))
+        answers = cluster.answers(client, cuts, wanted, others, lambda _, window: work(window), placing)
+        return Parts(trades, counts, answers=answers)
     return Parts(trades, counts, map(work, _windows(cuts, wanted, others, placing)))
 
 
@@ -198,7 +200,7 @@ def _of_windows(wanted: Columns, work: Callable[[Any, Window], Any], around: Aro
         whole = pa.concat_tables(batches, promote_options="permissive")
         return _frame_of_rows(trades, [work(whole, _one_window(wanted._replace(frame=whole), others))])
     if engine_of(trades) == "dask" and (client := workers.cluster()):
-        return cluster.answers_with_rows(client, cuts, wanted, others, work).frame({})
+        return cluster.answers(client, cuts, wanted, others, work, whole=True).frame({})
     return _frame_of_rows(trades, starmap(work, _whole_windows(cuts, wanted, others)))
 
 
@@ -212,27 +214,21 @@ def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) ->
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    following = FirstPrices(cuts)
-    known = None if prices is None else _spooled(cuts, following.noted(prices.batches()))
+    known = None if prices is None else _spooled(cuts, prices.batches())
     orders: Orders | None = None
     if placed_by is None:
-        batches = wanted.batches()
-        spool = _spooled(cuts, following.noted(batches) if prices is None else batches)
+        spool = _spooled(cuts, wanted.batches())
     else:
         seen = Buckets()
         spool = _spooled(cuts, noted(cuts, wanted.batches(), seen))
         parts = (spool.read([slot]) for slot in range(len(cuts.slots) + 2))
         orders = Orders(cuts, placed_by, map(repeated, seen), parts)
         del seen
+    tables = _Tables(cuts, spool, known)
 
     def at(window: int) -> Window:
-        looked_at = cuts.looked_at(window)
-        near, others = spool.read(looked_at), None if known is None else known.read(looked_at)
-        if others is None:
-            near = following.added(near, looked_at.stop)
-        else:
-            others = following.added(others, looked_at.stop)
-        return window_of(cuts, near, others, orders, window)
+        near, looked_at = tables.at(window)
+        return window_of(cuts, near, looked_at, orders, window)
 
     yield from map(at, range(len(cuts.edges) + 1))  # none is held while the next one is read
 
@@ -244,11 +240,40 @@ def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Itera
     for whole in convert.whole_batches(wanted.frame, wanted.caller):
         moments = moments_of(convert.to_table(whole, wanted.caller, ["created_at"]))
         spool.add(whole, cuts.slot_of(moments))
+    tables = _Tables(cuts, spool, known, lambda whole: wanted._replace(frame=whole).table())
     for window in range(len(cuts.edges) + 1):
-        whole = spool.read(cuts.looked_at(window))
-        near = wanted._replace(frame=whole).table()
-        others = None if known is None else known.read(cuts.looked_at(window))
-        yield whole, window_of(cuts, near, others, None, window)
+        near, looked_at = tables.at(window)
+        yield looked_at[0], window_of(cuts, near, looked_at, None, window)
+
+
+class _Tables:
+    """Rows on disk, and prices if these are others, as windows look at them one after the other."""
+
+    def __init__(
+        self,
+        cuts: Cuts,
+        rows: Spool,
+        prices: Spool | None,
+        normalized: Callable[[pa.Table], pa.Table] = convert.as_read,
+    ) -> None:
+        self._cuts, self._normalized = cuts, normalized
+        self._spools = [rows] if prices is None else [rows, prices]
+        self._behind, self._ahead = list[list[pa.Table]](), dict[int, list[list[pa.Table]]]()
+        for window in range(len(cuts.edges), 0, -1) if cuts.ahead else ():
+            near, tables = self._read(window)
+            self._ahead[window] = [at_edge(cuts, tables, near, window, first=True)]
+
+    def at(self, window: int) -> tuple[pa.Table, list[pa.Table]]:
+        """Return normalized rows, and the tables as they stand; windows are asked for in their order."""
+        near, tables = self._read(window)
+        self._behind = [at_edge(self._cuts, tables, near, window)]
+        return near, tables
+
+    def _read(self, window: int) -> tuple[pa.Table, list[pa.Table]]:
+        on_disk = [spool.read(self._cuts.looked_at(window)) for spool in self._spools]
+        parts = zip(on_disk, *self._behind, *self._ahead.get(window + 1, ()), strict=True)
+        tables = [*map(together, parts)]
+        return self._normalized(tables[0]), tables
 
 
 def _with_columns(rows: Any, found: Mapping[str, pa.Array], *, in_arrow: bool) -> Any:

@@ -59,7 +59,7 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     0   BUY       LRC     44  8.925624000000000000
     1  SELL       ETH     56  0.005908221192000000
     """
-    return _sum_fees("fees.summary", trades, by)
+    return _sum_fees("lab.fees.summary", trades, by)
 
 
 def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
@@ -94,7 +94,7 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     0 2022-12-12 00:00:00+00:00       LRC  0.272000000000000000
     1 2022-12-19 00:00:00+00:00       ETH  0.000621316800000000
     """
-    return _sum_fees("fees.over_time", trades, by, str(every))
+    return _sum_fees("lab.fees.over_time", trades, by, str(every))
 
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:

@@ -25,7 +25,7 @@ from loopring_lab.query import parse_utc, to_milliseconds
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
 
-CALLER = "fees.schedule_check"
+CALLER = "lab.fees.schedule_check"
 FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
 VALIDITY = ("since", "until")
 VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}

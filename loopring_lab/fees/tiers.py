@@ -86,7 +86,7 @@ def tiers(
     0       amm        10     exact
     1       dex        30     exact
     """
-    caller = "fees.tiers"
+    caller = "lab.fees.tiers"
     names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "lent", frame=trades)
     period = None if every is None else Period.parse(every)
     found = _Bounds(trades, tokens, caller)
@@ -133,7 +133,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     3   7.985826         8     exact
     10  7.961261         8     exact
     """
-    caller = "fees.with_tiers"
+    caller = "lab.fees.with_tiers"
     found = _Bounds(trades, tokens, caller)
 
     def work(batch: pa.Table) -> dict[str, pa.Array]:

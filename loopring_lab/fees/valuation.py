@@ -15,23 +15,22 @@ from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_deci
 from loopring_lab.amounts.scaling import UNIT, floats, from_integers, to_integers
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
-from loopring_lab.engines.aggregate import DAY, GroupBy, PairedFills
+from loopring_lab.engines.aggregate import GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among
 from loopring_lab.engines.asof import (
     ORDER,
     OWN_BY,
     PLACE,
     TIE_BREAKERS,
-    Lookup,
+    Placed,
     PriceHistory,
     moments_of,
-    parse_tolerance,
-    places_of_blocks,
 )
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.value_sums import Sums, sorted_by, with_uncertainty
+from loopring_lab.query import parse_tolerance
 
-CALLER = "fees.in_token"
+CALLER = "lab.fees.in_token"
 PAIR = ("base", "quote")
 PRICED = ("created_at", *PAIR, "price")
 SUMMED = (
@@ -48,8 +47,6 @@ STEPS = 3
 CHUNK = 1 << 15
 WITHIN = 1 << 58
 """High limbs of what has certainly not more than 37 digits."""
-LATER = 7 * DAY
-"""Prices after a fill are told from those of its own order within so many ms."""
 
 
 def in_token(
@@ -79,7 +76,8 @@ def in_token(
     by : str or sequence of str, optional
         Sum by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the oldest price of a path; None for any age, which reads all rows into memory.
+        Maximum age of the oldest price of a path; None for any age, which with `by` reads all rows into
+        memory.
 
     Returns
     -------
@@ -118,7 +116,7 @@ def in_token(
     limit = parse_tolerance(tolerance, CALLER)
     needed = ["created_at", "fee_token", "fee", *(names or [])]
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
-    around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "before": limit}
+    around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "keys": PAIR}
     in_memory = convert.is_in_memory(trades)
     if not in_memory:
         _check_token(token, trades, prices)
@@ -134,13 +132,13 @@ def in_token(
         return valued(window)[0].columns(token)
 
     if names is None:
-        return windows.add_columns(trades, CALLER, needed, optional, **around, after=0, work=columns_of)
+        return windows.add_columns(trades, CALLER, needed, optional, **around, work=columns_of)
 
     def rows_of(window: windows.Window) -> pa.Table:
         return _to_sum(window, *valued(window), names)
 
     sums = Sums([*names, "fee_token"], limit)
-    around |= {"after": LATER, "next_by": PAIR}
+    around |= {"after": None if limit is None else 0, "ahead": True}
     sums.add(windows.over(trades, CALLER, needed, optional, **around, work=rows_of))
     groups, columns = sums.columns()
     columns |= {"value_token": pa.repeat(token, groups.count)}
@@ -304,18 +302,8 @@ class _Lookups:
             number_of[self.codes] = np.arange(len(self.codes))
             self.own = number_of[lookup.codes[rows]]
             self.own_last = lookup.before(times)[rows]
-            self.own_next = self._first_after(lookup, times)[rows] if later else self.own_last
-        self.places = places_of_blocks(fills).take(pa.array(rows))
-        self.is_placed = np.asarray(self.places[PLACE[1]].is_valid())
-
-    @staticmethod
-    def _first_after(lookup: Lookup, times: np.ndarray) -> np.ndarray:
-        """Find the first price after each time, whose own ones are known within `LATER` only."""
-        places = lookup.after(times, within=LATER)
-        far = np.flatnonzero((places < 0) & (times != NAT))
-        found = lookup.history.first_later(lookup.codes[far], times[far] + LATER, at_moment=False)
-        places[far] = np.where(lookup.history.has(lookup.codes[far], found), found, -1)
-        return places
+            self.own_next = lookup.after(times)[rows] if later else self.own_last
+        self.placed = Placed.of_rows(fills).of(rows)
 
     def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""
@@ -345,12 +333,11 @@ class _Lookups:
 
     def _settle_blocks(self, last: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
-        placed = np.flatnonzero(self.is_placed[rows])
+        placed = np.flatnonzero(self.placed.moments[rows] != NAT)
         markets, some = np.nonzero(self.times[last[:, placed]] == self.moments[rows[placed]])
-        if len(some):
-            codes, own = self.codes[numbers[markets]], rows[placed[some]]
-            found = self.history.last_at(codes, self.moments[own], self.places.take(pa.array(own)))
-            last[markets, placed[some]] = np.where(self.history.has(codes, found), found, -1)
+        found = self.history.up_to(last[markets, placed[some]], self.placed.of(rows[placed[some]]))
+        there = self.history.has(self.codes[numbers[markets]], found)
+        last[markets, placed[some]] = np.where(there, found, -1)
 
 
 class _Plan:

@@ -152,7 +152,7 @@ class Sums:
         fills = part[MARKET[0]].null_count
         rows, markets = part.slice(0, fills), self._moves.add(part.slice(fills))
         groups = GroupBy(rows, self._groups.keys)
-        numbers = self._groups.numbers(pa.table(groups.key_columns()))
+        numbers = self._groups.add(groups.combinations())
         unpriced = np.asarray(rows["fee_value"].is_null())
         sums = {
             "number": numbers,

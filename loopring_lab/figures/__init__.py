@@ -1,14 +1,15 @@
 """Figures of trades; the first place where exact amounts become floats.
 
 Each takes trades of any engine, sums them up with `fees` and `fills`, and draws the small table that comes
-back: on `ax` where one is given, else on a figure of its own, 900 by 420 pixels.
+back: on `ax` where one is given, else on a `Figure` of its own, 900 by 420 pixels, which keeps that table as
+`Figure.table`.
 """
 
 from loopring_lab.figures.balance_figures import pool_balance
 from loopring_lab.figures.cost_figures import cost_curve, markouts, price_gaps, venue_differences
 from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
-from loopring_lab.figures.style import Figure
+from loopring_lab.figures.marks import Figure
 
 __all__ = [
     "Figure",

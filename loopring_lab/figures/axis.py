@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 
-from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.engines import adapters, convert
@@ -38,6 +36,16 @@ class Timeline(NamedTuple):
     starts: np.ndarray
     left: np.ndarray
     width: np.ndarray
+
+    def places(self, periods: pd.Series) -> np.ndarray:
+        """Return the number of each period, from 0."""
+        return np.searchsorted(self.starts, _milliseconds(periods))
+
+    def texts(self, periods: pd.Series) -> list[str]:
+        """Name each period, such as ``week from 2022-03-07``."""
+        starts = periods.dt.tz_convert("UTC")
+        form = "%Y-%m-%d" if (starts == starts.dt.normalize()).all() else "%Y-%m-%d %H:%M UTC"
+        return [f"{self.name} from {start}" for start in starts.dt.strftime(form)]
 
     def pivot(self, table: pd.DataFrame, column: str, values: str) -> pd.DataFrame:
         """Pivot sums to a row for each period and a column for each group."""
@@ -82,8 +90,8 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
         edges = ends[0] + length.step * np.arange(min(count, MOST + 2))
     if len(edges) > MOST + 1:
         raise LabError(
-            f"{caller}: every={every!r} makes more than {MOST:,} periods, too many to draw. Give a longer "
-            "one."
+            f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer "
+            "one, such as every='1w'."
         )
     left = edges / DAY
     return Timeline(period_name(every), edges[:-1], left[:-1], np.diff(left))
@@ -106,7 +114,7 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     concise = mdates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
     day_format = "%d %b"  # "26" alone would not name the month
     concise.formats[2] = concise.zero_formats[2] = concise.zero_formats[3] = day_format
-    concise.offset_formats[2] = "%Y"
+    concise.offset_formats[2:] = ["%Y", *["%d %b %Y"] * 3]
     axes.xaxis.set_major_formatter(concise)
     axes.set_xlabel("time (UTC)")
     style.plain_numbers(axes.yaxis)
@@ -119,18 +127,6 @@ def _milliseconds(times: pd.Series) -> np.ndarray:
 
 
 FEWEST_COLUMNS, ROOMY_DIGITS = 5, 3
-AXES_WIDTH, DIGIT, POINTS = 0.93, 7.0, 72
-"""Part of the width beside the legend; width of a digit in points; points per inch."""
-
-
-def size_quantiles(
-    trades: Any, quantiles: int, quote: str | None, caller: str
-) -> tuple[pd.DataFrame, str, int]:
-    """Return the size profile of one quote token, the token, and the number of all fills."""
-    table = style.as_pandas(fills.size_profile(trades, quantiles))
-    total = int(table["fills"].sum())
-    table, token = style.select_quote(table.dropna(subset=["quantile"]), quote, caller)
-    return table.astype({"quantile": int}), token, total
 
 
 class Sizes:
@@ -153,11 +149,6 @@ class Sizes:
         return style.as_pandas(self._rows.bounds(self._group, quantiles)).set_index("quantile")
 
 
-def bounds(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the smallest and largest size of each quantile."""
-    return table.groupby("quantile")[["smallest", "largest"]].first()
-
-
 def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     """Label the boundaries between columns with sizes; if all sizes are equal, the columns themselves."""
     ends = [sizes["smallest"].iloc[0], *sizes["largest"]]
@@ -166,22 +157,10 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     short, long = texts[least], texts[max(least, ROOMY_DIGITS)]
     room = max(0.1, (FEWEST_COLUMNS - len(sizes)) / 2)
     axes.set_xlim(-0.5 - room, len(sizes) - 0.5 + room)
-    column = column_width(axes)
-    labels = long if fit(long, column) else short
-    step = next(n for n in range(1, len(ends) + 1) if fit(labels[::n], n * column))
+    column = style.column_width(axes)
+    labels = long if style.fit(long, column) else short
+    step = style.label_step(labels, column)
     axes.set_xticks(np.arange(0, len(ends), step) - 0.5, labels[::step])
     if len(set(ends)) == 1:
         axes.set_xticks([(len(sizes) - 1) / 2], labels[:1])
     axes.set_xlabel(f"size of the fill ({quote})")
-
-
-def column_width(axes: Axes) -> float:
-    """Return the width of a column in points."""
-    low, high = axes.get_xlim()
-    return float(AXES_WIDTH * axes.bbox.width * POINTS / axes.figure.dpi / (high - low))
-
-
-def fit(labels: list[str], distance: float) -> bool:
-    """Return whether labels this many points apart do not touch."""
-    widths = [DIGIT * (len(label) - label.count(",") / 2 - label.count(".") / 2) for label in labels]
-    return all((left + right) / 2 + DIGIT / 2 <= distance for left, right in pairwise(widths))

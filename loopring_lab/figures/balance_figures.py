@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.dates import date2num
 
 from loopring_lab.amounts import to_float
+from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
-from loopring_lab.figures.style import COLOURS, drawing, plain_numbers
+from loopring_lab.figures.marks import Figure, Mark, keep
+from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_numbers
 
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
@@ -49,7 +52,7 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
     >>> lab.figures.pool_balance(store.blocks().balances(1, store.tokens()))
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "pool_balance"
+    caller = "lab.figures.pool_balance"
     missing = NEEDED - set(getattr(balances, "columns", ()))
     if missing:
         raise LabError(
@@ -84,16 +87,17 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
             every = axis.period_for((times.max() - times.min()) / pd.Timedelta(days=1))
             axis.format_dates(axes, axis.timeline(times, every, caller))
         axes.set_ylabel(f"balance ({token})")
-    return cast("Figure", axes.figure)
+    return keep(axes, line.drop(columns="level"), _marks(line, is_one_block, token))
 
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     known = published.dropna(subset="recomputed")
     same = int((known["published"] == known["recomputed"]).sum())
-    return (
-        f"{line['change'].notna().sum():,} changes; {len(published):,} balances published, and {same:,} of "
-        f"the {len(known):,} that can be recomputed are equal"
-    )
+    equal = f"{same:,} of the {len(known):,} that can be recomputed are equal"
+    if len(known) == 1:
+        equal = f"the one that can be recomputed {'is equal' if same else 'differs'}"
+    changes = format_count(line["change"].notna().sum(), "change")
+    return f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
 
 
 def _along(rows: pd.DataFrame, is_one_block: bool) -> np.ndarray:
@@ -101,3 +105,20 @@ def _along(rows: pd.DataFrame, is_one_block: bool) -> np.ndarray:
     if is_one_block:
         return np.asarray(rows["index_in_block"], np.float64)
     return np.asarray(rows["created_at"].dt.tz_convert(None), "datetime64[ms]")
+
+
+def _marks(line: pd.DataFrame, is_one_block: bool, token: str | None) -> Iterator[Mark]:
+    """Give a mark to each step, and to each balance published at its beginning."""
+    along = _along(line, is_one_block)
+    places = along if is_one_block else date2num(along)  # type: ignore[no-untyped-call]
+    ends, levels = [*places[1:], places[-1]], to_float(line["level"])
+    for row, start, end, level in zip(line.to_dict("records"), places, ends, levels, strict=True):
+        text = (
+            f"block {row['block']}, transaction {row['index_in_block']}, {row['created_at']:%Y-%m-%d %H:%M} "
+            f"UTC\nrecomputed {format_amount(row['level'])} {token}"
+        )
+        yield Mark(text, (start, end), (level, level))
+        if not pd.isna(row["published_units"]):
+            stated = float(row["published_units"])
+            text += f"\npublished {format_amount(row['published_units'])} {token}"
+            yield Mark(text, (start, start), (stated, stated))

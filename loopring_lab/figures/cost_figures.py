@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
+from loopring_lab.amounts.display import format_amount
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
@@ -32,7 +34,7 @@ STEPS = (1, 2, 2.5, 5, 10)
 FEWEST_BINS, MOST_BINS = 10, 40
 FENCE = 3
 """Interquartile ranges beyond which values are not drawn."""
-MOST_LINES, FEWEST_LINES = 11, 5
+MOST_LINES = 11
 VERDICTS = {
     "pool": FILL_TYPES["amm"],
     "book": FILL_TYPES["dex"],
@@ -40,13 +42,10 @@ VERDICTS = {
 }
 MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
 """Parts by size, and how many fills with a cost each of them should have."""
-ESTIMATE = ("weighted", "low", "high")
 INTERVAL = "value-weighted mean with 95 % interval (orders resampled)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
-PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
+PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 DOTS_AT, APART = 5, 0.1  # percent, columns
-COUNT_HEIGHT = 0.065
-"""Part of the height of axes for a line of counts."""
 
 
 def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
@@ -57,8 +56,7 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades`; combining several accounts gives more pairs.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill, as for `fills.price_gap`; None for any age, which reads the columns
-        needed of all rows into memory.
+        Maximum age of the other fill, as for `fills.price_gap`; None for any age.
     prices : frame of any of these engines, optional
         Fills among which the other one is looked for; by default `trades`.
     ax : matplotlib.axes.Axes, optional
@@ -90,8 +88,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     }
     if not matched:
         raise LabError(
-            f"price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, "
-            "such as tolerance='1d', or combine the trades of several accounts."
+            f"lab.figures.price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. "
+            "Allow more, such as tolerance='1d', or combine the trades of several accounts."
         )
     edges = _edges(matched.values())
     outside = sum(int(((values < edges[0]) | (values > edges[-1])).sum()) for values in matched.values())
@@ -106,27 +104,29 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
     with drawing(trades, ax, title, note) as axes:
         for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
-            label = (
-                f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{len(worse[name]) - len(values):,} not"
-            )
-            group = FILL_TYPES[name]._replace(label=label)
+            counts = f"{len(values):,} matched,\n{len(worse[name]) - len(values):,} not"
+            group = FILL_TYPES[name]._replace(label=f"{FILL_TYPES[name].label}:\n{counts}")
             if name in many:
-                _draw_histogram(axes, edges, values, group, direction)
+                heights = direction * np.histogram(values, edges)[0] / len(values) * 100
+                axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
                 _draw_mean(axes, means.loc[name], "worse_bps", group, direction)
             else:
-                _draw_dots(axes, values, group, direction)
+                dots = group.line | {"linestyle": "none"}  # too few for shares or a mean
+                axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if many else "single fills")
         style.plain_numbers(axes.xaxis)
-        axes.yaxis.set_major_formatter(
-            FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
-        )
+        upwards = FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
+        axes.yaxis.set_major_formatter(upwards)
         if not many:
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
-            axes.set_yticks([])
-    return cast("Figure", axes.figure)
+            numbers = [f"n = {len(values)}" for values in matched.values()]
+            axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
+            axes.grid(visible=False, axis="y")
+    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(list(matched))]
+    return keep(axes, drawn, _gap_marks(axes, edges, drawn, matched, many))
 
 
 def cost_curve(
@@ -171,7 +171,7 @@ def cost_curve(
     >>> lab.figures.cost_curve(client.trades(account_id=10083), reference="last")
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "cost_curve"
+    caller = "lab.figures.cost_curve"
     by_size = axis.Sizes(trades, quote, caller)
     sizes, token = by_size.bounds(quantiles or MOST_PARTS), by_size.token
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
@@ -196,11 +196,14 @@ def cost_curve(
         axis.format_sizes(axes, sizes, token)
         groups = _by_fill_type(costs)
         for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-            _draw_estimates(axes, rows["part"] + shift, rows, "all_in_bps", group)
-        _write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
+            style.draw_estimates(axes, rows["part"] + shift, rows, _estimate("all_in_bps"), group)
+        style.write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
-    return cast("Figure", axes.figure)
+    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
+    marks = _estimate_marks(groups, "part", ranges, "all_in_bps")
+    table = costs.assign(quantile=sizes.index[costs["part"]]).drop(columns=["part", "priced"])
+    return keep(axes, table.join(sizes, on="quantile"), marks)
 
 
 def venue_differences(
@@ -223,7 +226,7 @@ def venue_differences(
     by : str or sequence of str
         One line for each value of these columns, up to the eleven with the most fills.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of 900 by 420 pixels by default.
+        Where to draw; by default a new figure, 900 pixels wide, whose height follows the groups.
 
     Returns
     -------
@@ -238,11 +241,11 @@ def venue_differences(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
+    >>> trades = client.trades(account_id=10083, since="2022-12-01")
     >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
-    <Figure size 900x420 with 1 Axes>
+    <Figure size 900x324 with 1 Axes>
     """
-    caller = "venue_differences"
+    caller = "lab.figures.venue_differences"
     names = group_keys(by, caller)
     overall, table = (
         as_pandas(fills.compare_venues(trades, prices, keys, horizon)) for keys in (None, names)
@@ -263,7 +266,7 @@ def venue_differences(
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
-    with drawing(trades, ax, title, note, takers_only=True) as axes:
+    with drawing(trades, ax, title, note, takers_only=True, rows=len(rows)) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
@@ -273,13 +276,11 @@ def venue_differences(
             axes.plot(row["difference_bps"], place, markerfacecolor=face, **mark)
         axes.axhline(0.5, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_yticks(range(len(rows)), list(rows["name"]))
-        axes.set_ylim(max(len(rows), FEWEST_LINES) - 0.4, -0.6)
-        axes.grid(visible=False, axis="y")
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
         style.plain_numbers(axes.xaxis)
         texts = {"fills": [f"{count:,}" for count in rows["fills"]], "cheaper": list(rows["verdict"])}
         style.text_columns(axes, pd.DataFrame(texts))
-    return cast("Figure", axes.figure)
+    return keep(axes, rows.rename(columns={"name": "group"}), _difference_marks(rows))
 
 
 def markouts(
@@ -314,7 +315,7 @@ def markouts(
 
     Examples
     --------
-    >>> trades = client.trades(account_id=10083)
+    >>> trades = client.trades(account_id=10083, since="2022-12-01")
     >>> lab.figures.markouts(trades, prices=client.outside_prices(trades))
     <Figure size 900x420 with 1 Axes>
     """
@@ -322,9 +323,8 @@ def markouts(
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
-        raise LabError(
-            "markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
-        )
+        hint = "Pass prices=, or longer horizons=."
+        raise LabError(f"lab.figures.markouts: no taker's fill has a price before and after it. {hint}")
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
@@ -339,13 +339,61 @@ def markouts(
         for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
             faint = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
             axes.plot(rows["place"] + shift, rows["weighted_effective_bps"], **group.line | faint)
-            _draw_estimates(axes, rows["place"] + shift, rows, "realized_bps", group)
-        _write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+            style.draw_estimates(axes, rows["place"] + shift, rows, _estimate("realized_bps"), group)
+        style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
-    return cast("Figure", axes.figure)
+    marks = _estimate_marks(groups, "place", [f"{name} after the fill" for name in names], "realized_bps")
+    return keep(axes, table.drop(columns=["place", "priced"]), marks)
+
+
+def _gap_marks(
+    axes: Axes, edges: np.ndarray, table: pd.DataFrame, halves: Mapping[str, np.ndarray], many: set[str]
+) -> Iterator[Mark]:
+    """Give a mark to each bin of the histograms, and to each single fill."""
+    texts = [_bin_texts(FILL_TYPES[name].label, edges, halves[name]) for name in halves if name in many]
+    yield from bar_marks(axes, texts)
+    places = {name: (place, place) for name, place in zip(halves, (DOTS_AT, -DOTS_AT), strict=False)}
+    for row in table[~table["fill_type"].isin(many)].to_dict("records"):
+        worse, group = float(row["worse_bps"]), FILL_TYPES[row["fill_type"]]
+        text = (
+            f"{group.label}: {style.format_bps(abs(worse))} {'worse' if worse > 0 else 'better'}\n"
+            f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}\n"
+            f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
+        )
+        yield Mark(text, (worse, worse), places[row["fill_type"]])
+
+
+def _bin_texts(label: str, edges: np.ndarray, values: np.ndarray) -> list[str]:
+    counts = np.histogram(values, edges)[0]
+    return [
+        f"{label}, {style.format_number(low)} to {style.format_number(high)} bps\n"
+        f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
+        for (low, high), count in zip(pairwise(edges), counts, strict=True)
+    ]
+
+
+def _estimate_marks(
+    groups: Sequence[tuple[GroupStyle, pd.DataFrame]], column: str, headings: Sequence[str], name: str
+) -> Iterator[Mark]:
+    for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
+        for row in rows.to_dict("records"):
+            mean, low, high = (row[part] for part in _estimate(name))
+            x = row[column] + shift
+            text = f"{group.label}, {headings[row[column]]}\n{style.format_estimate(mean, low, high)}\n"
+            text += style.format_count(row["priced"])
+            yield Mark(text, (x, x), (mean, mean) if pd.isna(low) else (low, high))
+
+
+def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
+    for place, row in enumerate(rows.to_dict("records")):
+        difference, low, high = (row[name] for name in ("difference_bps", "low_bps", "high_bps"))
+        text = f"{row['name']}: {style.format_estimate(difference, low, high)}\ncheaper: {row['verdict']}\n"
+        text += f"{style.format_count(row['fills'])} of {style.format_count(row['orders'], 'order')}"
+        ends = (difference, difference) if pd.isna(low) else (low, high)
+        yield Mark(text, ends, (place, place), "y")
 
 
 def _pulled(table: pd.DataFrame) -> str:
@@ -372,8 +420,8 @@ def _costs_by_size(
     rows = rows.select(name for name in rows.collect_schema().names() if name in needed)
     rows = rows.filter(nw.col("quote") == token).to_native()
     work = partial(_parts, largest=to_float(sizes)["largest"].to_numpy())
-    marked = windows.map_batches(rows, "cost_curve", ["notional"], work=work)
-    names = group_keys(["part", "fill_type"], "cost_curve", frame=marked)
+    marked = windows.map_batches(rows, "lab.figures.cost_curve", ["notional"], work=work)
+    names = group_keys(["part", "fill_type"], "lab.figures.cost_curve", frame=marked)
     one_token = Values(list)
     costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
@@ -382,7 +430,7 @@ def _costs_by_size(
 
 def _parts(rows: pa.Table, largest: np.ndarray) -> dict[str, pa.Array]:
     """Number the parts by size that fills are in, null where the size is unknown."""
-    sizes = to_float(convert.to_pandas(rows, "cost_curve", ["notional"]))["notional"].to_numpy()
+    sizes = to_float(convert.to_pandas(rows, "lab.figures.cost_curve", ["notional"]))["notional"].to_numpy()
     return {"part": pa.array(np.searchsorted(largest, sizes), mask=np.isnan(sizes))}
 
 
@@ -414,25 +462,18 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
     return edges
 
 
-def _floats(column: pd.Series) -> np.ndarray:
-    """Return rates as floats, also those of a column that is all null."""
-    return np.where(column.isna(), np.nan, column.fillna(0)).astype(np.float64)
+def _estimate(name: str) -> list[str]:
+    """Name the columns of a mean weighted by value, and of the ends of its interval."""
+    return [f"{part}_{name}" for part in ("weighted", "low", "high")]
 
 
 def _bps(rate: float) -> str:
     return f"{round(rate, 1) + 0.0:,.1f}"
 
 
-def _draw_histogram(
-    axes: Axes, edges: np.ndarray, values: np.ndarray, group: GroupStyle, direction: int
-) -> None:
-    heights = np.histogram(values, edges)[0] / len(values) * 100
-    axes.bar(edges[:-1], direction * heights, width=np.diff(edges), align="edge", **group.bar)
-
-
 def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: int) -> None:
     """Draw a mean with its interval over one half, as a line and a band."""
-    mean, low, high = (_floats(pd.Series([row[f"{part}_{name}"]]))[0] for part in ESTIMATE)
+    mean, low, high = row[_estimate(name)].to_numpy(np.float64, na_value=np.nan)
     if np.isnan(mean):
         return
     top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
@@ -452,32 +493,3 @@ def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: in
         va="top" if direction > 0 else "bottom",
         fontsize=10,
     )
-
-
-def _draw_dots(axes: Axes, values: np.ndarray, group: GroupStyle, direction: int) -> None:
-    """Draw single fills: too few for shares or a mean."""
-    axes.plot(values, np.full(len(values), direction * DOTS_AT), **group.line | {"linestyle": "none"})
-
-
-def _draw_estimates(axes: Axes, places: Any, rows: pd.DataFrame, name: str, group: GroupStyle) -> None:
-    """Draw means joined by a line, each with its interval; those without one are hollow."""
-    mean, low, high = (_floats(rows[f"{part}_{name}"]) for part in ESTIMATE)
-    places, hollow = np.asarray(places, np.float64), np.isnan(low)
-    axes.plot(places, mean, **group.line)
-    axes.vlines(places[~hollow], low[~hollow], high[~hollow], color=group.colour, linewidth=1.4)
-    marks = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
-    axes.plot(places[hollow], mean[hollow], **group.line | marks)
-
-
-def _write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> None:
-    """Write the number of fills of each point above all points, a line for each group."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(lines)))
-    for line, (group, places, counts) in enumerate(lines):
-        texts = [f"{count:,}" for count in counts]
-        width = axis.column_width(axes)
-        step = next(n for n in range(1, len(texts) + 1) if axis.fit(texts[::n], n * width))
-        height = 1 - COUNT_HEIGHT * (line + 0.5)
-        for place, text in zip(list(places)[::step], texts[::step], strict=True):
-            options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": group.colour}
-            axes.text(place, height, text, transform=axes.get_xaxis_transform(), **options)

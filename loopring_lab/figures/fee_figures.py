@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
 from loopring_lab.amounts import to_float, total
-from loopring_lab.amounts.display import MISSING, truncate
+from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep, stack_texts
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
-MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+BELOW_ZERO = 0.015
+"""Part of the height of rates that is below 0."""
 MOST_TIERS = 8
 ALL_LABELLED, SOME_LABELLED, LABEL_HEIGHT = 24, 60, 6
 """Most columns with a label in every bar, and with one per tier; percent that a label needs."""
 LUMA = (0.299, 0.587, 0.114)
-LEAST_ROWS, MOST_TOKENS, DIGITS = 5, 12, 5
-TEXT_COLUMNS = ("fee", "rate in bps", "without fee")
+MOST_TOKENS, DIGITS = 12, 5
+TEXT_COLUMNS = ("fees", "rate in bps", "without fee")
+DRAWN_ONLY = ("length", "label", "name")
 LIKELY = ", likely"
 UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
@@ -67,8 +70,8 @@ def fee_rates(
     Returns
     -------
     matplotlib.figure.Figure
-        Lines through ``bps`` of `fees.over_time`, at the middle of each period, with gaps where a period has
-        no fills.
+        Steps at ``bps`` of `fees.over_time`, each as long as its period, with gaps where a period has no
+        fills.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def fee_rates(
     >>> lab.figures.fee_rates(client.trades(account_id=10083, limit=100), every="1mo")
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "fee_rates"
+    caller = "lab.figures.fee_rates"
     names = group_keys(by, caller, frame=trades)
     every = every or axis.choose_period(trades, caller)
     groups = GroupBy(
@@ -104,13 +107,16 @@ def fee_rates(
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
     with drawing(trades, ax, f"Effective fee rate per {periods.name}, {tokens}", note) as axes:
+        ends = np.append(periods.left, periods.left[-1] + periods.width[-1])
         for line, group in styles.items():
-            axes.plot(periods.left + periods.width / 2, rates[line], clip_on=False, **group.line)
-        axes.set_ylim(0, max(1.0, 1.06 * float(np.nanmax(rates.to_numpy()))))
+            steps = np.append(rates[line], rates[line].iloc[-1])
+            axes.plot(ends, steps, **group.line | {"marker": None, "drawstyle": "steps-post"})
+        top = max(1.0, 1.06 * float(np.nanmax(rates.to_numpy())))
+        axes.set_ylim(-BELOW_ZERO * top, top)  # a line at 0 is not cut
         axes.set_xlim(periods.left[0], periods.left[-1] + periods.width[-1])
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
-    return cast("Figure", axes.figure)
+    return keep(axes, table.drop(columns="line"), _rate_marks(table, styles, periods))
 
 
 def fee_tiers(
@@ -146,7 +152,7 @@ def fee_tiers(
     >>> lab.figures.fee_tiers(client.trades(account_id=10083, limit=100))
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "fee_tiers"
+    caller = "lab.figures.fee_tiers"
     every = every or axis.choose_period(trades, caller)
     table = as_pandas(fees.tiers(trades, every, tokens=tokens))
     total, table = table["fills"].sum(), table.dropna(subset=["period"])
@@ -167,7 +173,9 @@ def fee_tiers(
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
         style.percent_axis(axes, "fills")
-    return cast("Figure", axes.figure)
+    labels = {part: options["label"] for part, options in styles.items() if part in shares}
+    stacks = _tier_texts(table, labels, periods)
+    return keep(axes, table.drop(columns="part"), bar_marks(axes, stacks))
 
 
 def fees_by_token(
@@ -187,7 +195,7 @@ def fees_by_token(
     prices : frame of any of these engines, optional
         Trades to take prices from; by default `trades`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of 900 by 420 pixels by default.
+        Where to draw; by default a new figure, 900 pixels wide, whose height follows the tokens.
 
     Returns
     -------
@@ -205,24 +213,61 @@ def fees_by_token(
     >>> lab.figures.fees_by_token(client.trades(account_id=10083), token="USDT")
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "fees_by_token"
+    caller = "lab.figures.fees_by_token"
     if token is None and prices is not None:
         raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
     table, label, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
     places = np.arange(len(table))
-    with drawing(trades, ax, title, note) as axes:
+    with drawing(trades, ax, title, note, rows=len(table)) as axes:
         drawn = axes.barh(places, table["length"], height=style.BAR_WIDTH - 0.2, color=COLOURS[2])
         axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
         axes.set_yticks(places, list(table["name"]))
-        axes.set_ylim(max(len(table), LEAST_ROWS) - 0.4, -0.6)
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
-        axes.grid(visible=False, axis="y")
         axes.set_xlabel(label)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
         style.plain_numbers(axes.xaxis)
         style.text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
-    return cast("Figure", axes.figure)
+    half = style.BAR_WIDTH / 2 - 0.1
+    marks = (
+        Mark(text, (0, float(length)), (place - half, place + half), "y")
+        for place, (text, length) in enumerate(zip(_token_texts(table, token), table["length"], strict=True))
+    )
+    return keep(axes, table.drop(columns=[*DRAWN_ONLY, *TEXT_COLUMNS], errors="ignore"), marks)
+
+
+def _rate_marks(table: pd.DataFrame, styles: dict[int, GroupStyle], periods: axis.Timeline) -> Iterator[Mark]:
+    places, texts = periods.places(table["period"]), periods.texts(table["period"])
+    for place, period, row in zip(places, texts, table.to_dict("records"), strict=True):
+        rate, left = float(row["bps"]), periods.left[place]
+        amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
+        text = f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {amounts}\n"
+        text += style.format_count(row["fills"])
+        yield Mark(text, (left, left + periods.width[place]), (rate, rate))
+
+
+def _tier_texts(table: pd.DataFrame, labels: dict[str, str], periods: axis.Timeline) -> list[list[str]]:
+    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
+    texts = [
+        f"{labels[row['part']]}, {period}\n{100 * row['share']:.1f} % of fills\n"
+        f"{style.format_count(row['fills'])}"
+        for row, period in zip(sums.to_dict("records"), periods.texts(sums["period"]), strict=True)
+    ]
+    return stack_texts(sums["part"], periods.places(sums["period"]), texts, labels)
+
+
+def _token_texts(table: pd.DataFrame, token: str | None) -> Iterator[str]:
+    """Say of each bar how many fills it stands for, and its fees with all digits."""
+    for row in table.to_dict("records"):
+        text = f"{row['name']}: {style.format_count(row['fills'])}"
+        if not pd.isna(row.get("fee")) and not pd.isna(row["fee_token"]):
+            text += f"\nfees {format_amount(row['fee'])} {row['fee_token']}"
+        if not pd.isna(row.get("bps")):
+            text += f"\n{style.format_bps(row['bps'])}"
+        if token is not None:
+            value = row["fee_value"]
+            text += "\nno price" if pd.isna(value) else f"\nvalue {format_amount(value)} {token}"
+        yield text
 
 
 def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
@@ -234,9 +279,9 @@ def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dic
     by_type = names == ["fill_type"]
     styles = {}
     order = sorted(top) if by_type else top
-    for line, colour, marker, dash in zip(order, COLOURS, MARKERS, DASHES, strict=False):
+    for line, colour, dash in zip(order, COLOURS, DASHES, strict=False):
         label = style.group_label(tuple(first.loc[line]) or "all fills")
-        styles[line] = GroupStyle(label, colour, None, marker, dash)
+        styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])
     return table[table["line"].isin(top)], styles, table["line"].nunique()
@@ -247,9 +292,10 @@ def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
-        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": "white"}
+        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": style.GREY}
         styles[str(tier)] = exact
-        styles[f"{tier}{LIKELY}"] = exact | {"label": f"{tier} bps{LIKELY}", "hatch": "++"}
+        likely = {"label": f"{tier} bps{LIKELY}", "hatch": "++", "edgecolor": style.INKS[1]}
+        styles[f"{tier}{LIKELY}"] = exact | likely
     for name, (label, colour, hatch) in UNCERTAIN.items():
         styles[name] = {"label": label, "facecolor": colour, "hatch": hatch, "edgecolor": style.GREY}
     return {name: options | {"linewidth": 0.5} for name, options in styles.items()}
@@ -270,7 +316,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             tall = tall[len(tall) // 2 :][:1]
         for bar in tall:
             middle = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-            ink = "white" if np.dot(to_rgb(bar.get_facecolor()), LUMA) < 0.45 else "black"
+            ink = style.INKS[bool(np.dot(to_rgb(bar.get_facecolor()), LUMA) < 0.45)]
             box = {"facecolor": bar.get_facecolor(), "edgecolor": "none", "pad": 0.8}
             tier = label.removesuffix(" bps")
             axes.annotate(tier, middle, ha="center", va="center", fontsize=9, color=ink, bbox=box)
@@ -286,14 +332,14 @@ def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     note = trade_count(table["fills"].sum(), table["fills"].sum())
     if unknown:
         note += f", {unknown:,} with an amount that is not known"
-    return shown, "number of fills", "Fees by the token they were paid in", note
+    return shown, "number of fills", "Fills by the token their fee was paid in", note
 
 
 def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
     table = as_pandas(fees.in_token(trades, token, prices, by=[]))
     if table["fee_value"].isna().all():
         hint = "Pass trades to take prices from as prices=."
-        raise LabError(f"fees_by_token: no fee could be valued in {token}. {hint}")
+        raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
     shown = _largest(table.assign(length=to_float(table["fee_value"]).fillna(0)))
     whole = total(table["fee_value"].dropna())
     places = max(0, DIGITS - 1 - whole.adjusted()) if whole else 0
@@ -309,7 +355,7 @@ def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
     """Sort by length, write out fees, and merge all but the longest bars into one."""
     if table.empty:
-        raise LabError("fees_by_token: no trade to draw. Pass other trades.")
+        raise LabError("lab.figures.fees_by_token: no trade to draw. Pass other trades.")
     table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
     known = table["fee"].notna() & table["fee_token"].notna()
     names = [style.group_label(token) for token in table["fee_token"]]
@@ -317,12 +363,12 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         f"{style.truncate_digits(fee, DIGITS)} {name}" if is_known else MISSING
         for fee, name, is_known in zip(table["fee"], names, known, strict=True)
     ]
-    table = table.assign(name=names, fee=texts)
+    table = table.assign(name=names, fees=texts)
     rest = table.iloc[MOST_TOKENS:]
     if len(rest) < 2:
         return table.copy()
     sums: dict[str, Any] = {name: rest[name].sum() for name in ("fills", "length")}
     if "fee_value" in rest:
         sums["fee_value"] = total(rest["fee_value"].dropna())
-    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fee": MISSING}], dtype=object)
+    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fees": MISSING}], dtype=object)
     return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import narwhals as nw
@@ -14,13 +14,15 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.figure import Figure as _Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.errors import LabError
+from loopring_lab.figures.marks import Figure
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -33,9 +35,12 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#dddddd",
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
+    "text.parse_math": False,  # a token may be called "$"
 }
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
 """Distinct for colour-blind readers, and dark enough for thin lines on white."""
+INKS = ("#010101", "#FEFEFE")
+"""On light and on dark bars: unlike black and white, they stay what they are on a page of any theme."""
 NOTE_COLOUR, GREY = "#555555", "#8A8A8A"
 SYNTHETIC = "synthetic data"
 NOTE_PAD, NOTE_LINE = 22.5, 14.0
@@ -43,8 +48,14 @@ BAR_WIDTH = 0.92
 """Part of its column that a bar fills."""
 COLUMN_GAP, LETTER = 12, 6.3
 """Points between columns of text, and the approximate width of a letter."""
+AXES_WIDTH, DIGIT, POINTS = 0.93, 7.0, 72
+"""Part of the width beside the legend; width of a digit in points; points per inch."""
 UNKNOWN = "unknown"
 LONGEST_LABEL = 20
+COUNT_HEIGHT, EDGE = 0.065, 0.03
+"""Parts of the height of axes: for a line of counts, and beyond its edges for marks on them."""
+WIDTH, HEIGHT, AROUND, ROW, FEWEST_ROWS = 9.0, 4.2, 1.35, 0.34, 5
+"""Inches of a figure, and of what is around its rows and of each; rows that axes have at least elsewhere."""
 
 
 class GroupStyle(NamedTuple):
@@ -52,15 +63,19 @@ class GroupStyle(NamedTuple):
 
     label: str
     colour: str
-    hatch: str | None
+    face: str
     marker: str
     dash: Any
 
     @property
     def bar(self) -> dict[str, Any]:
         """Arguments of `Axes.bar`."""
-        style = {"label": self.label, "facecolor": self.colour, "hatch": self.hatch}
-        return style | {"edgecolor": "white", "linewidth": 0}
+        return {
+            "label": self.label,
+            "facecolor": self.face,
+            "edgecolor": self.colour,
+            "linewidth": 0.7 * (self.face != self.colour),
+        }
 
     @property
     def line(self) -> dict[str, Any]:
@@ -70,25 +85,10 @@ class GroupStyle(NamedTuple):
 
 
 FILL_TYPES: Mapping[str, GroupStyle] = {
-    "amm": GroupStyle("AMM pool", COLOURS[0], None, "o", "-"),
-    "dex": GroupStyle("order book", COLOURS[1], "///", "s", "--"),
-    UNKNOWN: GroupStyle("type unknown", GREY, "...", "^", ":"),
+    "amm": GroupStyle("AMM pool", COLOURS[0], COLOURS[0], "o", "-"),
+    "dex": GroupStyle("order book", COLOURS[1], "#F7C9A5", "s", "--"),
+    UNKNOWN: GroupStyle("type unknown", GREY, "#E4E4E4", "^", ":"),
 }
-
-
-class Figure(_Figure):
-    """A matplotlib figure that notebooks show without pyplot, with the same bytes every time.
-
-    Examples
-    --------
-    >>> lab.figures.volume(client.trades(account_id=10083, limit=100))
-    <Figure size 900x420 with 1 Axes>
-    """
-
-    def _repr_png_(self) -> bytes:
-        png = io.BytesIO()
-        self.savefig(png, format="png", metadata={"Software": None})
-        return png.getvalue()
 
 
 @contextmanager
@@ -100,20 +100,28 @@ def drawing(
     *,
     legend: Mapping[str, Any] | None = None,
     takers_only: bool = False,
+    counts_above: bool = False,
+    rows: int = 0,
 ) -> Iterator[Axes]:
     """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
 
-    Unless takers' sides only are drawn, a note says of how many fills both sides are.
+    Unless `takers_only`, a note counts fills with both sides. `counts_above` leaves a line above the axes.
     """
     both_sides = "" if takers_only else PairedFills(trades, "figures").note
     notes = [text for text in (note, both_sides) if text]
     with rc_context(STYLE):
-        axes = ax if ax is not None else Figure(figsize=(9, 4.2), dpi=100, layout="constrained").subplots()
+        height = AROUND + note.count("\n") * NOTE_LINE / POINTS + ROW * max(rows, 2)
+        size = WIDTH, min(HEIGHT, round(height, 2)) if rows else HEIGHT
+        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
+        axes = Figure(figsize=size, dpi=100, layout=layout).subplots() if ax is None else ax
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=STYLE["grid.color"])
+        if rows:
+            axes.set_ylim((max(rows, FEWEST_ROWS) if ax else rows) - 0.4, -0.6)
+            axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
         yield axes
-        height = NOTE_LINE * sum(text.count("\n") + 1 for text in notes)
+        height = NOTE_LINE * (sum(text.count("\n") + 1 for text in notes) + counts_above)
         axes.set_title(title, pad=NOTE_PAD - NOTE_LINE + height if notes else None)
         for text in reversed(notes):  # each on its own: the upper one may pass above what stands beside it
             height -= NOTE_LINE * (text.count("\n") + 1)
@@ -161,8 +169,11 @@ def stacked_bars(
     for style, heights in parts:
         height = np.nan_to_num(np.asarray(heights, np.float64))
         box: dict[str, Any] = {"width": width * BAR_WIDTH, "bottom": bottom, "align": "edge", "linewidth": 0}
-        axes.bar(left, height, **(box | style))
+        for bar in axes.bar(left, height, **(box | style)):
+            bar.set_linewidth(bar.get_linewidth() * bool(bar.get_height()))  # nothing has no edge
         bottom += height
+    if bottom.any():
+        axes.set_ylim(0, 1.05 * bottom.max())
     axes.grid(visible=False, axis="x")
 
 
@@ -180,6 +191,23 @@ def format_number(value: float, digits: int = 10) -> str:
     """Write a number with thousands separators, without an exponent or trailing zeros."""
     whole = len(f"{abs(value):.0f}")
     return format_amount(Decimal(f"{value:.{max(digits, whole)}g}"))
+
+
+def format_count(count: Any, name: str = "fill") -> str:
+    """Count things in words, such as ``1,200 fills``."""
+    return f"{int(count):,} {name}{'' if count == 1 else 's'}"
+
+
+def format_bps(rate: Any) -> str:
+    """Write a rate in basis points with two decimal places."""
+    return f"{round(float(rate), 2) + 0.0:,.2f} bps"
+
+
+def format_estimate(estimate: Any, low: Any, high: Any) -> str:
+    """Write an estimate in basis points with its 95 % interval, if it has one."""
+    if pd.isna(low):
+        return f"{format_bps(estimate)}, no interval"
+    return f"{format_bps(estimate)} (95 %: {format_bps(low)} to {format_bps(high)})"
 
 
 def truncate_digits(amount: Decimal, digits: int) -> str:
@@ -203,6 +231,58 @@ def trade_count(drawn: float, total: float) -> str:
     return f"all {int(total):,} trades" if total > 1 else "one trade"
 
 
+def draw_estimates(
+    axes: Axes, places: Any, rows: pd.DataFrame, names: Sequence[str], group: GroupStyle, **line: Any
+) -> None:
+    """Draw means joined by a line, each with its interval; those without one are hollow."""
+    mean, low, high = (rows[name].to_numpy(np.float64, na_value=np.nan) for name in names)
+    places, hollow = np.asarray(places, np.float64), np.isnan(low)
+    line = group.line | line
+    ends: dict[str, Any] = {"color": group.colour, "linewidth": line["markersize"] / 4}
+    axes.vlines(places[~hollow], low[~hollow], high[~hollow], **ends)
+    marks = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
+    drawn = [axes.plot(places, mean, **line), axes.plot(places[hollow], mean[hollow], **line | marks)]
+    for (one,) in drawn:  # whole marks at the lower and upper edge, but none beside what is zoomed
+        one.set_clip_path(Rectangle((0, -EDGE), 1, 1 + 2 * EDGE, transform=axes.transAxes))
+
+
+def write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> None:
+    """Write the number of fills of each point above all points, a line for each group."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(lines)))
+    for line, (group, places, counts) in enumerate(lines):
+        write_line(axes, places, counts, group.colour, (1 - COUNT_HEIGHT * (line + 0.5), 0))
+
+
+def write_line(
+    axes: Axes, places: Any, counts: Any, colour: str, at: tuple[float, float], width: float = 1
+) -> None:
+    """Write counts at a part of the axes' height and points above: as many as fit `width` apart."""
+    texts = [f"{count:,}" for count in counts]
+    step = label_step(texts, width * column_width(axes))
+    options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
+    options |= {"textcoords": "offset points", "annotation_clip": True}
+    for place, text in zip(list(places)[::step], texts[::step], strict=True):
+        axes.annotate(text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), **options)
+
+
+def column_width(axes: Axes) -> float:
+    """Return the width of a column in points."""
+    low, high = axes.get_xlim()
+    return float(AXES_WIDTH * axes.bbox.width * POINTS / axes.figure.dpi / (high - low))
+
+
+def label_step(labels: list[str], distance: float) -> int:
+    """Return how many labels this many points apart share one that is written, so that none touch."""
+    return next(n for n in range(1, len(labels) + 1) if fit(labels[::n], n * distance))
+
+
+def fit(labels: list[str], distance: float) -> bool:
+    """Return whether labels this many points apart do not touch."""
+    widths = [DIGIT * (len(label) - label.count(",") / 2 - label.count(".") / 2) for label in labels]
+    return all((left + right) / 2 + DIGIT / 2 <= distance for left, right in pairwise(widths))
+
+
 def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     """Write columns of text to the right of the axes, a line for each row of a figure."""
     right = 0.0
@@ -212,7 +292,8 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
         top = {"va": "bottom", "color": NOTE_COLOUR} | options
         axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
         for place, text in enumerate(column):
-            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), va="center", **options)
+            beside: dict[str, Any] = {"va": "center", "annotation_clip": True} | options
+            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), **beside)
 
 
 def _small_print(axes: Axes, text: str, corner: tuple[int, int], coordinates: str, **style: Any) -> None:

@@ -85,9 +85,9 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     0       amm     56   0.56
     1       dex     44   0.44
     """
-    names = group_keys(by, "fills.breakdown", frame=trades)
-    paired = PairedFills(trades, "fills.breakdown")
-    table = aggregate(trades, [*names, "fill_type"], "fills.breakdown", every, paired=paired)
+    names = group_keys(by, "lab.fills.breakdown", frame=trades)
+    paired = PairedFills(trades, "lab.fills.breakdown")
+    table = aggregate(trades, [*names, "fill_type"], "lab.fills.breakdown", every, paired=paired)
     outer = with_period([name for name in names if name != "fill_type"], every)
     groups = GroupBy(table, [*outer, "fill_type"])
     sums = summary_columns(groups)
@@ -130,9 +130,9 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     0   BUY     44  0.000568994761193166
     1  SELL     56  0.000560394014186320
     """
-    names = group_keys(by, "fills.vwap", frame=trades)
-    paired = PairedFills(trades, "fills.vwap")
-    table = aggregate(trades, names, "fills.vwap", every, rates=False, paired=paired)
+    names = group_keys(by, "lab.fills.vwap", frame=trades)
+    paired = PairedFills(trades, "lab.fills.vwap")
+    table = aggregate(trades, names, "lab.fills.vwap", every, rates=False, paired=paired)
     keys = [*with_period(names, every), "base", "quote"]
     groups = GroupBy(table, keys)
     complete = groups.complete()
@@ -184,11 +184,9 @@ def orders(trades: Any) -> Any:
     """
     keys = ["order_hash", "account_id", "market", "side"]
     known = {*convert.column_names(trades)}.intersection(ORDER)
-    names, paired = (
-        [*keys, *sorted(known.difference(keys)), "fill_type", "role"],
-        PairedFills(trades, "fills.orders"),
-    )
-    table = aggregate(trades, names, "fills.orders", paired=paired)
+    names = [*keys, *sorted(known.difference(keys)), "fill_type", "role"]
+    paired = PairedFills(trades, "lab.fills.orders")
+    table = aggregate(trades, names, "lab.fills.orders", paired=paired)
     table = pa.table({n: table[n] for n in table.column_names} | sold_by_order(table))
     groups = GroupBy(table, [*keys, "storage_id", "fee_token"])
     sums, complete = summary_columns(groups), groups.complete()
@@ -243,7 +241,7 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     0         1       amm   0.12
     2         2       amm   0.58
     """
-    caller = "fills.size_profile"
+    caller = "lab.fills.size_profile"
     check_quantiles(quantiles, caller)
     names = group_keys(by, caller, "outer", frame=trades)
     outer = list(dict.fromkeys([*names, "quote"]))

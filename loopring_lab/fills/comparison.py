@@ -17,7 +17,7 @@ from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import Groups, equal, result_frame
 from loopring_lab.engines.arrays import NAT, as_text, coded, first_of
-from loopring_lab.engines.asof import PriceHistory, parse_length
+from loopring_lab.engines.asof import PriceHistory, around, moments_of
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.engines.windows import Window
@@ -38,6 +38,7 @@ from loopring_lab.fills.intervals import (
 from loopring_lab.fills.prices import LOOKED_UP_BY, PRICES, Reference, cost_sign, relative_bps
 from loopring_lab.fills.sides import TAKER, UNKNOWN, Roles, first_sides
 from loopring_lab.fills.values import Values
+from loopring_lab.query import parse_length
 from loopring_lab.tables.rows import FILL_TYPES
 
 SIZE_CLASSES = 5
@@ -125,7 +126,7 @@ def compare_venues(
     0       pool  outside prices
     0  undecided      own trades
     """
-    caller = "fills.compare_venues"
+    caller = "lab.fills.compare_venues"
     names = _keys(by, caller, trades)
     length = parse_length(horizon, caller, "horizon")
     if not length:
@@ -142,7 +143,7 @@ def compare_venues(
         LOOKED_UP_BY,
         prices=trades if prices is None else prices,
         price_columns=PRICES,
-        before=length,
+        keys=["market"],
         after=length,
         placed_by="last",
     )
@@ -180,21 +181,23 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, 
         return windows.counted(fills.filter(pa.array(is_typed & (role == TAKER))), left_out=left_out)
 
     read = [*READ, "account_id", "role", "fee", *names]
-    parts = windows.over(trades, caller, read, LOOKED_UP_BY, before=0, after=0, counts=counts, work=taken)
+    parts = windows.over(trades, caller, read, LOOKED_UP_BY, counts=counts, work=taken)
     fills = next(iter(parts)) if convert.is_in_memory(trades) else parts.frame()
     return fills, counts["left_out"]
 
 
 def _look(window: Window, caller: str, label: Reference) -> pa.Table:
     """Look whether prices are trades."""
-    return label.counted(window.rows.slice(0, 0), PriceHistory(window.prices, caller), window)
+    history = PriceHistory(window.prices, caller, near=[around(moments_of(window.rows))])
+    return label.counted(window.rows.slice(0, 0), history, window)
 
 
 def _costs(
     window: Window, caller: str, length: int, names: list[str], classes: _SizeClasses, own: bool
 ) -> pa.Table:
     """Return costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
-    history, end = PriceHistory(window.prices, caller), window.rows["last"].to_numpy()
+    end = window.rows["last"].to_numpy()
+    history = PriceHistory(window.prices, caller, near=[around(end, length, length)])
     lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + length)
     places = lookup.before(until, newer_than=end) if own else lookup.before(until, within=2 * length)
     fills, places = window.own(window.rows), places[window.inside]
@@ -204,6 +207,9 @@ def _costs(
     found = slim_rows(fills, [*names, "market", "side", "fill_type"])
     for name, column in (costs | {"size_class": classes.of(fills)}).items():
         found = found.append_column(name, pa.array(column))
+    if not (lookup.codes[window.inside] >= 0).any():  # nothing is near, or they are of other markets
+        history = PriceHistory(window.prices, caller)
+        lookup = history.lookup(window.rows)
     shared = int(np.count_nonzero(lookup.codes[window.inside] >= 0))
     return windows.counted(found, fills=len(fills), prices=len(history), shared=shared)
 

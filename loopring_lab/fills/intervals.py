@@ -12,18 +12,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.scaling import combined, floats
 from loopring_lab.engines.aggregate import GroupBy, Groups
 from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts
 from loopring_lab.engines.asof import order_names
 from loopring_lab.engines.cluster import Answers
-from loopring_lab.engines.pairs import Sides, note_on_sides, sides_of
+from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
 from loopring_lab.engines.windows import Parts
@@ -128,7 +129,7 @@ class Estimates:
     @property
     def note(self) -> str:
         """Say of how many fills both sides are counted; empty where of none."""
-        return note_on_sides(self._both_sides[0])
+        return note_on_both_sides(self._both_sides[0])
 
     def _see(self, part: Coded) -> np.ndarray:
         """Add what is known of the groups of a part, and return their numbers."""
@@ -265,8 +266,9 @@ def order_numbers(fills: pa.Table) -> np.ndarray:
     if not names.null_count:
         return numbers_of_texts(names)
     trades = fills["trade_id"] if "trade_id" in fills.column_names else pa.nulls(len(fills), pa.string())
-    trades = trades.combine_chunks() if isinstance(trades, pa.ChunkedArray) else trades
-    itself = pc.binary_join_element_wise("trade", trades.cast(pa.string()), " ", null_handling="replace")
+    itself = pc.binary_join_element_wise(
+        "trade", combined(trades.cast(pa.string())), " ", null_handling="replace"
+    )
     return numbers_of_texts(pc.coalesce(names, itself))
 
 
@@ -302,6 +304,29 @@ def estimate(
         columns[f"median_{name}"] = medians(partial(rows.known, name), known[number]) + 0.0
         columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("low", "high")}
     return columns
+
+
+def effective_orders(rows: Buckets, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Count the orders of each group, and how many of equal weight would say as much (Kish).
+
+    Rows have the columns ``group``, ``order`` and ``weight``, in parts by `bucket_of`.
+    """
+    sums = np.zeros((3, count))
+    for part in rows:
+        found = SortedRows(part, count)
+        groups, weights = found.groups[found.starts], sums_between(found.starts, part["weight"][found.place])
+        sums += [np.bincount(groups, values, count) for values in (weights**0, weights, weights**2)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return sums[0].astype(np.int64), sums[1] ** 2 / sums[2]
+
+
+def wilson(share: np.ndarray, orders: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of Wilson's score interval of shares of orders; it also holds near 0 and 1."""
+    square = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    middle = (share + square / (2 * orders)) / (1 + square / orders)
+    within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2
+    reach = np.sqrt(within) / (1 + square / orders)
+    return (middle - reach).clip(0, 1), (middle + reach).clip(0, 1)
 
 
 class SortedRows:

@@ -26,10 +26,9 @@ from loopring_lab.engines.aggregate import (
 from loopring_lab.engines.arrays import as_text, numbered
 from loopring_lab.engines.asof import (
     PriceHistory,
+    around,
     moments_of,
     order_names,
-    parse_length,
-    parse_tolerance,
     sold_by_order,
 )
 from loopring_lab.engines.windows import Window
@@ -49,6 +48,7 @@ from loopring_lab.fills.prices import (
 from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
 from loopring_lab.fills.sides import with_roles
 from loopring_lab.fills.values import Values
+from loopring_lab.query import parse_length, parse_tolerance
 
 HORIZONS = ("10s", "1min", "5min", "1h")
 ORDER_KEYS = ("order_hash", "account_id", "market", "side", "storage_id")
@@ -87,8 +87,7 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill; None for any age, which reads the columns needed of all
-        rows into memory.
+        Maximum age of the price before the fill; None for any age.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
@@ -138,7 +137,7 @@ def markouts(
     2       dex    1min     39              28.513574
     3       dex      1h     39              28.886312
     """
-    caller = "fills.markouts"
+    caller = "lab.fills.markouts"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
@@ -150,7 +149,7 @@ def markouts(
         LOOKED_UP_BY,
         prices=prices,
         price_columns=PRICES,
-        before=limit,
+        keys=["market"],
         after=max(lengths.values()),
         counts=label.counts,
         work=partial(_moves, caller=caller, limit=limit, names=names, lengths=lengths, label=label),
@@ -187,8 +186,7 @@ def shortfall(
         Aggregate by these columns; ``[]`` for all orders together. An order whose fills differ in them
         counts in each group with that part of its fills.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the arrival price; None for any age, which reads the columns needed of all rows into
-        memory.
+        Maximum age of the arrival price; None for any age.
     intervals, seed : float and int
         Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
 
@@ -230,7 +228,7 @@ def shortfall(
     57      5            0.031  45299.740082555985604572  45505.307018269400000000
     71      4            0.046      0.000572781593778306      0.000571096294000000
     """
-    caller = "fills.shortfall"
+    caller = "lab.fills.shortfall"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     label = Reference(prices, caller)
@@ -241,8 +239,7 @@ def shortfall(
         LOOKED_UP_BY,
         prices=prices,
         price_columns=PRICES,
-        before=limit,
-        after=0,
+        keys=["market"],
         placed_by="first",
         counts=label.counts,
         work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),
@@ -283,13 +280,16 @@ def _moves(
     label: Reference,
 ) -> pa.Table:
     """Split the cost of takers' fills of a window, once for each horizon."""
-    history = PriceHistory(window.prices, caller)
     takers = np.flatnonzero(window.inside & equal(as_text(window.rows["role"]), "taker"))
-    lookup, moments = history.lookup(window.rows).of(takers), moments_of(window.rows)[takers]
+    times, moments = moments_of(window.rows), moments_of(window.rows)[takers]
+    near = [around(moments, limit, max(lengths.values())), around(times)]
+    history = PriceHistory(window.prices, caller, near=near)
+    lookup = history.lookup(window.rows).of(takers)
     before = lookup.before(moments, within=limit)
     afters = [lookup.before(moments + length, newer_than=moments) for length in lengths.values()]
     before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
-    fills = window.rows.take(pa.array(np.repeat(takers, len(lengths))))
+    needed = [*FILLS_SHOWN[1:], "moment"] if names is None else window.rows.column_names
+    fills = window.rows.select(needed).take(pa.array(np.repeat(takers, len(lengths))))
     fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
     used = {
         "price_before": history.take(before),
@@ -308,10 +308,11 @@ def _shortfalls(
     window: Window, caller: str, limit: int | None, names: list[str] | None, label: Reference
 ) -> pa.Table:
     """Compare the orders that began in a window with the prices on their arrival."""
-    history = PriceHistory(window.prices, caller)
     fills = window.own(window.rows)
     orders = _orders(fills, names or [], caller)
-    arrival = history.lookup(orders).before(orders["arrived"].to_numpy(), strictly=True, within=limit)
+    arrived, times = orders["arrived"].to_numpy(), moments_of(window.rows)
+    history = PriceHistory(window.prices, caller, near=[around(arrived, limit), around(times)])
+    arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
     prices = history.take(arrival)
     worse = excess_bps(orders["notional"], orders["volume"], prices) * cost_sign(orders)
     fee = orders["bps"].fill_null(np.nan).to_numpy()

@@ -14,10 +14,10 @@ from loopring_lab.amounts.scaling import UNIT, from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio, result_frame
 from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of, parse_length
+from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, Reference
-from loopring_lab.query import parse_account_id
+from loopring_lab.query import parse_account_id, parse_length
 
 READ = (
     *("created_at", "trade_id", "order_hash", "account_id", "market", "base", "quote", "side", "fill_type"),
@@ -89,7 +89,7 @@ def pool_returns(
     >>> (days["fees"] - days["lvr"] == days["net"]).all()
     True
     """
-    caller = "fills.pool_returns"
+    caller = "lab.fills.pool_returns"
     period, length = Period.parse(every), parse_length(horizon, caller, "horizon")
     if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < BPS:
         raise LabError(

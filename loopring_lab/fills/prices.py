@@ -21,14 +21,15 @@ from loopring_lab.engines.asof import (
     ORDER,
     TIE_BREAKERS,
     PriceHistory,
+    around,
     check_prices,
     moments_of,
-    parse_tolerance,
 )
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import Estimates, check_sampling, slim_rows
 from loopring_lab.fills.values import Values
+from loopring_lab.query import parse_tolerance
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -68,10 +69,9 @@ def price_gap(
     trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
         From `Client.trades` or `Archive.scan`; larger than memory on DuckDB, and on Polars if lazy.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill; None for any age, which reads the columns needed of all rows into
-        memory. A fill in the same millisecond counts as earlier; of several, the last by block, index in the
-        block and trade id is used. Among rows of blocks, which share their block's time and have no order
-        hash, only a lower index counts as earlier.
+        Maximum age of the other fill; None for any age. A fill in the same millisecond counts as earlier; of
+        several, the last by block, index in the block and trade id is used. Among rows of blocks, which share
+        their block's time and have no order hash, only a lower index counts as earlier.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
     prices : frame of any of these engines, optional
@@ -103,7 +103,7 @@ def price_gap(
     159  BUY  0.000647490000000000  0.000649140000000000 -25.418246
     160  BUY  0.000647590000000000  0.000649140000000000 -23.877746
     """
-    caller = "fills.price_gap"
+    caller = "lab.fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
     parts = windows.over(
@@ -113,8 +113,7 @@ def price_gap(
         LOOKED_UP_BY,
         prices=prices,
         price_columns=["created_at", *VENUE, "price"],
-        before=limit,
-        after=0,
+        keys=VENUE,
         work=partial(_gaps, caller=caller, limit=limit, names=names),
     )
     if names is None:
@@ -149,8 +148,8 @@ def all_in_cost(
         at the same time. A frame: prices with ``created_at``, ``market`` and ``price``; the last one at or
         before the fill is used.
     tolerance : str or pandas.Timedelta, optional
-        Maximum distance in time of the reference; None for any distance, which reads the columns needed of
-        all rows into memory.
+        Maximum distance in time of the reference; None for any distance, which for ``'next'`` reads the
+        columns needed of all rows into memory.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     prices : frame of any of these engines, optional
@@ -195,9 +194,9 @@ def all_in_cost(
     0       amm     56            38.041356       31.348629        44.312145
     1       dex     44            30.388297             NaN              NaN
     """
-    names = keys_of_estimates(trades, by, "fills.all_in_cost", intervals, seed)
+    names = keys_of_estimates(trades, by, "lab.fills.all_in_cost", intervals, seed)
     source = prices if isinstance(reference, str) else reference
-    values = Values.of_frame(trades, "fills.all_in_cost", None if source is trades else source)
+    values = Values.of_frame(trades, "lab.fills.all_in_cost", None if source is trades else source)
     return costs_by(trades, reference, tolerance, names, prices, values, COSTS, intervals, seed)
 
 
@@ -213,7 +212,7 @@ def costs_by(
     seed: int = 0,
 ) -> Any:
     """Compute what `all_in_cost` describes, estimates of some of its rates only, weighted by `values`."""
-    caller = "fills.all_in_cost"
+    caller = "lab.fills.all_in_cost"
     limit = parse_tolerance(tolerance, caller)
     if isinstance(reference, str) and reference not in ("next", "last"):
         raise LabError(
@@ -234,7 +233,7 @@ def costs_by(
         LOOKED_UP_BY,
         prices=source,
         price_columns=PRICES,
-        before=0 if placed_by == "last" else limit,
+        keys=() if placed_by == "last" else ["market"],
         after=limit if placed_by == "last" else 0,
         placed_by=placed_by,
         counts=label.counts,
@@ -252,7 +251,7 @@ def _gaps(window: Window, caller: str, limit: int | None, names: list[str] | Non
     if (types < 0).any():
         window, types = window.of(types >= 0), types[types >= 0]
     fills = window.rows
-    history = PriceHistory(window.prices, caller, VENUE)
+    history = PriceHistory(window.prices, caller, VENUE, [around(moments_of(fills), limit)])
     other_type = pa.DictionaryArray.from_arrays(types, FILL_TYPES[::-1])
     rows = fills.set_column(fills.column_names.index("fill_type"), "fill_type", other_type)
     other = history.lookup(rows).before(moments_of(fills), within=limit)
@@ -268,9 +267,12 @@ def _costs(
     window: Window, caller: str, limit: int | None, names: list[str] | None, placed_by: str, label: Reference
 ) -> pa.Table:
     """Compare fills of a window with their reference prices."""
-    history = PriceHistory(window.prices, caller)
-    lookup, moments = history.lookup(window.rows), window.rows[placed_by].fill_null(NAT).to_numpy()
-    if placed_by == "last":
+    moments, is_last = window.rows[placed_by].fill_null(NAT).to_numpy(), placed_by == "last"
+    reach = (0, limit) if is_last else (limit, 0)
+    near = [around(moments, *reach), around(moments_of(window.rows))]
+    history = PriceHistory(window.prices, caller, near=near)
+    lookup = history.lookup(window.rows)
+    if is_last:
         places = lookup.after(moments, within=limit)
     else:
         places = lookup.before(moments, strictly=placed_by == "first", within=limit)

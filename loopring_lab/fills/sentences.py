@@ -45,12 +45,12 @@ def describe(comparison: Any) -> str:
     """
     names = convert.column_names(comparison)
     keys = names[: names.index("fills")] if "fills" in names else []
-    table = convert.to_pandas(comparison, "fills.describe", [*keys, *NUMBERS, "reference", "verdict"])
+    table = convert.to_pandas(comparison, "lab.fills.describe", [*keys, *NUMBERS, "reference", "verdict"])
     lines = []
     for row in table.to_dict("records"):
         group = ", ".join("unknown" if pd.isna(row[key]) else str(row[key]) for key in keys)
         lines.append(f"{group}: {_sentence(row)}" if keys else _sentence(row))
-    return "\n".join(lines)
+    return "\n".join(lines) or NOTHING
 
 
 def _sentence(row: dict[Any, Any]) -> str:

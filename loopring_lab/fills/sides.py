@@ -91,7 +91,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     >>> set(known.loc[known["fill_type"] == "amm", "role"])
     {'taker'}
     """
-    caller = "fills.with_roles"
+    caller = "lab.fills.with_roles"
     roles = Roles.of_frame(trades, caller, pools)
 
     def found(window: windows.Window) -> dict[str, pa.Array]:
@@ -138,7 +138,7 @@ def one_side(trades: Any) -> Any:
     >>> once["trade_id"].is_unique, len(once) < len(trades)
     (True, True)
     """
-    caller = "fills.one_side"
+    caller = "lab.fills.one_side"
     roles = Roles.of_frame(trades, caller)
 
     def kept(rows: Any, window: windows.Window) -> np.ndarray:

@@ -36,7 +36,7 @@ class Values:
     @classmethod
     def of_frame(cls, trades: Any, caller: str, *prices: Any) -> Values:
         """Prepare the values of a frame of any engine."""
-        return cls(lambda: convert.batches(trades, PRICED, caller, work=_slim), *prices)
+        return cls(lambda: _batches(trades, caller), *prices)
 
     @property
     def several(self) -> bool:
@@ -101,7 +101,7 @@ class Values:
         for part in self._read_fills():
             yield _Prices(part, is_fills=True)
         for prices in self._prices:
-            for part in convert.batches(prices, PRICED, "prices", work=_slim):
+            for part in _batches(prices, "prices"):
                 yield _Prices(part, is_fills=False)
 
 
@@ -140,6 +140,13 @@ class Rates(NamedTuple):
         return rates
 
 
+def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
+    """Read prices; as they stand if they are in memory, where only those of some pairs are looked at."""
+    in_memory = convert.is_in_memory(frame)
+    work = convert.as_read if in_memory else _slim
+    return convert.batches(frame, PRICED, caller, work=work, decoded=not in_memory)
+
+
 def _slim(rows: pa.Table) -> pa.Table:
     """Write prices as floats, and each token once."""
     columns: dict[str, Any] = {name: encoded(rows[name]) for name in ("base", "quote")}
@@ -159,10 +166,6 @@ class _Prices:
         self._rows = np.flatnonzero(known)
         self._pairs, self.times = pairs[self._rows], moments[self._rows]
 
-    @cached_property
-    def _floats(self) -> np.ndarray:
-        return floats(self._column)[self._rows]
-
     def counts(self) -> dict[Pair, int]:
         """Return how many prices there are of each pair of tokens."""
         return _counts(self._pairs, [(base, quote) for base in self._bases for quote in self._quotes])
@@ -172,8 +175,8 @@ class _Prices:
         if pair[0] not in self._bases or pair[1] not in self._quotes:
             return self.times[:0], np.empty(0)
         number = self._bases.index(pair[0]) * len(self._quotes) + self._quotes.index(pair[1])
-        rows = self._pairs == number
-        return self.times[rows], self._floats[rows]
+        rows = np.flatnonzero(self._pairs == number)
+        return self.times[rows], floats(self._column.take(pa.array(self._rows[rows])))
 
 
 def _counts(numbers: np.ndarray, names: list[Any]) -> dict[Any, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ class Receipt:
         self.hash, self.is_idempotent = submission.hash, submission.is_idempotent
         self.account_id, self.lost = update.account_id, lost
         self._was_frozen = False
+        self._polling = threading.Lock()  # an older answer of another thread never overtakes a newer one
 
     def __repr__(self) -> str:
         again = f", sent {len(self.lost) + 1} times" if self.lost else ""
@@ -116,9 +118,10 @@ class Receipt:
         ...     update.submit().poll() in ("received", "processing", "processed")
         True
         """
-        if self.status not in FINAL_STATES:
-            self._refresh()
-        return self.status
+        with self._polling:
+            if self.status not in FINAL_STATES:
+                self._refresh()
+            return self.status
 
     def wait(self, timeout: float = 120.0, progress: bool | None = None) -> Account:
         """Wait until the account has the new key.

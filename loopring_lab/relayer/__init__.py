@@ -4,9 +4,9 @@ It shares only bounded, errors, protocol and redaction with the client, so that 
 """
 
 from loopring_lab.relayer.recording import Recording
-from loopring_lab.relayer.server import Relayer
+from loopring_lab.relayer.server import Relayer, embedded, running
 from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.simulation import Fill
 from loopring_lab.relayer.world import World
 
-__all__ = ["Fill", "Recording", "Relayer", "Settings", "World"]
+__all__ = ["Fill", "Recording", "Relayer", "Settings", "World", "embedded", "running"]

@@ -55,7 +55,7 @@ class Accounts:
         self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None
     ) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
-        self._has_owner = frozenset(source.accounts)
+        self._owned = (*source.accounts, *getattr(source, "planted", ()))
         self._pools = {
             account_id: Account(account_id, address, "", "", 0, 0, "")
             for account_id, address in source.pool_owners().items()
@@ -74,7 +74,7 @@ class Accounts:
     def store(self) -> Store:
         """The store, to which the source's accounts are added on first use."""
         if not all(self._store.account(account_id) for account_id in self._source.accounts[:1]):
-            self._store.add(map(self._first_state, self._source.accounts))
+            self._store.add(map(self._first_state, self._owned))
         return self._store
 
     def _read_owners_seed(self) -> str:
@@ -95,7 +95,7 @@ class Accounts:
         return Account(account_id, owner.address, x, y, FIRST_NONCE, FIRST_NONCE, owner.key_seed)
 
     def owner(self, account_id: int) -> Owner:
-        if account_id not in self._has_owner:
+        if account_id not in self._owned:
             raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
         has_wallet = account_id == self._wallet_account
         return demo_owner(self._owners_seed, account_id, self._settings.exchange, has_wallet)

@@ -152,7 +152,11 @@ class ThreadedServer(Server):
         await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish for a moment, then close every connection."""
+        """Let running requests finish for a moment, then close every connection, also one just accepted."""
+        now, itself = asyncio.get_running_loop().time, asyncio.current_task()
+        end = now() + GRACE_SECONDS
+        while (arriving := asyncio.all_tasks() - {itself, *self.server_state.tasks}) and now() < end:
+            await asyncio.wait(arriving, timeout=GRACE_SECONDS)
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -96,26 +97,41 @@ class History:
     def __init__(
         self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()
     ) -> None:
-        self.row = row
-        self._numbers: defaultdict[Filter, array[int]] = defaultdict(lambda: array("I"))
-        self._orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
-        for number, key in enumerate(keys):
-            account, market, fill_type, order_hash = key
-            for names in ((market, fill_type), (market, None), (None, fill_type), (None, None)):
-                self._numbers[account, *names].append(number)
-            if order_hash is not None:
-                self._orders[order_hash].append((number, key))
-        self.accounts = sorted({account for account, _, _ in self._numbers}.union(accounts))
-        self.market_names = {market for _, market, _ in self._numbers if market}
+        self.row, self._keys = row, list(keys)
+        self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = defaultdict(dict)
+        for number, (account, market, fill_type, _) in enumerate(self._keys):
+            self._numbers[account].setdefault((market, fill_type), array("I")).append(number)
+        self._selected: dict[Filter, array[int]] = {}
+        self.accounts = sorted({*self._numbers, *accounts})
+        self.market_names = {market for own in self._numbers.values() for market, _ in own if market}
 
     def row_numbers(
         self, account: int, market: str | None = None, fill_type: str | None = None
     ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
-        return self._numbers.get((account, market, fill_type), ())
+        wanted = (account, market, fill_type)
+        if wanted not in self._selected:
+            parts = [
+                numbers
+                for (in_market, of_type), numbers in self._numbers.get(account, {}).items()
+                if market in (None, in_market) and fill_type in (None, of_type)
+            ]
+            if not parts:
+                return ()
+            whole = parts[0] if len(parts) == 1 else array("I", sorted(chain.from_iterable(parts)))
+            self._selected[wanted] = whole
+        return self._selected[wanted]
 
     def order_rows(self, order_hash: str) -> list[tuple[int, RowKey]]:
         return self._orders.get(order_hash, [])
+
+    @cached_property
+    def _orders(self) -> dict[str, list[tuple[int, RowKey]]]:
+        orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
+        for number, key in enumerate(self._keys):
+            if key.order_hash is not None:
+                orders[key.order_hash].append((number, key))
+        return orders
 
 
 class Pager:

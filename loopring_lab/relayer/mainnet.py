@@ -7,8 +7,10 @@ depths, spreads and shares of activity are plausible assumptions.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from loopring_lab.relayer.history import POOL_PREFIX
 
@@ -26,7 +28,8 @@ OPEN, CLOSED = 7, 0
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True)
+class Token:
     """A token, with its initial price in thousandths of a dollar and its hourly volatility."""
 
     id: int
@@ -38,18 +41,23 @@ class Token(NamedTuple):
     milli_dollars: int
     hourly_bps: int
 
+    @cached_property
+    def units(self) -> int:
+        """Smallest units in one of the token."""
+        return int(10**self.decimals)
+
     def worth(self, dollars: int, parts: int = 1) -> int:
         """Return the amount that a dollar value, divided by `parts`, buys at the initial price."""
-        units: int = dollars * 1000 * 10**self.decimals // (self.milli_dollars * parts)
+        units: int = dollars * 1000 * self.units // (self.milli_dollars * parts)
         magnitude: int = 10 ** (len(str(units)) - 1)
         return units // magnitude * magnitude
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         """Smallest order, in smallest units."""
         return self.worth(ORDER_DOLLARS["minimum"])
 
-    @property
+    @cached_property
     def dust(self) -> int:
         """Remainders of an order below this are dropped; in smallest units."""
         return self.worth(ORDER_DOLLARS["dust"])
@@ -77,7 +85,8 @@ class Token(NamedTuple):
         }
 
 
-class Market(NamedTuple):
+@dataclass(frozen=True)
+class Market:
     """A market, with its share of activity and its depth; half the spread is in tenths of a basis point."""
 
     base: Token
@@ -93,20 +102,20 @@ class Market(NamedTuple):
     half_spread: int = 0
     book_dollars: int = 0
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.base.symbol}-{self.quote.symbol}"
 
-    @property
+    @cached_property
     def is_stable(self) -> bool:
         """Whether both tokens are stable coins."""
         return not self.base.hourly_bps and not self.quote.hourly_bps
 
-    @property
+    @cached_property
     def has_pool(self) -> bool:
         return bool(self.status & AMM_BIT)
 
-    @property
+    @cached_property
     def has_book(self) -> bool:
         return bool(self.status & 2)
 

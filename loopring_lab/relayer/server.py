@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
 
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from loopring_lab.protocol import L2Key
 
 START_SECONDS, STOP_SECONDS = 20, 10
+_running: WeakValueDictionary[str, Relayer] = WeakValueDictionary()
+"""The relayers that serve in this process, by their address."""
 
 
 class Relayer:
@@ -306,6 +309,7 @@ class Relayer:
             try:
                 self._running = (*self._serve(listener), port)
                 self._worker.start()
+                _running[self.base_url] = self
             except BaseException:
                 listener.close()
                 raise
@@ -328,6 +332,7 @@ class Relayer:
         """Stop serving; does nothing if the relayer is not running."""
         if self._running is not None:
             server, thread, _ = self._running
+            _running.pop(self.base_url, None)
             self._worker.stop()
             server.request_stop()
             thread.join(STOP_SECONDS)
@@ -342,8 +347,13 @@ class Relayer:
 
 @cache
 def embedded() -> Relayer:
-    """Return the running relayer of the default world, one for the process."""
+    """Return the running relayer of the default world, one for the process: what ``lab.connect()`` reads."""
     return Relayer().start()
+
+
+def running(base_url: str) -> Relayer | None:
+    """Return the relayer that serves at an address from within this process; None for one elsewhere."""
+    return _running.get(base_url)
 
 
 class Worker:

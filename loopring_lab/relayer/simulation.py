@@ -180,8 +180,8 @@ class Simulation:
         if pool is None:
             return
         prices = self._prices(market, until)
-        units = 10**market.base.decimals
-        found = pool.arbitrage(prices[0] * 10**market.quote.decimals, prices[1] * units, beyond)
+        units = market.base.units
+        found = pool.arbitrage(prices[0] * market.quote.units, prices[1] * units, beyond)
         least = MINIMUM_DOLLARS * USD * units
         if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
             return
@@ -190,8 +190,8 @@ class Simulation:
         self._advance_to(until - self._bits(DELAY_BITS))
         self._fill_at_pool(order, pool, order.pool_quote(pool))
 
-    def _prices(self, market: Market, at: int) -> tuple[int, int]:
-        return self.latent.dollars(market.base, at), self.latent.dollars(market.quote, at)
+    def _prices(self, market: Market, at: int) -> list[int]:
+        return self.latent.dollars(at, market.base, market.quote)
 
     def _advance_to(self, at: int) -> None:
         self._now = max(at, self._now + 1)
@@ -217,7 +217,7 @@ class Simulation:
 
     def _order_size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
         dollars = taker.dollars * SIZE_FACTORS[self._bits(16).bit_count()] * (70 + self._bits(6)) // 100_000
-        size = max(dollars, MINIMUM_DOLLARS) * USD * 10**market.base.decimals // price
+        size = max(dollars, MINIMUM_DOLLARS) * USD * market.base.units // price
         if pool is not None:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
         size = max(size, market.base.minimum)

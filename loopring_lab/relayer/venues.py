@@ -6,7 +6,8 @@ basis points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isqrt
@@ -29,6 +30,8 @@ TENTHS = 10 * BPS
 QUOTE_LIFE_MS = 240_000
 MANTISSA = 2**19 - 1
 """The chain holds both amounts of a fill as float24: at most this, times a power of ten."""
+POWERS: list[int] = [10**power for power in range(80)]
+FLOAT24_LIMITS = [MANTISSA * power for power in POWERS]
 
 
 def truncate_digits(amount: int, digits: int) -> int:
@@ -51,8 +54,7 @@ def round_up_float24(amount: int) -> int:
 
 def _float24_unit(amount: int) -> int:
     """Return the smallest power of ten of which no more than `MANTISSA` make up an amount."""
-    unit: int = 10 ** max(0, len(str(amount)) - len(str(MANTISSA)))
-    return unit if amount <= MANTISSA * unit else 10 * unit
+    return POWERS[bisect_left(FLOAT24_LIMITS, amount)]
 
 
 class LatentPrices:
@@ -84,11 +86,11 @@ class LatentPrices:
         marks: NDArray[np.int64] = np.rint(base / quote * (1 + noise) * MARK_SCALE).astype(np.int64)
         return marks
 
-    def dollars(self, token: Token, time_ms: int) -> int:
-        """Return a token's price at a time, linear between whole hours."""
+    def dollars(self, time_ms: int, *tokens: Token) -> list[int]:
+        """Return the price of each token at a time, linear between whole hours."""
         hour, rest = divmod(time_ms - self.start, HOUR)
-        path = self.paths[token.symbol]
-        return path[hour] + (path[hour + 1] - path[hour]) * rest // HOUR
+        paths = [self.paths[token.symbol] for token in tokens]
+        return [path[hour] + (path[hour + 1] - path[hour]) * rest // HOUR for path in paths]
 
 
 def _walk(token: Token, bits: RandomBits, hours: int) -> list[int]:
@@ -121,7 +123,7 @@ class Pool:
     def __init__(self, market: Market) -> None:
         self.account = market.pool or 0
         self.base, self.quote = (
-            market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+            market.pool_dollars * 1000 * token.units // token.milli_dollars
             for token in (market.base, market.quote)
         )
 
@@ -181,10 +183,10 @@ class Book:
         self._market, self._makers, self._bits = market, makers, bits
         self._half_spread = market.half_spread * spread_percent // 100
         self._dust = market.base.dust
-        self._units = 10**market.quote.decimals, 10 ** (market.base.decimals + market.price_decimals)
+        self._units = market.quote.units, market.base.units * 10**market.price_decimals
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
 
-    def match(self, time_ms: int, buys: bool, size: int, taker: int, prices: tuple[int, int]) -> list[Match]:
+    def match(self, time_ms: int, buys: bool, size: int, taker: int, prices: Sequence[int]) -> list[Match]:
         """Return the parts of a taker's order that the levels would fill now."""
         matches = []
         one, scale = self._units
@@ -196,16 +198,16 @@ class Book:
                 size -= part
         return matches
 
-    def _quoted(self, time_ms: int, buys: bool, prices: tuple[int, int]) -> list[Level]:
+    def _quoted(self, time_ms: int, buys: bool, prices: Sequence[int]) -> list[Level]:
         until, levels = self._sides.get(buys, (0, []))
         if time_ms >= until:
             levels = self._quote(buys, prices)
             self._sides[buys] = time_ms + QUOTE_LIFE_MS, levels
         return levels
 
-    def _quote(self, buys: bool, prices: tuple[int, int]) -> list[Level]:
+    def _quote(self, buys: bool, prices: Sequence[int]) -> list[Level]:
         market, dice = self._market, self._bits(128)
-        ticks_scale, units = 10**market.price_decimals, 10**market.base.decimals
+        ticks_scale, units = 10**market.price_decimals, market.base.units
         offset = self._half_spread * (4 + (dice & 7)) // 8
         levels = []
         for depth in DEPTHS:

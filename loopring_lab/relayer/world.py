@@ -5,28 +5,40 @@ Only integers and ``getrandbits``, so the same seed gives the same bytes on ever
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, Row, RowKey, price_text
+from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, RawJson, Row, RowKey, price_text
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,
+    FEES_BPS,
+    FIRST_ID,
     MAKERS,
     SPREAD_PERCENT,
     TAKERS,
     Fill,
     Simulation,
 )
-from loopring_lab.relayer.venues import MINUTE, LatentPrices
+from loopring_lab.relayer.venues import BPS, MINUTE, LatentPrices
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 SMALLEST, LARGEST = 0.001, 50.0
+OVERCHARGED, IRREGULAR = 70_001, 70_002
+PLANTED = {
+    OVERCHARGED: "an eighth of its fills, all in a row, are charged 45 instead of 30 basis points",
+    IRREGULAR: "six rows break the contract, each in another way",
+}
+PLANTED_FILLS, WRONG_BPS, NFT_MEMBERS = 48, 45, 19
+NFT = RowKey(IRREGULAR, "", "dex", None)
 
 
 class World:
@@ -101,6 +113,14 @@ class World:
         return {name: market.pool for name, market in MARKETS.items() if market.has_pool and market.pool}
 
     @property
+    def planted(self) -> dict[int, str]:
+        """Accounts with faults to find, by id, each with what is wrong; on the relayer only, in no block.
+
+        They are not among `accounts`, and no other account's data depends on them.
+        """
+        return dict(PLANTED)
+
+    @property
     def arbitrageurs(self) -> list[int]:
         """The takers that only bring pools back to the outside price; the other takers are users."""
         return [each.id for each in ARBITRAGEURS]
@@ -108,7 +128,11 @@ class World:
     @property
     def fills(self) -> tuple[Fill, ...]:
         """Every fill, in order of time; computed on first use and cached."""
-        return _simulate(self._key)[0]
+        return self._simulated[0]
+
+    @cached_property
+    def _simulated(self) -> tuple[tuple[Fill, ...], LatentPrices]:
+        return _simulate(self._key)
 
     @property
     def history(self) -> History:
@@ -180,7 +204,7 @@ class World:
         int
             10**-12 dollars per unit.
         """
-        return _simulate(self._key)[1].dollars(TOKENS[symbol], time_ms)
+        return self._simulated[1].dollars(time_ms, TOKENS[symbol])[0]
 
     def outside_prices(
         self, market: str, start_ms: int, end_ms: int, every_ms: int = MINUTE
@@ -223,7 +247,7 @@ class World:
             )
         if every_ms < MINUTE or every_ms % MINUTE:
             raise LabError(f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}.")
-        latent = _simulate(self._key)[1]
+        latent = self._simulated[1]
         first = -(-max(start_ms, latent.start) // every_ms) * every_ms
         times = np.arange(first, min(end_ms, latent.end) + 1, every_ms, dtype=np.int64)
         return times, latent.marks(MARKETS[market], times, f"outside market {self.seed}")
@@ -238,7 +262,56 @@ def _simulate(key: tuple[int, int, str]) -> tuple[tuple[Fill, ...], LatentPrices
 @lru_cache(maxsize=4)
 def _history(key: tuple[int, int, str]) -> History:
     fills, _ = _simulate(key)
-    return History(_keys(fills), partial(_row, fills))
+    planted = [*_overcharged(fills), *_irregular(fills)]
+    keys = (RowKey(int(row[9]), row[5], "dex", row[12]) if len(row) > 1 else NFT for row in planted)
+
+    def row(number: int) -> Row:
+        after = number - 2 * len(fills)
+        return _row(fills, number) if after < 0 else planted[after]
+
+    return History(chain(_keys(fills), keys), row)
+
+
+def _planted(fills: tuple[Fill, ...], account: int) -> Iterator[tuple[Fill, Row]]:
+    """Yield fills on the book of an account that is not simulated, half the size of others, at 30 bps."""
+    book = [fill for fill in fills if fill.venue == "dex" and not MARKETS[fill.market].is_stable]
+    step = max(1, len(book) // PLANTED_FILLS)
+    for number, fill in enumerate(book[account % 2 :: step][:PLANTED_FILLS]):
+        size, bps = (fill.size + 1) // 2, FEES_BPS["dex"][0]
+        quote = max(1, fill.quote * size // fill.size)
+        name = f"planted {account} {number}"
+        planted = fill._replace(
+            time_ms=fill.time_ms + 500, id=FIRST_ID - 2 * PLANTED_FILLS + 2 * number + account % 2,
+            taker=account, size=size, quote=quote, fee_bps=bps, block_id=0, index_in_block=0,
+            taker_hash="0x" + sha256(name.encode()).hexdigest(), taker_storage=2 * number,
+        )  # fmt: skip
+        yield planted, _charged(planted, bps)
+
+
+def _charged(fill: Fill, bps: int) -> Row:
+    received = fill.size if fill.side == "BUY" else fill.quote
+    return _row((fill._replace(fee_bps=bps, fee=received * bps // BPS),), 0)
+
+
+def _overcharged(fills: tuple[Fill, ...]) -> Iterator[Row]:
+    planted = list(_planted(fills, OVERCHARGED))
+    first, count = len(planted) * 5 // 8, max(1, len(planted) // 8)
+    for number, (fill, row) in enumerate(planted):
+        yield _charged(fill, WRONG_BPS) if first <= number < first + count else row
+
+
+def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
+    """Yield ordinary rows, with six irregular ones among them."""
+    planted = list(_planted(fills, IRREGULAR))
+    rows = [list(row) for _, row in planted]
+    if len(rows) > 5:
+        rows[1][0] = rows[1][0][:-3]  # seconds instead of milliseconds
+        rows[2][4], rows[2][6] = "0.0", "0"
+        rows[3][3] = "n/a"
+        rows[4] = list(_charged(planted[4][0], 2 * BPS))  # twice what was received
+        rows[5][10] = "999"
+    yield from map(tuple, rows)
+    yield (RawJson(json.dumps(["nft", *map(str, range(1, NFT_MEMBERS))])),)
 
 
 def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
@@ -252,7 +325,7 @@ def _row(fills: tuple[Fill, ...], number: int) -> Row:
     fill, is_maker = fills[number >> 1], bool(number & 1)
     buys = (fill.side == "BUY") is not is_maker
     base, quote = MARKETS[fill.market].base, MARKETS[fill.market].quote
-    price = fill.quote * PRICE_SCALE * 10**base.decimals // (fill.size * 10**quote.decimals)
+    price = fill.quote * PRICE_SCALE * base.units // (fill.size * quote.units)
     return (
         str(fill.time_ms),
         str(fill.id),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, scale_what_fits
+from loopring_lab.amounts.scaling import WHOLE, as_series, combined, scale_what_fits
 from loopring_lab.query import parse_account_id
 from loopring_lab.tables.listings import TEXT, check_frame
 
@@ -175,8 +175,7 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
 def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
     """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
     numbers, to = pa.array(column.array).cast(WHOLE), AMOUNT.pyarrow_dtype
-    numbers = numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
-    return as_series(scale_what_fits(numbers, decimals, to, name)[0])
+    return as_series(scale_what_fits(combined(numbers), decimals, to, name)[0])
 
 
 class Statement(NamedTuple):

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import as_series
+from loopring_lab.amounts.scaling import as_series, combined
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import balances, settled, slots
@@ -528,7 +528,7 @@ def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = combined(column)
     width = array.type.byte_width
     content = np.frombuffer(array.buffers()[1] or b"", np.uint8)
     return content[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)

@@ -81,7 +81,7 @@ class BlocksClient(Client):
         account_id : int, optional
             Whose trades; without it those of all accounts.
         market : str, optional
-            Such as ``LRC-ETH``.
+            Such as ``LRC-ETH``, in any case.
         order_hash : None
             Blocks carry no order hashes.
         fill_type : {'amm', 'dex'}, optional
@@ -119,8 +119,8 @@ class BlocksClient(Client):
             )
         account_id = None if account_id is None else parse_account_id(account_id)
         query.validate_trade_query(account_id or 0, None, fill_type, limit)
-        self._check_market(market)
-        start, end = query.parse_utc("since", since), query.parse_utc("until", until)
+        start, end = query.parse_span(since, until)
+        market = self._known_market(market)
         parts, held, expected = [], 0, self._census.rows(account_id)
         with track("trades", progress) as report:
             for blocks in self._batches():
@@ -132,7 +132,8 @@ class BlocksClient(Client):
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
         frame.attrs |= {"fee_token": "received"}
-        return self._labelled(query.filter_trades(frame, start, end, limit))
+        asked = {"account_id": account_id, "market": market, "fill_type": fill_type}
+        return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades of an account the blocks hold.
@@ -198,13 +199,14 @@ class BlocksClient(Client):
             )
         return Exchange(bound.exchange, bound.chain_id)
 
-    def _check_market(self, market: str | None) -> None:
+    def _known_market(self, market: str | None) -> str | None:
         known = self._markets.index
-        query.refuse_pool_name(market, (POOL_PREFIX,), lambda: known)
+        market = query.known_market(market, (POOL_PREFIX,), lambda: known)
         if market is not None and market not in known:
             near = query.near_market(market, known)
             hint = f"Did you mean {near!r}?" if near else "client.markets() lists them."
             raise LabError(f"market={market!r} has no fills in these blocks. {hint}")
+        return market
 
     def _batches(self) -> Iterable[Blocks]:
         """Read the blocks; a small store is kept in memory until blocks are added to it."""

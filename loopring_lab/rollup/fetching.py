@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from loopring_lab.bounded import shown, to_json
 from loopring_lab.deadlines import Budget
-from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError
+from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError, with_details
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
@@ -29,7 +29,7 @@ from loopring_lab.rollup.events import (
     token_record,
 )
 from loopring_lab.rollup.holdings import Submission, rows_of_events
-from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets
+from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets, undocumented
 from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
 
@@ -194,14 +194,12 @@ class Sync:
         """Take in the events of an answer."""
         where = f"eth_getLogs of L1 blocks {span.first:,} to {span.last:,} at {self._rpc.server.address}"
         if not isinstance(logs, list):
-            raise RpcError(f"{where}: expected a list of logs, got {shown(logs)}. Use another endpoint.")
+            raise undocumented(where, "a list of logs", logs)
         for log in filter(None, (read_log(one, where, ENDPOINT) for one in logs)):
             if not log.event or log.address != self._exchange or not span.first <= log.l1_block <= span.last:
-                got = f"one of {log.address} in L1 block {log.l1_block:,}"
-                raise RpcError(
-                    f"{where}: expected events of blocks and tokens of {self._exchange} in that range, got "
-                    f"{got}. Use another endpoint."
-                )
+                problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
+                asked = f"which is not among those of {self._exchange} that were asked for"
+                raise RpcError(with_details(f"{problem}, {asked}. Use another endpoint.", where))
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
@@ -213,11 +211,12 @@ class Sync:
         if known is event:
             self._fresh.append(event)
         elif known.public_data_hash != event.public_data_hash:
-            raise RpcError(
-                f"{where}: block {event.block_id} has the hash {event.public_data_hash.hex()}; the event "
-                f"stored for it, of L1 block {known.l1_block:,}, has {known.public_data_hash.hex()}. Use an "
-                "endpoint of the same chain; after a reorganisation, sync into a new store."
+            problem = (
+                f"At this endpoint block {event.block_id} has the hash {event.public_data_hash.hex()}; the "
+                f"event stored for it, of L1 block {known.l1_block:,}, has {known.public_data_hash.hex()}. "
+                "Use an endpoint of the same chain; after a reorganisation, sync into a new store."
             )
+            raise RpcError(with_details(problem, where))
 
     def _record(self, span: Span | None) -> None:
         """Commit the events found, with the span that was read for the first time."""

@@ -16,7 +16,14 @@ import requests
 from loopring_lab.addresses import is_confidential, split_rpc_address
 from loopring_lab.bounded import MAX_ANSWER, MAX_INT64, parse_json, printable, shown, whole_or_text
 from loopring_lab.deadlines import Budget
-from loopring_lab.errors import LabError, RelayerUnreachable, RpcError, TransportError, UnexpectedAnswer
+from loopring_lab.errors import (
+    LabError,
+    RelayerUnreachable,
+    RpcError,
+    TransportError,
+    UnexpectedAnswer,
+    with_details,
+)
 from loopring_lab.redaction import Redactor, SecretText, hide, shielded
 from loopring_lab.transport import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
 
@@ -33,8 +40,9 @@ _RATE = re.compile(
 )
 _QUANTITY, _HEX = re.compile("0x[0-9a-fA-F]{1,64}"), re.compile("0x(?:[0-9a-fA-F]{2})*")
 _OTHERWISE = "Try another endpoint, and check the arguments."
-_KEY = f"The endpoint does not accept the key in its address: check {VARIABLE}."
+_KEY = f"It does not accept the key in its address: check {VARIABLE}."
 _NOT_AN_ENDPOINT = "This does not look like an Ethereum endpoint: check the RPC address."
+_OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
 
@@ -220,19 +228,20 @@ def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
     record = refusal if isinstance(refusal, dict) else {"message": refusal}
     code, text = record.get("code"), record.get("message")
     code = code if isinstance(code, int) else None
-    reason = printable(text, 300) if isinstance(text, str) and text else "refused without a reason"
-    known = [f"code {code}"] if code is not None else []
-    known += [f"HTTP {status}"] if status != 200 else []
-    message = f"{endpoint}: {reason}" + (f" ({', '.join(known)}). " if known else ". ")
+    reason = printable(text.rstrip("."), 300) if isinstance(text, str) else ""
+    kind, hint = RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
     if endpoint.startswith("eth_getLogs") and (status == 413 or _RANGE.search(reason)):
-        return TooMuch(message + "Use an endpoint that answers for a range of one L1 block.")
-    if code in (-32005, -32603, 429) or status == 429 or (status != 400 and _RATE.search(reason)):
-        return Busy(message + _SLOW_DOWN)
-    if status in (401, 403):
-        return RpcError(message + _KEY)
-    if status >= 500:
-        return RpcError(message + "The problem is on the endpoint's side: try again later.")
-    return RpcError(message + (_NOT_AN_ENDPOINT if refusal is None else _OTHERWISE))
+        kind, hint = TooMuch, "Use an endpoint that answers for a range of one L1 block."
+    elif code in (-32005, -32603, 429) or status == 429 or (status != 400 and _RATE.search(reason)):
+        kind, hint = Busy, _SLOW_DOWN
+    elif status in (401, 403):
+        hint = _KEY
+    elif status >= 500:
+        hint = "The problem is on the endpoint's side: try again later."
+    problem = f"The endpoint {'failed' if status >= 500 else 'refused'}"
+    problem += f": {reason}." if reason else " without a reason."
+    known = [endpoint, *([] if code is None else [f"code {code}"])]
+    return kind(with_details(f"{problem} {hint}", *known, *([f"HTTP {status}"] if status != 200 else [])))
 
 
 def _request_object(identity: int, call: Call) -> dict[str, Any]:
@@ -243,8 +252,8 @@ def _parse(body: bytes, endpoint: str) -> Any:
     try:
         return parse_json(body, endpoint, size=MAX_ANSWER, number=whole_or_text, hint=_NOT_AN_ENDPOINT)
     except UnexpectedAnswer as error:
-        problem = str(error)
-    raise RpcError(problem)
+        problem = f"{_OTHER} expected {error.expected}, got {error.got}. {_NOT_AN_ENDPOINT}"
+    raise RpcError(with_details(problem, endpoint))
 
 
 def _outcome(answer: dict[str, Any], endpoint: str) -> Any:
@@ -265,4 +274,4 @@ def _result(answer: dict[str, Any], endpoint: str) -> Any:
 
 def undocumented(where: str, expected: str, got: object) -> RpcError:
     """Return the error of an answer that is other than documented."""
-    return RpcError(f"{where}: expected {expected}, got {shown(got)}. {_UNDOCUMENTED}")
+    return RpcError(with_details(f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}", where))

@@ -424,10 +424,11 @@ class DeltaFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            if error.errno in DISK_FULL | NOT_WRITABLE:
+            if error.errno in DISK_FULL:
                 raise
-            problem = f"{self.shown}: no folder can be made there ({error.strerror})"
-            raise ArchiveError(f"{problem}. Use another path.") from None
+            kind = DiskRefused if error.errno in NOT_WRITABLE else ArchiveError
+            problem = f"{self.shown}: the folder cannot be created ({error.strerror})"
+            raise kind(f"{problem}. Choose another folder.") from None
         for folder in made:
             sync_folder(folder.parent)
         with self.digests.locked():

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from traitlets import HasTraits, Int, Unicode
 
 from loopring_lab.errors import LabError
+from loopring_lab.widgets.memory import place_in_cell, recalled, remember
 
 if TYPE_CHECKING:
     from loopring_lab.widgets.layout import Panel
@@ -33,7 +34,8 @@ class WidgetState(HasTraits):
     """
 
     ABOUT = ""
-    VIEW = ""  # the name of a class in `views`
+    CHOICES: ClassVar[tuple[str, ...]] = ()
+    VIEW = ""  # its module in this package, and its class
 
     doing = Unicode()  # the work under way; empty if there is none
     done = Int()
@@ -59,8 +61,20 @@ class WidgetState(HasTraits):
     @cached_property
     def view(self) -> Panel:
         """The controls and results, created and their packages loaded when first used."""
-        view: Panel = getattr(import_module("loopring_lab.widgets.views"), self.VIEW)(self)
+        module, name = self.VIEW.split(".")
+        view: Panel = getattr(import_module(f"loopring_lab.widgets.{module}"), name)(self)
         return view
+
+    def recall(self, given: dict[str, Any]) -> None:
+        """Take the choices that this cell's widget had last, except for those given, and remember them."""
+        place = place_in_cell(type(self).__name__)
+        for name, value in recalled(place).items():
+            if name not in given:
+                with contextlib.suppress(LabError):  # what does not fit this source is left out
+                    setattr(self, name, value)
+        self.observe(
+            lambda _: remember(place, {name: getattr(self, name) for name in self.CHOICES}), self.CHOICES
+        )
 
     def begin(
         self, doing: str, work: Callable[[ReportProgress], Result], then: Callable[[Result], None]
@@ -123,10 +137,13 @@ class _Job:
         with self.state.lock:
             if not self.wanted:
                 return
-            self.wanted, self.state.doing = False, ""
-            self._apply()
-            if self.state._job is self:
-                self.state._job = None
+            self.wanted = False
+            try:
+                self.state.doing = ""
+                self._apply()
+            finally:  # also where a view cannot draw it: whoever waits shall not wait for ever
+                if self.state._job is self:
+                    self.state._job = None
 
     def _run(self) -> None:
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from traitlets import Int, Unicode
 
@@ -30,16 +32,46 @@ INSTRUCTIONS = {
     "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
 }
 WITHHELD = "the text you typed; sent, but not shown here"
-LONGEST_PAUSE = 0.5
+LONGEST_PAUSE, PREVIEW_PAUSE = 0.5, 1.0
+NO_DEMO = (
+    "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Choose one "
+    "of client.accounts, or sign with the account's wallet."
+)
+SIGNED = ("update.key_seed_message()", "json.dumps(update.typed_data())")
+IMPORTS = {
+    "getpass.": "import getpass",
+    "json.": "import json",
+    "Account.": "from eth_account import Account",
+    "lab.": "import loopring_lab as lab",
+    "embedded()": "from loopring_lab.relayer import embedded",
+    "running(": "from loopring_lab.relayer import running",
+}
+"""What exported code imports, by what in it needs that."""
 CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Order of secp256k1: private keys lie between 0 and it."""
+
+if TYPE_CHECKING:
+    from loopring_lab.relayer import Relayer
 
 Value = TypeVar("Value")
 
 
+class DemoWallet(NamedTuple):
+    """What signs for an account of an embedded relayer, and the wallet's contract if that owns it."""
+
+    signer: Signer
+    counterfactual: Mapping[str, str] | None
+
+    def __repr__(self) -> str:
+        return f"DemoWallet({self.signer.address})"
+
+
 @dataclass(repr=False, slots=True)
 class WizardState:
-    """What the wizard holds: the account, the update at each stage, a signer, the receipt."""
+    """What the wizard holds: the account, the update at each stage, a signer, the receipt.
+
+    ``demo`` names what a demo wallet gave, if one signed.
+    """
 
     account: Account | None = None
     prepared: KeyUpdate | None = None
@@ -48,6 +80,7 @@ class WizardState:
     signer: Signer | None = None
     receipt: Receipt | None = None
     own_seed: bool = False
+    demo: tuple[str, ...] = ()
     finished: bool = False
 
     @property
@@ -90,7 +123,7 @@ class KeyUpdateWizard(WidgetState):
     """
 
     ABOUT = "an update of an account's L2 key, step by step"
-    VIEW = "WizardView"
+    VIEW = "wizard_view.WizardView"
     CHOICES = ("account", "fee_token", "max_fee", "valid_for", "way")
 
     step = Unicode(STEPS[0], read_only=True)
@@ -127,6 +160,12 @@ class KeyUpdateWizard(WidgetState):
         return self._client
 
     @property
+    def has_demo_wallet(self) -> bool:
+        """Whether the account's wallet is a throwaway of a relayer in this process; never of a live one."""
+        relayer = self._relayer
+        return relayer is not None and self.account in relayer.accounts
+
+    @property
     def to_sign(self) -> str | None:
         """What the wallet signs at this step; None if nothing, or if it must not be shown."""
         if self.step == "sign" and self._held.keyed is not None:
@@ -159,6 +198,37 @@ class KeyUpdateWizard(WidgetState):
             self.begin("Submitting the update", lambda _: update.submit(), self._submitted)
         else:
             self.follow()
+
+    def use_demo_wallet(self) -> None:
+        """Let the embedded relayer's throwaway wallet sign, and go through all steps from here to the end."""
+        relayer, account = self._relayer, self.account
+        if relayer is None or account is None or not self.has_demo_wallet:
+            raise KeyUpdateError(NO_DEMO)
+        if self.step == "follow":
+            raise KeyUpdateError("The update is submitted already. Follow it, or start over.")
+        wallet = DemoWallet(relayer.signer(account), relayer.counterfactual(account))
+        if wallet.counterfactual and not self._given["counterfactual"]:
+            self.start_over()
+        self._demo_step(wallet)
+
+    def _demo_step(self, wallet: DemoWallet | None) -> None:
+        """Take the next step with a demo wallet, unless the step before was taken without one."""
+
+        def sign_next(_: None) -> None:
+            self._go_to("sign")
+            self._demo_step(wallet)
+
+        if wallet is None:
+            return
+        if self.step == "account":
+            self._prepare(None, wallet)
+        elif self.step in ("key", "sign"):
+            self._sign_with(lambda: wallet.signer, wallet)
+        elif self.step == "preview":
+            shown = "The preview, before the demo wallet signs"
+            self.begin(shown, lambda _: time.sleep(PREVIEW_PAUSE), sign_next)
+        else:
+            self.next()
 
     def back(self) -> None:
         """Go back a step and forget the secrets of later ones; other choices are kept."""
@@ -233,48 +303,75 @@ class KeyUpdateWizard(WidgetState):
         return self._client.with_api_key(self._client.api_key(key, self.account))
 
     def export(self) -> str:
-        """Return code for the steps so far, without secrets; it uses ``client``, and any ``signer``."""
-        arguments = {"account_id": self.account} | self._terms
-        given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
-        if self.way == "key":
-            given.append("signer=signer")
+        """Return code for the steps so far: it connects, asks for what is secret, and runs as it is."""
+        terms = {"account_id": self.account} | self._terms
+        given = [f"{name}={value!r}" for name, value in terms.items() if value is not None]
+        if self._held.demo:
+            given += [f"{each}=relayer.{each}({self.account})" for each in self._held.demo]
+        elif self.way == "key":
+            given.append("signer=Account.from_key(getpass.getpass('Private key: '))")
         if self._held.own_seed:
-            given.append("key_seed=key_seed")
-        lines = [f"update = lab.KeyUpdate.prepare(client, {', '.join(given)})"]
-        imports = []
-        if self.way == "wallet" and self.step != "account":
-            imports.append("import getpass")
-            lines.append("update.attach(getpass.getpass(update.key_seed_message()))")
-        if self.way == "wallet" and self.step in ("submit", "follow"):
-            imports.append("import json")
-            lines.append("update.attach(getpass.getpass(json.dumps(update.typed_data())))")
+            given.append("key_seed=getpass.getpass('Key seed: ')")
+        lines = [*self._connecting, "update = lab.KeyUpdate.prepare(", "    client,"]
+        lines += [*(f"    {each}," for each in given), ")"]
+        if self.way == "wallet" and not self._held.demo:
+            signatures = (self.step != "account") + (self.step in ("submit", "follow"))
+            lines += [f"update.attach(getpass.getpass({text}))" for text in SIGNED[:signatures]]
         lines.append("update.submit().wait()" if self.step == "follow" else "update.preview()")
-        return "\n".join([*imports, *lines])
+        code = "\n".join(lines)
+        return "\n".join([*(line for name, line in IMPORTS.items() if name in code), "", code])
+
+    @property
+    def _relayer(self) -> Relayer | None:
+        """The relayer in this process that the client asks, if it is one."""
+        from loopring_lab.relayer import running
+
+        return running(self._client._transport.base_url)
+
+    @property
+    def _connecting(self) -> list[str]:
+        """Code that makes the client, and the embedded relayer where that is needed."""
+        from loopring_lab.relayer import embedded
+
+        relayer, transport = self._relayer, self._client._transport
+        if relayer is None:
+            asks = transport._key is not None and "LOOPRING_API_KEY" not in os.environ
+            key = ", api_key=getpass.getpass('API key: ')" if asks else ""
+            return [f"client = lab.connect({transport.base_url!r}{key})"]
+        if embedded.cache_info().currsize and embedded() is relayer:
+            return ["client = lab.connect()", *(["relayer = embedded()"] if self._held.demo else [])]
+        return [
+            f"relayer = running({relayer.base_url!r})",
+            "client = lab.connect(relayer.base_url, api_key=relayer.api_key)",
+        ]
 
     @property
     def _terms(self) -> dict[str, Any]:
         terms = {"fee_token": self.fee_token, "max_fee": self.max_fee, "valid_for": self.valid_for}
         return terms | self._given
 
-    def _prepare(self, key_seed: SecretText | None) -> None:
+    def _prepare(self, key_seed: SecretText | None, wallet: DemoWallet | None = None) -> None:
         account_id = self.account
         if account_id is None:
             raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
         client, own_seed = self._client, key_seed is not None
         terms = self._terms | {"key_seed": key_seed}
+        if wallet is not None and wallet.counterfactual:
+            terms["counterfactual"] = wallet.counterfactual
 
         def prepare(_: object) -> WizardState:
             account = client.account(account_id)
             update = KeyUpdate.prepare(client, account_id=account_id, **terms)
             return WizardState(account, update, own_seed=own_seed)
 
-        self.begin(f"Reading account {account_id}", prepare, self._prepared)
+        self.begin(f"Reading account {account_id}", prepare, lambda held: self._prepared(held, wallet))
 
-    def _prepared(self, held: WizardState) -> None:
+    def _prepared(self, held: WizardState, wallet: DemoWallet | None) -> None:
         self._held = held
         self._go_to("key")
+        self._demo_step(wallet)
 
-    def _sign_with(self, make_signer: Callable[[], Signer]) -> None:
+    def _sign_with(self, make_signer: Callable[[], Signer], wallet: DemoWallet | None = None) -> None:
         """Sign the key seed or the update, depending on the step, in a thread."""
         signs_seed = self.step != "sign"
         unsigned = self._require(self._held.prepared if signs_seed else self._held.keyed)
@@ -287,15 +384,20 @@ class KeyUpdateWizard(WidgetState):
                 signature = sign_typed_data(signer, update.typed_data())
             return update.attach(signature), signer
 
-        self.begin("Signing", sign, lambda signed: self._attached(*signed))
+        doing = "Signing" if wallet is None else "The demo wallet signs"
+        self.begin(doing, sign, lambda signed: self._attached(*signed, wallet))
 
-    def _attached(self, update: KeyUpdate, signer: Signer | None = None) -> None:
+    def _attached(
+        self, update: KeyUpdate, signer: Signer | None = None, wallet: DemoWallet | None = None
+    ) -> None:
+        self._held.demo = () if wallet is None else tuple(n for n, v in wallet._asdict().items() if v)
         if self.step == "sign":
             self._held.signed, self._held.signer = update, None
             self._go_to("submit")
         else:
             self._held.keyed, self._held.signer = update, signer
             self._go_to("preview")
+        self._demo_step(wallet)
 
     def _submitted(self, receipt: Receipt) -> None:
         self._held.receipt = receipt

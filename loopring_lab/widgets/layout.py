@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ class SecretField(anywidget.AnyWidget):
     action = traitlets.Unicode("Use").tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, description: str, submit: Callable[[SecretText], None], action: str = "Use") -> None:
+    def __init__(
+        self,
+        description: str,
+        submit: Callable[[SecretText], None],
+        action: str = "Use",
+        missing: str = "Nothing is entered. Type it first.",
+    ) -> None:
         super().__init__(description=description, action=action)
-        self._submit = submit
+        self._submit, self._missing = submit, missing
         self.on_msg(self._receive)
 
     def __repr__(self) -> str:
@@ -39,8 +46,40 @@ class SecretField(anywidget.AnyWidget):
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         secret = hide(content.pop("typed", None)) if isinstance(content, dict) else None
-        if isinstance(secret, SecretText) and secret:
+        if isinstance(secret, SecretText):
+            if not secret:
+                self.note = self._missing
+                return
+            self.note = self.note.replace(self._missing, "")
             self._submit(secret)
+
+
+class CodePanel(anywidget.AnyWidget):
+    """Code to copy, or to insert as the next cell where the page is a notebook."""
+
+    _esm = "".join((_FOLDER / name).read_text() for name in ("clipboard.js", "code_panel.js"))
+    _css = (_FOLDER / "code_panel.css").read_text()
+    value = traitlets.Unicode().tag(sync=True)
+
+
+class Slot(w.Box):  # type: ignore[misc]
+    """A place for a view of this package, made with the first thing that it shows."""
+
+    view: Any = None
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__()
+        self._name, self._options = name, options
+
+    def show(self, thing: Any, **more: Any) -> None:
+        """Show a thing in place of what is shown."""
+        if self.view is None:
+            module, name = self._name.split(".")
+            view = getattr(import_module(f"loopring_lab.widgets.{module}"), name)
+            self.view = view(thing, **more, **self._options)
+            self.children = [self.view]
+        else:
+            self.view.show(thing, **more)
 
 
 class Panel:
@@ -55,7 +94,7 @@ class Panel:
         self.stop = w.Button(description="Cancel", tooltip="Cancel the work under way")
         self.stop.on_click(lambda _: state.cancel())
         self.progress = row(self.doing, self.bar, self.stop)
-        self.code = w.HTML()
+        self.code = CodePanel()
         self.show_code = w.ToggleButton(description="Code", tooltip="Show code that reproduces this")
         self.show_code.observe(lambda _: self._update_code(), "value")
         self.box = w.VBox()
@@ -121,9 +160,12 @@ class Panel:
             self._update_code()
 
     def _update_code(self) -> None:
-        set_visible(self.code, self.show_code.value)
         if self.show_code.value:
-            self.code.value = preformatted(self.state.export(), "Code")
+            try:
+                self.code.value = self.state.export()
+            except LabError as error:
+                self.code.value = f"# {error}"
+        set_visible(self.code, self.show_code.value)  # not before it holds the code of now
 
     def _update_progress(self) -> None:
         state = self.state
@@ -152,7 +194,9 @@ def set_value(control: Any, value: Any) -> None:
     if isinstance(control, w.Dropdown) and value not in [option for _, option in control.options]:
         label = ", ".join(value) if isinstance(value, tuple) else str(value)
         control.options = (*control.options, (label, value))
-    control.value = str(value) if isinstance(control, w.Text) else value
+    if isinstance(control, w.Text):
+        value = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    control.value = value
 
 
 def set_visible(widget: Any, visible: bool) -> None:
@@ -163,6 +207,20 @@ def set_visible(widget: Any, visible: bool) -> None:
 def row(*widgets: Any) -> Any:
     """Put widgets beside each other, wrapping where there is no room."""
     return w.HBox(widgets, layout=w.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def grid(*widgets: Any) -> Any:
+    """Put controls into columns of one width, each under its label."""
+    box = w.Box(widgets)
+    box.add_class("ll-grid")
+    return box
+
+
+def results(*widgets: Any) -> Any:
+    """Put results beside each other where there is room, else below each other."""
+    box = w.Box(widgets)
+    box.add_class("ll-results")
+    return box
 
 
 def table_html(table: Any) -> str:

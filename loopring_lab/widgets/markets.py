@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pandas as pd
-from traitlets import Int
+from traitlets import Int, validate
 
-from loopring_lab.amounts.display import Shown, format_amount, show
+from loopring_lab.amounts.display import format_amount
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.widgets.background import ReportProgress, WidgetState
-from loopring_lab.widgets.traits import ParsedTrait, check_choices, parse_choice, parse_text, unknown_value
+from loopring_lab.widgets.traits import ParsedTrait, check_choices, known_name, parse_choice, parse_text
 
 ROWS = 12
 MAX_DIGITS = 80
@@ -59,7 +60,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     client : Client
         From `connect`.
     market : str
-        Such as ``LRC-ETH``.
+        Such as ``LRC-ETH``, in any case.
     amount : str
         Units of the token, such as ``"12.5"``.
     of : {'base', 'quote'}
@@ -86,8 +87,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
     markets, tokens = client.markets(), client.tokens()
-    if market not in markets.index:
-        raise unknown_value("market", market, markets.index)
+    market = known_name("market", market, markets.index)
     parse_choice("base", "quote")("of", of)
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
@@ -109,8 +109,12 @@ class MarketExplorer(WidgetState):
         From `connect`.
     **choices
         Initial values: ``listing`` ('markets' or 'tokens'), ``search`` (part of a name, in any case),
-        ``status`` ('amm', 'orderbook', 'both' or 'closed'), ``market``, ``of`` ('base' or 'quote') and
-        ``amount``.
+        ``status`` ('amm', 'orderbook', 'both' or 'closed'), ``market`` (in any case), ``of`` ('base' or
+        'quote') and ``amount``.
+
+    Notes
+    -----
+    Run again in JupyterLab, a cell's widget keeps the choices made in it; arguments in the cell win.
 
     Examples
     --------
@@ -122,7 +126,7 @@ class MarketExplorer(WidgetState):
     """
 
     ABOUT = "markets and tokens, and the limits of orders"
-    VIEW = "MarketView"
+    VIEW = "views.MarketView"
     CHOICES = ("listing", "search", "status", "market", "of", "amount")
 
     listing = ParsedTrait(parse_choice("markets", "tokens"), "markets")
@@ -139,6 +143,7 @@ class MarketExplorer(WidgetState):
         self._client = client
         self._lists: tuple[pd.DataFrame, pd.DataFrame] | None = None
         super().__init__(**check_choices(choices, self.CHOICES, type(self).__name__))
+        self.recall(choices)
 
     def read(self) -> None:
         """Read markets and tokens in a thread; `wait` waits for them."""
@@ -182,11 +187,9 @@ class MarketExplorer(WidgetState):
         return tokens[symbols | names]
 
     @property
-    def shown(self) -> Shown:
-        """The list on screen, formatted for reading."""
-        if self.listing == "tokens":
-            return show(self.tokens[TOKEN_COLUMNS], rows=ROWS)
-        return show(self.markets[MARKET_COLUMNS], rows=ROWS)
+    def shown(self) -> pd.DataFrame:
+        """The columns of the list that are on screen."""
+        return self.tokens[TOKEN_COLUMNS] if self.listing == "tokens" else self.markets[MARKET_COLUMNS]
 
     @property
     def limits(self) -> pd.DataFrame:
@@ -194,15 +197,13 @@ class MarketExplorer(WidgetState):
         markets, tokens = self._read_lists
         if self.market is None:
             raise LabError("No market is selected. Select one to see the limits of its tokens.")
-        if self.market not in markets.index:
-            raise unknown_value("market", self.market, markets.index)
-        pair = markets.loc[self.market, ["base", "quote"]]
+        pair = markets.loc[known_name("market", self.market, markets.index), ["base", "quote"]]
         return tokens.loc[[symbol for symbol in pair if symbol in tokens.index], LIMITS]
 
     @property
     def limits_shown(self) -> pd.DataFrame:
-        """The limits formatted for reading, one column for each token."""
-        return show(self.limits).frame.T.rename_axis("limit")
+        """The limits as they are on screen, one column for each token."""
+        return self.limits.T.rename_axis("limit")
 
     @property
     def findings(self) -> list[Finding]:
@@ -214,7 +215,7 @@ class MarketExplorer(WidgetState):
     def export(self) -> str:
         """Return code for the same lists and findings, from ``client``, the explorer's source."""
         listing, columns = self.listing, MARKET_COLUMNS
-        lines = [f"{listing} = client.{listing}()"]
+        lines = ["import loopring_lab as lab", f"{listing} = client.{listing}()"]
         if listing == "tokens":
             columns = TOKEN_COLUMNS
         else:
@@ -224,10 +225,10 @@ class MarketExplorer(WidgetState):
             contains = f".str.contains({self.search!r}, case=False, regex=False"
             names = f" | tokens['name']{contains}, na=False)" if listing == "tokens" else ""
             lines.append(f"{listing} = {listing}[{listing}.index{contains}){names}]")
-        lines.append(f"display(lab.show({listing}[{columns!r}], rows={ROWS}))")
+        lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
         if self.market is not None and self.is_read:
             limits = f"client.tokens().loc[{list(self.limits.index)!r}, {LIMITS!r}]"
-            lines.append(f"display(lab.show({limits}).frame.T.rename_axis('limit'))")
+            lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
         if self.market is not None and self.amount is not None:
             arguments = f"client, {self.market!r}, {self.amount!r}, of={self.of!r}"
             lines.append(f"lab.widgets.check_amount({arguments})")
@@ -237,7 +238,14 @@ class MarketExplorer(WidgetState):
         self._lists = lists
         if self.market is None and len(lists[0]):
             self.market = str(lists[0].index[0])
+        with contextlib.suppress(LabError):
+            self.market = self.market  # as the list writes it
         self.version += 1
+
+    @validate("market")
+    def _known_market(self, proposal: Any) -> Any:
+        market = proposal["value"]
+        return market if market is None or not self.is_read else known_name("market", market, self.names)
 
     @property
     def _read_lists(self) -> tuple[pd.DataFrame, pd.DataFrame]:

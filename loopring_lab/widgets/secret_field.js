@@ -21,7 +21,7 @@ function render({ model, el }) {
     event.preventDefault();
     const text = input.value;
     input.value = "";
-    if (text) model.send({ typed: text });
+    model.send({ typed: text });
   };
   field.addEventListener("submit", submit);
   input.addEventListener("keydown", (event) => {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from traitlets import HasTraits, TraitType
 
 from loopring_lab.engines.aggregate import Period
-from loopring_lab.errors import LabError, did_you_mean
+from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.query import parse_account_id
 
 Parser = Callable[[str, Any], Any]
@@ -57,11 +58,17 @@ def parse_columns(*allowed: str) -> Parser:
 
 
 def parse_account(name: str, value: Any) -> int | None:
-    """Accept an account id, also as text."""
-    if isinstance(value, str):
-        digits = value.strip()
-        value = int(digits) if digits.isascii() and digits.isdigit() else digits or None
+    """Accept an account id, also as text; empty text is None."""
+    value = value.strip() or None if isinstance(value, str) else value
     return None if value is None else parse_account_id(value, name)
+
+
+def parse_accounts(name: str, value: Any) -> int | tuple[int, ...] | None:
+    """Accept an account id or several, also as text such as '10083, 11519'; one is an int."""
+    given = re.split(r"[,;\s]+", value.strip(" ,;")) if isinstance(value, str) else value
+    parsed = (parse_account(name, one) for one in (given if isinstance(given, (list, tuple)) else [given]))
+    accounts = tuple(dict.fromkeys(one for one in parsed if one is not None))
+    return accounts if len(accounts) > 1 else next(iter(accounts), None)
 
 
 def parse_day(name: str, value: Any) -> dt.date | None:
@@ -94,6 +101,15 @@ def check_choices(choices: dict[str, Any], known: Sequence[str], widget: str) ->
             hint = did_you_mean(name, known, f"It has {', '.join(known)}.")
             raise LabError(f"{widget} has no choice {name!r}. {hint}")
     return choices
+
+
+def known_name(name: str, value: str, allowed: Iterable[str], *, optional: bool = False) -> str:
+    """Return the one name that a value means, in any case, or raise a LabError with the nearest."""
+    options = list(allowed)
+    found = in_any_case(value, options)
+    if found is None:
+        raise unknown_value(name, value, options, optional=optional)
+    return found
 
 
 def unknown_value(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:

@@ -1,5 +1,6 @@
 """Fixtures of the archive tests: a small archive of two accounts, and the ledger it was synced from."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,15 @@ def small() -> Ledger:
     return Ledger(accounts=2, trades=120, seed=3)
 
 
-@pytest.fixture
-def archive(small: Ledger, tmp_path: Path) -> Archive:
-    """An archive of all of `small`, the test's own."""
-    made = Archive(tmp_path / "my archive, ü")
+@pytest.fixture(scope="session")
+def synced(small: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synced") / "archive"
     with Relayer(small) as relayer:
-        made.sync(client_of(relayer), accounts=small.accounts)
-    return made
+        Archive(folder).sync(client_of(relayer), accounts=small.accounts)
+    return folder
+
+
+@pytest.fixture
+def archive(synced: Path, tmp_path: Path) -> Archive:
+    """An archive of all of `small`, the test's own."""
+    return Archive(shutil.copytree(synced, tmp_path / "my archive, ü"))

@@ -121,6 +121,7 @@ class Growing(Ledger):
         return self
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("fresh", [1, 49, 50, 51, 120, 700])
 def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
@@ -273,6 +274,7 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
         assert relayer.counts.requests["/user/trades"] - before <= 2 * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
 def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path: Path, order: str) -> None:
     ledger = Ledger(accounts=3, trades=400, seed=4)
@@ -291,6 +293,7 @@ def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -
     Archive(path).sync(client, accounts=accounts, progress=False)
 
 
+@pytest.mark.thorough
 def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) -> None:
     ledger = Ledger(accounts=3, trades=600)
     spawn = multiprocessing.get_context("spawn")
@@ -306,11 +309,13 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
     assert Archive(tmp_path / "a").verify().empty
 
 
+@pytest.mark.thorough
 def test_kills_at_random_moments_lose_nothing_and_create_no_duplicates(tmp_path: Path) -> None:
     tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
     assert tally.faults.total() > 0
 
 
+@pytest.mark.thorough
 def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
     ledger = Ledger(accounts=2, trades=1_000)
     faults = {"429": 0.1, "500": 0.1, "503": 0.05, "reset": 0.1, "truncated": 0.1, "slow": 0.05}

@@ -126,6 +126,7 @@ def test_there_is_no_word_for_the_key(
     assert ended.value.code == 2
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> None:
     ledger = Ledger(accounts=2, trades=420)
     with Relayer(ledger, Settings(latency=0.01)) as relayer:
@@ -160,6 +161,7 @@ def test_an_interrupted_import_resumes_with_the_options_it_was_given(
     assert shlex.split(command) == line
 
 
+@pytest.mark.thorough
 def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small: Ledger) -> None:
     ours, theirs = pty.openpty()
     with Relayer(small) as relayer:

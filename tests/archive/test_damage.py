@@ -75,12 +75,14 @@ def spoil_column(file: Path, name: str) -> None:
 # Found
 
 
+@pytest.mark.thorough
 def test_no_flipped_bit_gives_a_wrong_value_and_verify_names_each(base: tuple[Path, Client]) -> None:
     tally = flip_bits(base[0], 60, seed=1)
     assert tally.found == 60
     assert sum(count for (_, outcome), count in tally.read.items() if outcome == "DamagedArchive") > 20
 
 
+@pytest.mark.thorough
 def test_repair_loses_no_good_value(base: tuple[Path, Client]) -> None:
     assert flip_bits(base[0], 20, seed=2, client=base[1]).repaired == 20
 
@@ -220,6 +222,7 @@ def test_the_command_repairs_and_downloads(
     assert main(["verify", str(path)]) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("left", [b"", b"\0" * 100, b'{"format": "loop'])
 def test_an_archive_with_an_emptied_manifest_is_read_and_the_next_sync_writes_it(
     copied: tuple[Path, Client], left: bytes
@@ -249,6 +252,7 @@ def test_an_emptied_manifest_hides_no_other_damage(copied: tuple[Path, Client]) 
     assert Archive(path).verify().empty
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("lose", "named"),
     [
@@ -324,6 +328,7 @@ def test_a_row_is_salvaged_only_if_its_columns_agree_with_its_members(copied: tu
 # Crashes, other writers, older archives
 
 
+@pytest.mark.thorough
 def test_power_cuts_lose_no_reported_row(tmp_path: Path) -> None:
     rows, _ = cut_power_again_and_again(tmp_path / "disk" / "a", 6, accounts=4, trades=60, most_syncs=90)
     assert rows > 0

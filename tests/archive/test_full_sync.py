@@ -17,6 +17,8 @@ from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.history import RowKey
 
+pytestmark = pytest.mark.thorough
+
 ACCOUNT, TRADES, PLANTED = 20_000, 500, 30
 NOW = "loopring_lab.archive.sync.now_ms"
 
@@ -138,6 +140,7 @@ def block_of_newest(archive: Archive) -> int:
     return found
 
 
+@pytest.mark.thorough
 def test_a_content_that_comes_back_is_current_again(archive: Archive) -> None:
     first = block_of_newest(archive)
     for change, block, versions in (

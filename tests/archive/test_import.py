@@ -45,6 +45,7 @@ def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(block_folder: P
         assert archive.trades(account).attrs == client.trades(account).attrs
 
 
+@pytest.mark.thorough
 def test_importing_the_same_files_again_creates_no_duplicates_and_a_sync_adds_nothing(
     block_folder: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def odd(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(
     odd: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], im
             version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
 def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any, str, int]], bool]]) -> None:
     table, model = SCHEMAS[TRADES].empty_table(), defaultdict(list)
@@ -101,6 +101,7 @@ def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table
     return to_rows((147661, fill_type), pages, listed())
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans())
 def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: str, spaced: bool) -> None:

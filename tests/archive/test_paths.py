@@ -81,13 +81,16 @@ def test_a_place_where_no_folder_can_be_made_is_named(
     if path.startswith("/proc") and not Path("/proc/self").exists():
         pytest.skip("needs /proc: run on Linux")
     with Relayer(small) as relayer:
-        with pytest.raises(ArchiveError, match=r"no folder can be made there \(.*\)\. Use another path"):
+        with pytest.raises(
+            ArchiveError, match=r"the folder cannot be created \(.*\)\. Choose another folder"
+        ):
             Archive(path).sync(client_of(relayer), accounts=small.accounts)
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         assert main(["sync", path, "--account", "20000", "--base-url", relayer.base_url]) == 2
     assert "backup" not in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: run on Linux or macOS")
 def test_a_forked_process_is_told_to_be_spawned(archive: Archive) -> None:
     code = """

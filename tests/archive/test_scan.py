@@ -133,7 +133,7 @@ ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
         1_640_000_100_001,
         {20_001},
     ),
-    ({"accounts": [20_001, 99]}, 0, EVER, {20_001}),
+    ({"accounts": [20_001]}, 0, EVER, {20_001}),
     ({"accounts": []}, 0, EVER, set()),
     ({"since": "2035"}, EVER, EVER, set()),
 ]
@@ -167,11 +167,26 @@ def test_files_of_other_accounts_and_times_are_not_needed(archive: Archive, engi
         ({"since": "soon"}, "since='soon' is not a time"),
         ({"accounts": 20_000}, r"Give one, such as \[10083\]"),
         ({"accounts": [-1]}, "-1 is not a valid account id"),
+        ({"accounts": [20_001, 99]}, "does not hold account 99. It holds 20000, 20001: give one of these"),
+        ({"since": "2022", "until": "2021"}, "since='2022' is after until='2021'"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(archive: Archive, asked: Any, message: str) -> None:
     with pytest.raises(LabError, match=message):
         archive.scan("duckdb", **asked)
+
+
+def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
+    archive: Archive, small: Ledger
+) -> None:
+    with pytest.raises(LabError, match="does not hold account 99. It holds 20000, 20001"):
+        archive.trades(99)
+    assert archive.trades(20_001, until="2021").empty
+    with Relayer(small) as relayer:
+        relayer.add_account(99, "0x" + 40 * "a")
+        archive.sync(client_of(relayer), account_id=99)
+    assert archive.trades(99).empty
+    assert len(archive.trades("20001")) == 120  # type: ignore[arg-type]
 
 
 def test_dask_reads_row_groups_of_large_files(
@@ -194,6 +209,7 @@ def test_dask_reads_row_groups_of_large_files(
     assert sorted(some[0]["trade_id"]) == sorted(some[1]["trade_id"])
 
 
+@pytest.mark.thorough
 def test_dask_reads_groups_of_files_of_about_equal_bytes(
     archive: Archive, small: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_an_archive_that_is_replaced_during_a_sync_is_not_written_to(
     assert held(path) == OTHER.truth()[0]
 
 
+@pytest.mark.thorough
 def test_first_syncs_of_different_sources_never_mix(tmp_path: Path) -> None:
     with racing(3) as (racers, truths), ThreadPoolExecutor(3) as pool:
         for number in range(6):

@@ -32,6 +32,7 @@ def no_file_longer_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [0, 60, 2_000, 9_000])
 def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(
     tmp_path: Path, small: Ledger, size: int

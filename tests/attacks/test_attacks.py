@@ -35,6 +35,7 @@ def test_there_are_enough_attacks_of_every_kind() -> None:
     assert len(sample()) >= 150
 
 
+@pytest.mark.thorough
 def test_a_sample_of_the_attacks() -> None:
     outcomes = pool.run(sample(), children=3)
     assert len(outcomes) == len(sample())
@@ -43,6 +44,7 @@ def test_a_sample_of_the_attacks() -> None:
     assert Counter(outcome.kind for outcome in outcomes)["right"] >= len(cases.DOORS) - 3
 
 
+@pytest.mark.thorough
 def test_the_pool_notices_everything_that_an_attack_may_do() -> None:
     controls = range(cases.attacks().stop, len(cases.every_case()))
     kinds = {one.case.rpartition(" | ")[2]: one.kind for one in pool.run(controls, children=2, seconds=1.0)}

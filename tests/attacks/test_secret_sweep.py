@@ -37,6 +37,7 @@ def line(process: subprocess.Popen[bytes], seconds: float = 60) -> str:
     return process.stdout.readline().decode()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
     """A child reads, asks for a key and updates a key; real SIGINTs come at random moments of each."""
     dice, log = random.Random(12), tmp_path / "debug.log"
@@ -168,6 +169,7 @@ def debug_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", PLACES)
 def test_no_echo_of_a_secret_is_shown(
     place: str, debug_log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

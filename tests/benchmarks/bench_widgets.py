@@ -1,7 +1,10 @@
-"""From a control's change to the new picture on the page, at 20,000 trades, in a real JupyterLab and Chromium.
+"""Explorers and figures of 20,000 trades in a real JupyterLab and Chromium: new pictures, and values on hover.
 
-The time ends when the browser has decoded the picture. Beside it stands the time that the kernel alone takes
-to draw the same figure, of trades already chosen. Run: python tests/benchmarks/bench_widgets.py
+First, from a control's change to the new picture on the page.
+
+The time ends when the browser has painted the picture. Beside it stands the time that the kernel alone takes
+to draw the same figure, of trades already chosen. Then, from a pointer's move onto a mark of a figure until
+its value is in the page, and until it is painted. Run: python tests/benchmarks/bench_widgets.py
 """
 
 import json
@@ -18,7 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from browser.conftest import BROWSERS, in_lab, opened, run_cells
 
-TARGET = 300  # ms
+TARGET, HOVER_TARGET = 300, 50  # ms
 MARKETS = [("Market", name, "market", name) for name in ("LRC-ETH", "ETH-USDT", "ETH-USDC")]
 SIDES = [("Side", "buy", "side", "BUY"), ("Side", "sell", "side", "SELL")]
 REST = [("Market", "all markets", "market", None), ("Fills", "AMM pool", "fill_type", "amm")]
@@ -39,17 +42,21 @@ CHANGES = {  # label and option on the page, choice and value in the state; each
 }  # fmt: skip
 SETUP = """import json, time
 import ipywidgets
+import pandas as pd
 import loopring_lab as lab
-from loopring_lab.widgets.explorers import as_png
+from loopring_lab.widgets.figure_view import FigureView
 
-trades = lab.connect().trades(11375, progress=False)"""
+client = lab.connect()
+histories = [client.trades(account, progress=False) for account in (10083, 11519, 23100, 11375)]
+trades = pd.concat(histories, ignore_index=True).head(20_000)"""
 ALONE = """def drawn_alone(name, changes):
     explorer = getattr(lab.widgets, name)(trades)
+    view = FigureView(explorer.draw())
     for _, _, choice, value in changes:
         setattr(explorer, choice, value)
         explorer.chosen
         begin = time.perf_counter()
-        as_png(explorer.draw())
+        view.show(explorer.draw())
         yield 1000 * (time.perf_counter() - begin)
 
 def tell(_):
@@ -59,7 +66,7 @@ output, button = ipywidgets.HTML(), ipywidgets.Button(description="Draw alone")
 button.on_click(tell)
 ipywidgets.VBox([button, output])"""
 CHANGE = """async (box, [label, option]) => {
-    const picture = box.querySelector('img'), before = picture.src;
+    const picture = box.querySelector('.ll-drawing'), before = picture.firstChild;
     const named = [...box.querySelectorAll('label')].find(one => one.innerText.trim() === label);
     const select = document.getElementById(named.htmlFor);
     const place = [...select.options].findIndex(one => one.text.replaceAll('\\u00a0', ' ') === option);
@@ -67,26 +74,52 @@ CHANGE = """async (box, [label, option]) => {
     const begin = performance.now();
     select.selectedIndex = place;
     select.dispatchEvent(new Event('change', { bubbles: true }));
-    while (picture.src === before) {
+    while (picture.firstChild === before) {
         if (performance.now() > begin + 20000) throw new Error(`no new picture after ${label}: ${option}`);
         await new Promise(after => setTimeout(after, 1));
     }
-    await picture.decode();
+    await new Promise(painted => requestAnimationFrame(() => setTimeout(painted)));
     return performance.now() - begin;
+}"""
+
+MARKS = 40  # at which a pointer is placed
+HOVER = """async (picture, most) => {
+    const tip = picture.querySelector('.ll-tip'), band = picture.querySelector('.ll-band');
+    const press = key => picture.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+    picture.scrollIntoView({ block: 'center' });
+    const marks = [], seen = new Set();
+    for (press('Home'); ; press('ArrowRight')) {
+        const box = band.getBoundingClientRect(), place = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+        if (seen.has(`${place} ${tip.textContent}`)) break;
+        seen.add(`${place} ${tip.textContent}`);
+        marks.push(place);
+    }
+    const times = [], step = Math.max(1, Math.floor(marks.length / most));
+    for (const [clientX, clientY] of marks.filter((_, i) => i % step === 0)) {
+        press('Escape');
+        tip.textContent = '';
+        await new Promise(requestAnimationFrame);
+        const begin = performance.now();
+        picture.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY, bubbles: true }));
+        while (tip.hidden || !tip.textContent) await new Promise(after => setTimeout(after, 1));
+        const told = performance.now() - begin;
+        await new Promise(painted => requestAnimationFrame(() => setTimeout(painted)));
+        times.push([told, performance.now() - begin]);
+    }
+    return times;
 }"""
 
 
 def notebook() -> nbformat.NotebookNode:
     sources = [SETUP, *(f"lab.widgets.{name}(trades)" for name in CHANGES), f"CHANGES = {CHANGES!r}\n{ALONE}"]
+    sources.append("lab.look(lab.figures.volume(trades))")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources], metadata=kernel)
 
 
 def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Change every control in the page; then let the kernel draw the same alone. Milliseconds."""
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.loopring-lab img')].filter(one => one.naturalWidth > 1000).length === 2"
-    )
+    page.locator(".ll-drawing svg").nth(1).wait_for()
     boxes = page.locator(".loopring-lab")
     shown = {
         name: [boxes.nth(place).evaluate(CHANGE, list(change[:2])) for change in changes]
@@ -114,6 +147,16 @@ def report(shown: dict[str, list[float]], alone: dict[str, list[float]]) -> None
     print(f"against drawing the same figure in the kernel alone: {ratio:.2f} (median)")
 
 
+def report_hover(times: list[tuple[float, float]]) -> None:
+    told, painted = (statistics.median(column) for column in zip(*times, strict=True))
+    kept = "kept" if told < HOVER_TARGET else "MISSED"
+    print(
+        f"hover over {len(times)} marks: median {told:.1f} ms (target: under {HOVER_TARGET}, {kept}), ",
+        end="",
+    )
+    print(f"slowest {max(time for time, _ in times):.1f} ms; painted after {painted:.0f} ms (median)")
+
+
 def main() -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     words = ["--no-sandbox", "--disable-dev-shm-usage"]
@@ -125,6 +168,7 @@ def main() -> None:
         with in_lab(home, "light") as base, opened(chromium) as page:
             run_cells(page, f"{base}doc/tree/bench.ipynb")
             report(*measured(page))
+            report_hover(page.locator(".ll-picture").last.evaluate(HOVER, MARKS))
         chromium.close()
 
 

@@ -139,7 +139,7 @@ def chromium() -> Iterator[Any]:
 def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
     """Open a page that reaches this machine only, and whose script errors fail the test."""
     context = chromium.new_context(
-        viewport={"width": width, "height": 1600}, locale="en-GB", timezone_id="UTC"
+        viewport={"width": width, "height": 1600}, locale="en-GB", timezone_id="UTC", device_scale_factor=2
     )
     context.set_default_timeout(30_000)
     page = context.new_page()

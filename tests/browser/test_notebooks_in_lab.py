@@ -1,12 +1,15 @@
 """Every notebook opens in JupyterLab and runs to the end, in the light and the dark theme."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from browser.conftest import ROOT, in_lab, opened, run_cells, taken
 
-NOTEBOOKS = sorted(path.name for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
 
 
@@ -23,3 +26,23 @@ def test_run_all_ends_without_an_error(
     assert picture.stat().st_size > 50_000
     if not name.startswith(("05", "06")):  # the others end with a widget
         page.locator(WIDGET).screenshot(path=picture.with_name(f"widget-{picture.name}"))
+
+
+def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(
+    chromium: Any, tmp_path: Path
+) -> None:
+    (tour,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "notebooks").mkdir()
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(tour)]
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / "tour.ipynb"
+    )
+    with in_lab(tmp_path, "light") as base, opened(chromium) as page:
+        run_cells(page, f"{base}doc/tree/tour.ipynb")
+        taken(page, "tour")
+        shown = page.locator(".jp-OutputArea-output")
+        assert shown.locator("table").count() == 3
+        picture = shown.locator("img")
+        assert picture.count() == 1
+        assert picture.evaluate("image => image.naturalWidth") >= 900

@@ -17,7 +17,8 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def of_fees(client: Any) -> tuple[str, Any, Any]:
-    trades = client.trades(10083, progress=False)
+    trades = lab.fills.with_roles(client.trades(10083, progress=False))
+    trades = trades[trades["role"] == "taker"]
     return "Fees by token", lab.figures.fee_rates(trades), lab.figures.fees_by_token(trades)
 
 

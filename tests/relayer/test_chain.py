@@ -211,7 +211,8 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@pytest.mark.thorough
+@settings(max_examples=200, deadline=None)
 @given(asked=CALLS | JSON | st.lists(CALLS, max_size=3))
 def test_whatever_is_asked_the_answer_is_json_rpc(asked):
     text = ENDPOINT.answer(json.dumps(asked).encode())

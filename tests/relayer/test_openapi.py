@@ -4,9 +4,6 @@ from collections import Counter
 
 import pytest
 import requests
-import schemathesis
-from schemathesis import engine
-from schemathesis.config import SchemathesisConfig
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -20,8 +17,13 @@ RULES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", ["result_info", "flat"])
 def test_no_defect_and_no_violation_in_any_phase(shape):
+    import schemathesis
+    from schemathesis import engine
+    from schemathesis.config import SchemathesisConfig
+
     relayer = Relayer(World(size=0.01), Settings(error_shape=shape), api_key="key")
     config = SchemathesisConfig.from_dict(RULES)
     schema = schemathesis.openapi.from_asgi("/openapi.json", relayer.app, config=config)

@@ -350,6 +350,7 @@ def silence(monkeypatch, capfd, caplog):
     assert [record.getMessage() for record in noisy if record.levelno > logging.DEBUG] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("silence")
 def test_odd_bytes_get_4xx_and_leave_no_trace(relayers):
     relayer = relayers()
@@ -366,6 +367,7 @@ def test_odd_bytes_get_4xx_and_leave_no_trace(relayers):
     assert requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=5).status_code == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("silence")
 @pytest.mark.parametrize("rest", [b"0\r\nA: " + b"a" * 100_000, b"zz\r\n", b"5;" + b"a" * 100_000])
 @pytest.mark.parametrize("latency", [0, 0.1])

@@ -1,9 +1,11 @@
 """Starting and stopping the embedded relayer."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -57,6 +59,26 @@ def test_stop_does_not_wait_for_waiting_clients(world, relayer_threads):
     client.join(10)
     assert len(errors) == 1
     assert not relayer_threads()
+
+
+def test_stop_closes_connections_that_arrive_meanwhile(world):
+    """A thread that still polls may connect while the server stops; the server must not forget it."""
+    relayer = Relayer(world).start()
+    server, _, _ = relayer._running
+    busy, let = threading.Event(), threading.Event()
+    server._loop.call_soon_threadsafe(lambda: (busy.set(), let.wait(20)))
+    assert busy.wait(20)
+    port = int(relayer.base_url.rpartition(":")[2])
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(5)]
+    stopping = threading.Thread(target=relayer.stop)
+    server.request_stop()
+    let.set()
+    stopping.start()
+    stopping.join(20)
+    for client in clients:
+        with client, contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    gc.collect()  # an unclosed socket would warn, and warnings are errors
 
 
 def test_works_inside_a_running_event_loop(world):

@@ -22,7 +22,8 @@ FIELD = 218882428718392752222464057452572750885483644004160343436982041865758084
 HALF_HOUR = 1_800_000
 SLOTS = {16, 32, 64, 128, 256, 384, 512, 1024}
 
-worlds = pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+MORE = [pytest.param(world, marks=pytest.mark.thorough) for world in WORLDS[1::2]]
+worlds = pytest.mark.parametrize("world", [*WORLDS[::2], *MORE], ids=lambda world: world.name)
 
 
 @cache
@@ -38,6 +39,7 @@ def rows(world, kind):
     return [row | {"block": numbers[row["block"]]} for row in blocks.table(kind).to_pylist()]
 
 
+@pytest.mark.thorough
 @worlds
 def test_every_settled_fill_is_at_its_place_with_every_amount(world):
     expected = {}
@@ -60,6 +62,7 @@ def test_every_settled_fill_is_at_its_place_with_every_amount(world):
         assert {name: int(found[place][name]) for name in facts} == facts
 
 
+@pytest.mark.thorough
 @worlds
 def test_headers_chain_and_count(world):
     _, numbers, blocks = settled(world)
@@ -90,6 +93,7 @@ def test_headers_chain_and_count(world):
     }
 
 
+@pytest.mark.thorough
 @worlds
 def test_no_account_is_overdrawn_and_pools_publish_what_the_ledger_says(world):
     ledger, published = defaultdict(int), Counter()

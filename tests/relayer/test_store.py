@@ -88,6 +88,7 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters):
     assert relayer._accounts.find(ACCOUNT, None).nonce == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS"
 )

@@ -189,6 +189,7 @@ def test_amounts_are_cut_to_the_nearest_float24(amount):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seed", "size", "cheaper"),
     [
@@ -212,6 +213,7 @@ def test_the_chain_could_hold_every_fill(seed, size, cheaper):
         assert 0 <= fill.taker_storage < 2**32 > fill.maker_storage >= 0
 
 
+@pytest.mark.thorough
 def test_a_pool_never_loses_and_holds_what_its_fills_say(year):
     flows = defaultdict(list)
     for fill in year.fills:
@@ -233,6 +235,7 @@ def test_a_pool_never_loses_and_holds_what_its_fills_say(year):
             assert account == market.pool
 
 
+@pytest.mark.thorough
 def test_a_pool_keeps_20_basis_points_in_the_price(year):
     """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to a float24."""
     market = MARKETS["LRC-ETH"]
@@ -271,7 +274,9 @@ def test_fees_are_whole_tiers_and_move_with_time(year):
     assert len(moved) >= 5
 
 
-@pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), (3, 0.2)])
+@pytest.mark.parametrize(
+    ("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)]
+)
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
     found = shares(world)
@@ -318,7 +323,7 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
     assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)]
 )
@@ -358,6 +363,7 @@ def documented(column):
     return {cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]}
 
 
+@pytest.mark.thorough
 def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
     decimals = {symbol: token.decimals for symbol, token in TOKENS.items()}
     fills = [

@@ -48,6 +48,7 @@ def settled(trades, last):
     return known.sort_values(["block_id", "index_in_block"]).reset_index(drop=True)
 
 
+@pytest.mark.thorough
 def test_one_accounts_trades_are_the_relayers(client, by_relayer, last) -> None:
     for account in WORLD.accounts:
         expected, found = settled(by_relayer.trades(account, progress=False), last), client.trades(account)
@@ -145,7 +146,14 @@ def test_the_client_names_its_store(client, store) -> None:
     assert "trades(account_id)" in client._repr_html_()
 
 
-@pytest.mark.parametrize("file", ["calldata_plain.hex", "calldata_packed.hex", "data.hex"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "calldata_plain.hex",
+        pytest.param("calldata_packed.hex", marks=pytest.mark.thorough),
+        pytest.param("data.hex", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tmp_path) -> None:
     folder = recorded()
     store = lab.rollup.Store(tmp_path / "blocks")

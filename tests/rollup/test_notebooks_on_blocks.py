@@ -32,7 +32,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["month", "real"])
+@pytest.fixture(scope="module", params=[pytest.param("month", marks=pytest.mark.thorough), "real"])
 def blocks(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue(request.param)
 
@@ -100,6 +100,7 @@ def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(venues:
         assert "own trades" in sentence
 
 
+@pytest.mark.thorough
 def test_a_minute_finds_no_price_between_blocks_and_says_so(month: Path) -> None:
     found = run("03_amm_versus_orderbook.ipynb", blocks=str(month), days=5)
     assert "Undecided: no market, side and size class has priced taker fills of both venues." in found.text
@@ -212,6 +213,7 @@ def test_exported_transactions_and_parts_of_a_store_are_read(month: Path) -> Non
     assert part.names["chain"].headers()["block_id"].tolist() == [20_099, 20_100, 20_101]
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_a_template_runs_on_blocks_under_papermill(
     month: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -74,6 +74,7 @@ def read_back(blocks, written):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", STRATEGIES)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())

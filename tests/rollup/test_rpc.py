@@ -17,7 +17,7 @@ from support.scripted_server import Answer, Request, scripted
 from loopring_lab import transport
 from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, RpcError, TransportError
-from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, number, octets, refused
+from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, number, octets, refused, undocumented
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 Asked = list[list[str]]
@@ -104,6 +104,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("most", [1, 2])
 def test_refused_batches_become_smaller(refusal: Callable[[Any], Answer], most: int) -> None:
@@ -141,7 +142,8 @@ def test_an_error_in_a_batch_concerns_its_own_call() -> None:
     assert sizes == [6]
     assert [one for one in found if isinstance(one, str)] == [doubled(6)[place] for place in (0, 1, 3, 5)]
     assert "double at http://127.0.0.1" in str(found[2])
-    assert "execution reverted (code 3)." in str(found[2])
+    assert str(found[2]).startswith("The endpoint refused: execution reverted. Try another endpoint")
+    assert str(found[2]).endswith(", code 3).")
     assert "expected a result or an error" in str(found[4])
 
 
@@ -182,17 +184,17 @@ def test_what_may_pass_is_tried_again(trouble: Answer, quick: list[float]) -> No
 
 
 FINAL = [
-    (Answer(401, b"bad key"), RpcError, "refused without a reason (HTTP 401). The endpoint does not accept the key in its address: check LOOPRING_RPC_URL."),
-    (Answer(404, b"<html>"), RpcError, "refused without a reason (HTTP 404). This does not look like an Ethereum endpoint"),
+    (Answer(401, b"bad key"), RpcError, "The endpoint refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL (double at http://127.0.0.1:PORT/…, HTTP 401)."),
+    (Answer(404, b"<html>"), RpcError, "The endpoint refused without a reason. This does not look like an Ethereum endpoint: check the RPC address (double at http://127.0.0.1:PORT/…, HTTP 404)."),
     (Answer(200, b"<html>"), RpcError, "expected JSON, got 6 characters that break off"),
     (Answer(200, b'{"id": 7, "result": 5}'), RpcError, "expected the answer to request 1, got {'id': 7"),
     (Answer(200, b'[{"id": 1, "result": 5}]'), RpcError, "expected the answer to request 1, got [{"),
     (Answer(200, b'{"id": 1}'), RpcError, "expected a result or an error"),
-    (Answer(200, b'{"id": 1, "error": {"code": -32601, "message": "no \\u001b[31m such method"}}'), RpcError, "double at http://127.0.0.1:PORT/…: no ?[31m such method (code -32601). Try another endpoint"),
+    (Answer(200, b'{"id": 1, "error": {"code": -32601, "message": "no \\u001b[31m such method"}}'), RpcError, "The endpoint refused: no ?[31m such method. Try another endpoint, and check the arguments (double at http://127.0.0.1:PORT/…, code -32601)."),
     (Answer(200, b'{"id": 1, "error": "' + b"x" * 5000 + b'"}'), RpcError, "x..."),
     (Answer(200, b'{"id": 1, "error": ' + b"[" * 500 + b"]" * 500 + b"}"), RpcError, "nested over 64 deep"),
-    (Answer(302, b"", {"Location": "http://127.0.0.1/elsewhere"}), TransportError, "the endpoint redirects to an address, which is not followed. Check the RPC address."),
-    (Answer(200, b'{"id": 1, "result": "' + b"0" * (17 << 20) + b'"}'), TransportError, "larger than 16 MiB. Check the RPC address."),
+    (Answer(302, b"", {"Location": "http://127.0.0.1/elsewhere"}), TransportError, "The endpoint redirects to an address, which is not followed. Check the RPC address (double at http"),
+    (Answer(200, b'{"id": 1, "result": "' + b"0" * (17 << 20) + b'"}'), TransportError, "larger than 16 MiB. Check the RPC address (double at http"),
 ]  # fmt: skip
 
 
@@ -206,6 +208,7 @@ def test_other_refusals_are_final(answer: Answer, kind: type, said: str) -> None
         port = server.base_url.rpartition(":")[2]
     assert isinstance(caught.value, kind)
     assert said.replace("PORT", port) in str(caught.value)
+    assert str(caught.value).startswith("The ")  # what happened; where is said at the end
     assert len(str(caught.value)) < 700
 
 
@@ -246,6 +249,23 @@ def test_a_range_that_is_too_large_is_told_apart(code: int, message: str) -> Non
 )
 def test_rate_limits_are_told_apart(code: int, message: str) -> None:
     assert type(refused({"code": code, "message": message}, "eth_getLogs at x")) is Busy
+
+
+@pytest.mark.parametrize("where", ["eth_getLogs of L1 blocks 5 to 9 at h", "block 3: transaction 0x1"])
+def test_answers_say_what_is_wrong_before_where(where: str) -> None:
+    said = {
+        str(refused({"message": "no."}, where)): "The endpoint refused: no. Try another endpoint",
+        str(
+            refused(None, where, 503)
+        ): "The endpoint failed without a reason. The problem is on the endpoint's",
+        str(
+            undocumented(where, "a log", 5)
+        ): "The endpoint answered other than documented: expected a log, got 5.",
+    }
+    for text, beginning in said.items():
+        assert text.startswith(beginning)
+        assert f"({where}" in text.rpartition(". ")[2]
+        assert text.endswith(").")
 
 
 def test_an_endpoint_that_is_not_there_is_given_up_soon() -> None:
@@ -322,6 +342,7 @@ PLACES: dict[str, Callable[[str], Answer]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("where", ADDRESSES)
 def test_no_answer_brings_the_key_to_light(

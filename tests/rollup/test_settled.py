@@ -503,9 +503,9 @@ def test_every_figure_is_drawn(two_blocks: pd.DataFrame, tokens: pd.DataFrame) -
 
 def test_both_explorers_take_the_frame(two_blocks: pd.DataFrame) -> None:
     mine = two_blocks[two_blocks["market"] == "LRC-ETH"]
-    fees = lab.widgets.FeeExplorer(two_blocks, market="LRC-ETH", by="side")
+    fees = lab.widgets.FeeExplorer(two_blocks, market="LRC-ETH", by="side", role=None)
     assert_frame_equal(fees.table, lab.fees.summary(mine, by=["side"]))
-    assert fees.png()
+    assert fees.draw()
     fills = lab.widgets.FillExplorer(two_blocks, market="LRC-ETH", figure="price_gaps", tolerance="1d")
     assert_frame_equal(fills.table, lab.fills.price_gap(mine, tolerance="1d", by=[]))
-    assert fills.png()
+    assert fills.draw()

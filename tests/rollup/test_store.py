@@ -322,6 +322,7 @@ def check_whole(path: Path, reported: int) -> int:
     return len(held)
 
 
+@pytest.mark.thorough
 def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
     path, dice, held = tmp_path / "killed", random.Random(5), 0
     for _ in range(3):
@@ -335,6 +336,7 @@ def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
     assert held
 
 
+@pytest.mark.thorough
 def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
     path, dice = tmp_path / "on disk" / "cut", random.Random(7)
     path.parent.mkdir()

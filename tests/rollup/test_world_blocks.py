@@ -17,7 +17,8 @@ SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
 EXACT = ["size", "fee", "token_id", "storage_id"]
 PRICE_DIGITS = 10**8  # what the relayer cuts prices to
 
-worlds = pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+MORE = [pytest.param(world, marks=pytest.mark.thorough) for world in WORLDS[1::2]]
+worlds = pytest.mark.parametrize("world", [*WORLDS[::2], *MORE], ids=lambda world: world.name)
 
 
 @cache
@@ -60,6 +61,7 @@ def cut(prices):
     return [int(price * PRICE_DIGITS) for price in prices]
 
 
+@pytest.mark.thorough
 @worlds
 def test_both_sides_of_each_slot_are_rows_of_the_relayer(world):
     """Whole numbers only, computed here from the slots' fields."""
@@ -92,6 +94,7 @@ def test_both_sides_of_each_slot_are_rows_of_the_relayer(world):
         assert row["price"] * PRICE_DIGITS == price
 
 
+@pytest.mark.thorough
 @worlds
 def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
     pytest.importorskip("loopring_lab.rollup.settled")

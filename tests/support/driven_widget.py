@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from typing import Any
 
-import loopring_lab as lab
-from loopring_lab.widgets.explorers import as_png
+from support.cells import values
 
-ROWS = """(found) => found.map(table => [...table.querySelectorAll('tr')].map(
+from loopring_lab.widgets.figure_view import FigureView
+
+ROWS = """(found) => found.map(table => [...table.querySelectorAll('thead tr, tbody tr')].map(
     row => [...row.cells].map(cell => cell.textContent.trim())))"""
 WRITTEN = f"html => ({ROWS})([new DOMParser().parseFromString(html, 'text/html')])[0]"
-SHOWN = f"box => ({ROWS})([...box.querySelectorAll('.ll-scroll')].filter(one => one.checkVisibility()))"
-PICTURE = """async box => {
-    const picture = box.querySelector('img');
+SHOWN = (
+    f"box => ({ROWS})([...box.querySelectorAll('.ll-scroll, .ll-box')].filter(one => one.checkVisibility()))"
+)
+PICTURE = """box => {
+    const picture = box.querySelector('.ll-drawing');
     if (!picture?.checkVisibility()) return 'none';
-    const bytes = await fetch(picture.src).then(answer => answer.arrayBuffer(), () => new ArrayBuffer());
-    const digest = await crypto.subtle.digest('SHA-256', bytes);
-    return [...new Uint8Array(digest)].map(byte => byte.toString(16).padStart(2, '0')).join('');
+    const drawn = [...picture.querySelectorAll('path')].map(one => one.getAttribute('d'));
+    return drawn.join(' ').replaceAll(/\\s+/g, ' ').trim();
 }"""
 
 FOCUSED = """box => {
     const one = document.activeElement;
     if (!box.contains(one)) return null;
-    return one.classList.contains('ll-scroll') ? 'a table' : (one.labels?.[0] ?? one).innerText.trim();
+    return one.ariaLabel || (one.labels?.[0] ?? one).innerText.trim();
 }"""
 TOO_WIDE = """box => {
+    const SCROLLS = '.ll-scroll, .ll-box, pre';
     const area = box.closest('.jp-OutputArea-output'), edge = area.getBoundingClientRect().right;
     return [area, box, ...box.querySelectorAll('*')]
-        .filter(one => one.checkVisibility() && !one.parentElement.closest('.ll-scroll'))
+        .filter(one => one.checkVisibility() && !one.closest('.ll-live') && !one.parentElement.closest(SCROLLS))
         .filter(one => one.getBoundingClientRect().right > edge + 1
-            || one.clientWidth && one.scrollWidth > one.clientWidth + 1 && !one.matches('.ll-scroll'))
+            || one.clientWidth && one.scrollWidth > one.clientWidth + 1 && !one.matches(SCROLLS))
         .map(one => `${one.tagName}.${one.className}: ${one.scrollWidth} in ${one.clientWidth}`);
 }"""
 TOO_FAINT = """box => {
@@ -54,6 +56,13 @@ TOO_FAINT = """box => {
         .filter(one => contrast(light(getComputedStyle(one).color), behind(one)) < 4.5)
         .map(one => `${one.tagName}.${one.className}: ${one.innerText.slice(0, 40)}`);
 }"""
+BROKEN_LINES = """box => {
+    const code = box.querySelector('.ll-code pre'), { lineHeight, paddingTop } = getComputedStyle(code);
+    const drawn = Math.round((code.scrollHeight - 2 * parseFloat(paddingTop)) / parseFloat(lineHeight));
+    return drawn - code.textContent.trimEnd().split('\\n').length;
+}"""
+HEIGHTS = """box => [...new Set([...box.querySelectorAll('.ll-grid > .widget-inline-hbox')]
+    .filter(one => one.checkVisibility()).map(one => one.offsetHeight))]"""
 UNTIL = """async (box, wanted) => {
     const end = performance.now() + 15000;
     for (;;) {
@@ -97,14 +106,26 @@ class DrivenWidget:
 
     def shows_table(self, table: Any, place: int = 0) -> None:
         """Wait for a table of the library, cell by cell."""
-        html = table if isinstance(table, str) else table._repr_html_()
-        wanted = self.page.evaluate(WRITTEN, html)
+        wanted = self.page.evaluate(WRITTEN, table._repr_html_())
         assert wanted, "the library gave no table"
         self._wait_for(f"box => ({SHOWN})(box)[{place}]", wanted)
 
     def shows_picture(self, figure: Any) -> None:
-        """Wait for a figure of the library, byte by byte."""
-        self._wait_for(PICTURE, hashlib.sha256(as_png(figure)).hexdigest())
+        """Wait for a figure of the library, every line and letter of it."""
+        drawn = re.findall(r'<path[^>]*?\bd="([^"]*)"', FigureView(figure).svg)
+        self.shows_drawing(" ".join(" ".join(drawn).split()))
+
+    def picture(self) -> str:
+        """Return what is drawn."""
+        return str(self.box.evaluate(PICTURE))
+
+    def shows_drawing(self, drawn: str) -> None:
+        """Wait for what was drawn before."""
+        self._wait_for(PICTURE, drawn)
+
+    def shows_other_picture_than(self, drawn: str) -> None:
+        """Wait until something else is drawn."""
+        self._wait_for(f"box => ({PICTURE})(box) === {json.dumps(drawn)}", False)
 
     def shows_no_picture(self) -> None:
         self._wait_for(PICTURE, "none")
@@ -137,22 +158,39 @@ class DrivenWidget:
         found: list[str] = self.box.evaluate(TOO_FAINT)
         return found
 
+    def broken_lines_of_code(self) -> int:
+        """Return how many more lines the code takes than it has; show it for that long."""
+        code = self.box.get_by_role("region", name="Code", exact=True)
+        if is_hidden := not code.is_visible():
+            self.press("Code")
+            code.wait_for()
+        broken = int(self.box.evaluate(BROKEN_LINES))
+        if is_hidden:
+            self.press("Code")
+            code.wait_for(state="hidden")
+        return broken
+
+    def heights_of_controls(self) -> list[int]:
+        """Return the heights of labelled controls: several, where one is wrapped."""
+        found: list[int] = self.box.evaluate(HEIGHTS)
+        return found
+
     def rows(self, place: int = 0) -> list[list[str]]:
         found: list[list[str]] = self.box.evaluate(f"box => ({SHOWN})(box)[{place}]")
         return found
 
-    def exported(self, **names: Any) -> tuple[list[Any], Any]:
-        """Run the code that the widget shows, here: what it displays, and its last line's value."""
+    def code(self) -> str:
+        """Open the code, and return it."""
         self.press("Code")
-        pre = self.box.get_by_label("Code", exact=True).locator("visible=true").last
-        *lines, last = pre.inner_text().split("\n")
+        return str(self.box.get_by_role("region", name="Code", exact=True).inner_text())
+
+    def exported(self, **names: Any) -> list[Any]:
+        """Run the code that the widget shows, here: what each of its expressions gives."""
+        code = self.code()
         self.press("Code")
-        displayed: list[Any] = []
-        known = {"lab": lab, "display": displayed.append} | names
-        exec("\n".join(lines), known)
-        return displayed, eval(last, known)
+        return values(code, **names)
 
     def _wait_for(self, script: str, wanted: Any) -> None:
         text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
         seen = self.box.evaluate(UNTIL.replace("SCRIPT", script), text)
-        assert json.loads(seen) == wanted, self.box.inner_text()
+        assert json.loads(seen) == wanted

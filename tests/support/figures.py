@@ -71,6 +71,7 @@ def title(figure: Figure) -> str:
 
 
 def note(figure: Figure) -> str:
-    """Return the small print under the title."""
-    texts = [text for text in figure.axes[0].texts if text.get_position() == (0, 7)]
+    """Return the small print under the title, which may have a line of counts below it."""
+    found = {text.get_position(): text for text in figure.axes[0].texts}
+    texts = [found[place] for place in ((0, 7), (0, 21)) if place in found]
     return texts[0].get_text() if texts else ""

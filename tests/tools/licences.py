@@ -48,7 +48,7 @@ def found(paths: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def licence(package: metadata.Distribution) -> str:
-    """Return the licence that a package states: as an expression, as classifiers, or as a line of text."""
+    """Return the licence that a package states: as an expression, classifiers, a line of text, or a file."""
     stated = package.metadata
     kinds = [
         text.rpartition(" :: ")[2]
@@ -56,6 +56,8 @@ def licence(package: metadata.Distribution) -> str:
         if text.startswith("License :: OSI Approved :: ") or text == "License :: Public Domain"
     ]
     lines = (stated.get("License") or "").strip().splitlines()
+    for file in stated.get_all("License-File") or []:
+        lines = lines or (package.read_text(f"licenses/{file}") or "").strip().splitlines()
     expression = stated.get("License-Expression")
     return expression or ", ".join(sorted(kinds)) or (lines[0].strip() if lines else "")
 

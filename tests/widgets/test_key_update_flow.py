@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.cells import values
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
 
 import loopring_lab as lab
@@ -54,8 +55,8 @@ def signed(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     assert after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
 
 
-def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
-    wizard.next()
+def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup, begin: Any = None) -> None:
+    (begin or wizard.next)()
     while wizard.receipt is None:
         time.sleep(0.01)
     setup.finish()
@@ -335,13 +336,108 @@ def test_the_code_does_what_the_steps_did(
         )
 
     monkeypatch.setattr("getpass.getpass", wallet)
-    *lines, last = wizard.export().splitlines()
-    space: dict[str, Any] = {"lab": lab, "client": setup.client}
-    exec("\n".join(lines), space)
-    mine = {line.field: line.value for line in eval(last, space).lines if line.field != "validUntil"}
-    assert mine == {line.field: line.value for line in wizard.preview.lines if line.field != "validUntil"}
+    assert run(wizard.export()) == fields(wizard.preview)
+
+
+def run(code: str) -> dict[str, object]:
+    """Run exported code where no name is known; return what its preview shows."""
+    return fields(values(code)[-1])
+
+
+def fields(sheet: Any) -> dict[str, object]:
+    return {line.field: line.value for line in sheet.lines if line.field != "validUntil"}
+
+
+def test_the_code_for_a_typed_key_and_seed_asks_for_them(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, seed = setup.relayer.signer(ACCOUNT).key.hex(), "a sentence of my own with key nonce: 1"
     wizard.way = "key"
-    assert "signer=signer" in wizard.export()
+    after(wizard, wizard.next)
+    after(wizard, wizard.give_seed, seed)
+    after(wizard, wizard.give_key, key)
+    code = wizard.export()
+    assert key not in code
+    assert seed not in code
+    monkeypatch.setattr("getpass.getpass", {"Private key: ": key, "Key seed: ": seed}.__getitem__)
+    found = run(code)
+    assert found.pop("keySeed") == seed
+    assert found["publicKey.x"] == fields(wizard.preview)["publicKey.x"]
+
+
+def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
+    assert "client = lab.connect()\n" in KeyUpdateWizard(lab.connect(), account=ACCOUNT).export()
+    live = lab.connect("https://relayer.example", api_key="not shown")
+    code = KeyUpdateWizard(live, account=ACCOUNT).export()
+    assert "client = lab.connect('https://relayer.example', api_key=getpass.getpass('API key: '))" in code
+    monkeypatch.setenv("LOOPRING_API_KEY", "not shown")
+    code = KeyUpdateWizard(live, account=ACCOUNT).export()
+    assert "client = lab.connect('https://relayer.example')\n" in code
+    assert "not shown" not in code
+
+
+@pytest.mark.parametrize("begun", ["account", "key", "preview", "sign", "submit"])
+def test_a_demo_wallet_goes_from_any_step_to_the_end(
+    begun: str, wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
+    signer, seen = setup.relayer.signer(ACCOUNT), []
+    steps = [
+        wizard.next,
+        lambda: wizard.give_signature(signature(signer, wizard.to_sign)),
+        wizard.next,
+        lambda: wizard.give_signature(data_signature(signer, wizard)),
+    ]
+    for step in steps[: key_update.STEPS.index(begun)]:
+        after(wizard, step)
+    assert wizard.step == begun
+    wizard.observe(lambda change: seen.append(change["new"]), "step")
+    follow(wizard, setup, wizard.use_demo_wallet)
+    assert seen == list(key_update.STEPS[key_update.STEPS.index(begun) + 1 :])
+    assert (wizard.problem, wizard.held.finished) == ("", True)
+    assert setup.client.account(ACCOUNT).has_key(wizard.held.update.l2_key)
+    assert len(setup.transport.sent) == 1
+    with pytest.raises(KeyUpdateError, match="submitted already"):
+        wizard.use_demo_wallet()
+
+
+def test_a_demo_wallet_signs_for_a_wallet_that_is_not_deployed_and_its_code_runs(
+    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
+    wizard = KeyUpdateWizard(setup.client, account=max(setup.relayer.accounts))
+    after(wizard, wizard.next)
+    follow(wizard, setup, wizard.use_demo_wallet)
+    assert wizard.held.finished
+    code = wizard.export()
+    assert code.endswith("update.submit().wait()")
+    assert setup.relayer.signer(wizard.account).key.hex() not in code
+    found = run(code.replace("update.submit().wait()", "update.preview()"))
+    assert (found["accountId"], found["nonce"]) == (wizard.account, 2)
+
+
+def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
+    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
+) -> None:
+    assert wizard.has_demo_wallet
+    live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
+    unknown = KeyUpdateWizard(setup.client, account=2)
+    setup.relayer.stop()
+    for refused in (live, unknown, wizard, KeyUpdateWizard(setup.client)):
+        assert not refused.has_demo_wallet
+        with pytest.raises(KeyUpdateError, match="only the embedded relayer's own accounts have one"):
+            refused.use_demo_wallet()
+
+
+def test_a_cancelled_demo_stays_where_it_is(wizard: KeyUpdateWizard) -> None:
+    wizard.use_demo_wallet()
+    while wizard.step != "preview":
+        time.sleep(0.01)
+    wizard.cancel()
+    wizard.wait(SECONDS)
+    assert wizard.step == "preview"
+    assert wizard.problem.startswith("The preview, before the demo wallet signs: cancelled")
 
 
 def test_a_wizard_needs_a_client() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cells import values
 
 import loopring_lab as lab
 from loopring_lab.client import Client
@@ -95,7 +96,7 @@ def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -
 
 def test_an_unknown_market_or_side_is_named(client: Client) -> None:
     with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
-        check_amount(client, "lrc-eth", "5")
+        check_amount(client, "lrc-ehh", "5")
     with pytest.raises(LabError, match="of='sell' is not known"):
         check_amount(client, "LRC-ETH", "5", "sell")
 
@@ -129,8 +130,9 @@ def test_tokens_are_found_by_symbol_and_name(explorer: MarketExplorer, client: C
 def test_the_limits_are_those_of_both_tokens(explorer: MarketExplorer) -> None:
     explorer.market = "LRC-USDC"
     assert explorer.limits.index.tolist() == ["LRC", "USDC"]
-    assert explorer.limits_shown.loc["order_amounts_maximum"].tolist() == ["2,000,000", "5,000,000"]
-    assert explorer.limits_shown.loc["decimals"].tolist() == ["18", "6"]
+    shown = lab.show(explorer.limits_shown).frame
+    assert shown.loc["order_amounts_maximum"].tolist() == ["2,000,000", "5,000,000"]
+    assert shown.loc["decimals"].tolist() == ["18", "6"]
 
 
 @pytest.mark.parametrize("listing", ["markets", "tokens"])
@@ -140,13 +142,10 @@ def test_the_code_gives_what_is_on_screen(
 ) -> None:
     explorer.listing, explorer.status, explorer.search = listing, status, "eth"
     explorer.market, explorer.amount, explorer.of = "LRC-ETH", "0.0001", "quote"
-    *lines, last = explorer.export().splitlines()
-    shown: list[Any] = []
-    space = {"lab": lab, "display": shown.append, "client": client}
-    exec("\n".join(lines), space)
-    assert repr(shown[0]) == repr(explorer.shown)
-    assert shown[1].equals(explorer.limits_shown)
-    assert eval(last, space) == explorer.findings
+    listed, limits, findings = values(explorer.export(), client=client)
+    assert repr(listed) == repr(lab.show(explorer.shown, rows=12))
+    assert repr(limits) == repr(lab.show(explorer.limits_shown))
+    assert findings == explorer.findings
     assert explorer.findings[0].kind == "refused"
 
 
@@ -176,3 +175,13 @@ def test_a_relayer_that_is_gone_is_reported() -> None:
     assert not explorer.is_read
     assert explorer.problem
     assert "Traceback" not in explorer.problem
+
+
+def test_a_market_is_understood_in_any_case(client: Client, explorer: MarketExplorer) -> None:
+    assert check_amount(client, "lrc-eth", "0.5") == check_amount(client, "LRC-ETH", "0.5")
+    explorer.market = "usdc-eth" if "USDC-ETH" in explorer.names else "eth-usdc"
+    assert explorer.market in explorer.names
+    early = MarketExplorer(client, market="lrc-eth")
+    early.read()
+    early.wait(SECONDS)
+    assert early.market == "LRC-ETH"

@@ -51,6 +51,7 @@ WAYS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_handed_over_is_not_saved(way: str, tmp_path: Path) -> None:
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}

@@ -16,7 +16,7 @@ from loopring_lab.widgets.traits import ParsedTrait
 class Some(WidgetState):
     """One trait of each kind."""
 
-    account = ParsedTrait(traits.parse_account)
+    account = ParsedTrait(traits.parse_accounts)
     side = ParsedTrait(traits.parse_choice("BUY", "SELL", None))
     listing = ParsedTrait(traits.parse_choice("markets", "tokens"), "markets")
     since = ParsedTrait(traits.parse_day)
@@ -31,6 +31,11 @@ def test_an_account_is_taken_as_number_and_as_text(number: int) -> None:
     assert some.account == number
     some.account = f" {number} "
     assert some.account == number
+
+
+@pytest.mark.parametrize("given", ["10083, 11519", " 10083;11519,10083 ", [10083, "11519"], (10083, 11519)])
+def test_several_accounts_are_taken_as_text_and_as_a_list(given: Any) -> None:
+    assert Some(account=given).account == (10083, 11519)
 
 
 @given(st.dates())
@@ -66,6 +71,7 @@ def test_columns_are_kept_in_order_and_once() -> None:
         ),
         ("account", -1, "account=-1 is not a valid account id. Give a whole number, such as 10083."),
         ("account", "١٢", "account='١٢' is not a valid account id. Give a whole number, such as 10083."),
+        ("account", "10083, x", "account='x' is not a valid account id."),
         ("side", "buy", "side='buy' is not known. Did you mean 'BUY'?"),
         ("side", 3, "side=3 is not known. Give one of: BUY, SELL; or None for all."),
         ("listing", None, "listing=None is not known. Give one of: markets, tokens."),

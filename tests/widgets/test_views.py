@@ -15,8 +15,10 @@ from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, 
 
 import loopring_lab as lab
 from loopring_lab.client import Client
-from loopring_lab.widgets import FeeExplorer, FillExplorer, KeyUpdateWizard, MarketExplorer
-from loopring_lab.widgets.layout import SecretField
+from loopring_lab.widgets import FeeExplorer, FillExplorer, KeyUpdateWizard, MarketExplorer, key_update
+from loopring_lab.widgets.figure_view import FigureView
+from loopring_lab.widgets.layout import CodePanel, SecretField
+from loopring_lab.widgets.table_view import TableView
 
 SECONDS = 30
 WIDGETS = {
@@ -34,6 +36,8 @@ CHANGES: list[tuple[str, Any, Any]] = [
     ("figure", "fee_tiers", "fee_tiers"),
     ("every", "1mo", "1mo"),
     ("by", ("fill_type",), ("fill_type",)),
+    ("role", "maker", "maker"),
+    ("role", "", None),
     ("side", "", None),
     ("every", "", None),
     ("market", "", None),
@@ -76,7 +80,7 @@ def test_every_control_is_labelled_and_reachable(any_widget: Any) -> None:
     controls = [
         part
         for part in found
-        if not isinstance(part, (ipywidgets.HTML, ipywidgets.Image, ipywidgets.IntProgress))
+        if not isinstance(part, (ipywidgets.HTML, ipywidgets.Image, ipywidgets.IntProgress, CodePanel))
     ]
     buttons = [part for part in parts(any_widget.view.box) if isinstance(part, ipywidgets.Button)]
     assert controls
@@ -116,14 +120,14 @@ def test_each_filter_changes_table_and_figure_to_what_the_library_gives(trades: 
     explorer = FeeExplorer(trades)
     view = explorer.view
     for name, shown, kept in CHANGES:
-        before = (view.table.value, view.figure.value)
+        before = (view.table.view.data, view.figure.view.svg)
         view.controls[name].value = shown
         assert getattr(explorer, name) == kept
         assert view.problem.value == ""
-        assert explorer.shown._repr_html_() in view.table.value
-        assert view.figure.value == explorer.png()
+        assert view.table.view.data == TableView(explorer.shown, precision=8).data
+        assert view.figure.view.svg == FigureView(explorer.draw()).svg
         assert explorer.summary in text(view.summary)
-        assert (view.table.value, view.figure.value) != before
+        assert (view.table.view.data, view.figure.view.svg) != before
     mine = trades[trades["fill_type"] == "dex"]
     mine = mine[(mine["created_at"] >= "2022-02-01") & (mine["created_at"] < "2022-09-01")]
     assert explorer.table.equals(lab.fees.summary(mine, by=["fill_type"]))
@@ -137,11 +141,12 @@ def test_controls_follow_the_state(trades: pd.DataFrame) -> None:
     values = {name: control.value for name, control in view.controls.items()}
     assert values["market"] == "LRC-ETH"
     assert (values["by"], values["every"], values["tolerance"]) == (("quote", "side"), "3d", "1d")
-    assert view.figure.value == explorer.png()
+    assert view.figure.view.svg == FigureView(explorer.draw()).svg
     explorer.market = None
     assert view.controls["market"].value == ""
 
 
+@pytest.mark.thorough
 def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame) -> None:
     """JupyterLab delivers widget messages on more than one thread."""
     begun, overtaken = threading.Event(), threading.Event()
@@ -155,7 +160,7 @@ def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame)
                 overtaken.wait(0.5)  # longer than the second takes, where nothing holds that back
             return found
 
-    explorer = Slow(trades)
+    explorer = Slow(trades, role=None)
     view = explorer.view
 
     def change(choice: str, value: str) -> None:
@@ -174,8 +179,8 @@ def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame)
         thread.join(SECONDS)
     chosen = trades[(trades["market"] == "LRC-ETH") & (trades["side"] == "SELL")]
     assert explorer.table.equals(lab.fees.summary(chosen, by=["market"]))
-    assert explorer.shown._repr_html_() in view.table.value
-    assert view.figure.value == explorer.png()
+    assert view.table.view.data == TableView(explorer.shown, precision=8).data
+    assert view.figure.view.svg == FigureView(explorer.draw()).svg
     assert explorer.summary in text(view.summary)
 
 
@@ -185,6 +190,104 @@ def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:
     assert (displayed(controls["every"]), displayed(controls["tolerance"])) == (True, False)
     controls["figure"].value = "price_gaps"
     assert (displayed(controls["every"]), displayed(controls["tolerance"])) == (False, True)
+
+
+def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
+    explorer = FeeExplorer(trades)
+    period = explorer.view.period
+    assert [label for label, _ in period.options] == [
+        "all", "7 days to 31 Dec 2022", "30 days to 31 Dec 2022", "quarter to 31 Dec 2022",
+        "year to 31 Dec 2022",
+    ]  # fmt: skip
+    explorer.until = dt.date(2022, 6, 1)
+    assert period.value == "own dates"
+    period.value = "30 days"
+    assert (explorer.since, explorer.until) == (dt.date(2022, 12, 2), None)
+    mine = trades[(trades["created_at"] >= "2022-12-02") & (trades["role"] == "taker")]
+    assert explorer.table.equals(lab.fees.summary(mine, by=["market"]))
+    period.value = ""
+    assert (explorer.since, explorer.until) == (None, None)
+    explorer.since = dt.date(2022, 12, 25)
+    assert period.value == "7 days"
+
+
+def test_prices_from_outside_are_read_when_a_figure_needs_them(client: Client) -> None:
+    explorer = FillExplorer(client, account=ACCOUNT, market="LRC-ETH")
+    view = explorer.view
+    explorer.wait(SECONDS)
+    for figure in ("venue_differences", "markouts"):
+        view.controls["figure"].value = figure
+        assert displayed(view.controls["tolerance"])
+        explorer.wait(SECONDS)
+        assert view.problem.value == ""
+        assert displayed(view.figure)
+        assert displayed(view.table)
+    mine = client.trades(ACCOUNT, market="LRC-ETH", progress=False)
+    prices = client.outside_prices(mine, every="1h")
+    horizons = ["1h", "6h", "1d"]
+    assert explorer.table.equals(lab.fills.markouts(mine, prices, horizons, by=["fill_type"]))
+
+
+def test_reading_prices_stops_where_it_is_cancelled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, let = threading.Event(), threading.Event()
+    read = Client.outside_prices
+
+    def slow(self: Client, *given: Any, **how: Any) -> Any:
+        asked.set()
+        assert let.wait(SECONDS)
+        return read(self, *given, **how)
+
+    monkeypatch.setattr(Client, "outside_prices", slow)
+    explorer = FillExplorer(client, account=ACCOUNT, market="LRC-ETH")
+    view = explorer.view
+    explorer.wait(SECONDS)
+    view.controls["figure"].value = "markouts"
+    assert asked.wait(SECONDS)
+    thread = explorer._job.thread
+    assert displayed(view.progress)
+    assert not displayed(view.figure)
+    view.stop.click()
+    assert "cancelled" in text(view.problem)
+    let.set()
+    thread.join(SECONDS)
+    assert explorer._job is None
+    view.controls["side"].value = "BUY"
+    explorer.wait(SECONDS)
+    assert view.problem.value == ""
+    assert displayed(view.figure)
+
+
+def test_without_prices_the_choice_says_what_is_missing(trades: pd.DataFrame) -> None:
+    view = FillExplorer(trades).view
+    view.controls["figure"].value = "venue_differences"
+    assert "needs prices from outside the exchange. Give prices=" in text(view.problem)
+    assert not displayed(view.figure)
+
+
+def test_no_account_is_said_and_several_are_shown_as_typed(client: Client) -> None:
+    explorer = FeeExplorer(client, account=ACCOUNT)
+    view = explorer.view
+    explorer.wait(SECONDS)
+    view.show_code.value = True
+    view.controls["account"].value = ""
+    assert "No account is chosen" in text(view.problem)
+    assert "None" not in view.code.value
+    assert not displayed(view.figure)
+    view.controls["account"].value = f"{ACCOUNT},23100"
+    explorer.wait(SECONDS)
+    assert view.controls["account"].value == f"{ACCOUNT}, 23100"
+    assert sorted(explorer.trades["account_id"].unique()) == [ACCOUNT, 23100]
+    assert view.problem.value == ""
+
+
+def test_reversed_dates_are_refused_in_place(trades: pd.DataFrame) -> None:
+    view = FeeExplorer(trades).view
+    view.controls["since"].value = dt.date(2022, 6, 1)
+    view.controls["until"].value = dt.date(2022, 3, 1)
+    assert "since='2022-06-01' is after until='2022-03-01'" in text(view.problem)
+    assert not displayed(view.figure)
+    view.controls["until"].value = dt.date(2022, 9, 1)
+    assert view.problem.value == ""
 
 
 def test_a_choice_without_trades_is_said_in_place_and_fixed(trades: pd.DataFrame) -> None:
@@ -209,7 +312,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) ->
     assert "price_gaps" in text(view.problem)
     assert not displayed(view.figure)
     assert displayed(view.table)
-    assert explorer.shown._repr_html_() in view.table.value
+    assert view.table.view.data == TableView(explorer.shown, precision=8).data
 
 
 def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) -> None:
@@ -251,7 +354,7 @@ def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -
     explorer.wait(SECONDS)
     assert explorer.trades["account_id"].unique().tolist() == [23100]
     assert explorer.summary in text(view.summary)
-    assert view.figure.value == explorer.png()
+    assert view.figure.view.svg == FigureView(explorer.draw()).svg
 
 
 def test_another_account_keeps_the_filters(client: Client) -> None:
@@ -281,7 +384,11 @@ def test_markets_are_listed_searched_and_looked_at(client: Client) -> None:
     view.controls["search"].value = "usdc"
     view.controls["status"].value = "orderbook"
     assert explorer.markets.index.tolist() == ["ETH-USDC", "WBTC-USDC", "LRC-USDC", "USDT-USDC"]
-    assert explorer.shown._repr_html_() in view.list.value
+    assert view.list.view.data == TableView(explorer.shown).data
+    view.list.view.chosen = 2
+    assert (explorer.market, view.controls["market"].value) == ("LRC-USDC", "LRC-USDC")
+    view.controls["market"].value = "ETH-USDC"
+    assert view.list.view.chosen == 0
     view.controls["market"].value = "LRC-USDC"
     view.controls["of"].value = "quote"
     view.controls["amount"].value = "4.99"
@@ -289,20 +396,22 @@ def test_markets_are_listed_searched_and_looked_at(client: Client) -> None:
     view.controls["amount"].value = "1,5"
     assert "is not a valid amount" in text(view.findings)
     view.controls["search"].value = "nothing like this"
-    assert "No matching markets" in text(view.list)
+    assert "No matching markets" in text(view.heading)
+    assert not displayed(view.list)
     view.controls["listing"].value = "tokens"
     view.controls["search"].value = "lrc"
-    assert explorer.shown._repr_html_() in view.list.value
+    assert view.list.view.data == TableView(explorer.shown).data
     assert not displayed(view.controls["status"])
 
 
-def test_the_wizard_walks_by_its_buttons() -> None:
-    with key_update_setup() as setup:
-        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
-        _walk(wizard, setup)
+@pytest.fixture
+def setup() -> Iterator[KeyUpdateSetup]:
+    with key_update_setup() as made:
+        yield made
 
 
-def _walk(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     view, signer = wizard.view, setup.relayer.signer(ACCOUNT)
     view.controls["valid_for"].value = "12h"
     view.next.click()
@@ -337,24 +446,69 @@ def _walk(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     assert not displayed(view.next)
 
 
-def test_the_wizard_signs_with_a_typed_key_and_goes_back() -> None:
-    with key_update_setup() as setup:
-        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
-        view = wizard.view
-        view.next.click()
-        wizard.wait(SECONDS)
-        view.controls["way"].value = "key"
-        assert view.private_key in view.body.children
-        type_into(view.private_key, setup.relayer.signer(ACCOUNT).key.hex())
-        wizard.wait(SECONDS)
-        view.next.click()
-        assert (wizard.step, view.next.description) == ("sign", "Sign")
-        view.next.click()
-        wizard.wait(SECONDS)
-        assert wizard.step == "submit"
-        view.back.click()
-        assert view.private_key in view.body.children
-        assert not displayed(view.next)
-        view.again.click()
-        assert wizard.step == "account"
-        assert view.controls["account"].value == str(ACCOUNT)
+def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    view = wizard.view
+    view.next.click()
+    wizard.wait(SECONDS)
+    view.controls["way"].value = "key"
+    assert view.private_key in view.body.children
+    type_into(view.private_key, setup.relayer.signer(ACCOUNT).key.hex())
+    wizard.wait(SECONDS)
+    view.next.click()
+    assert (wizard.step, view.next.description) == ("sign", "Sign")
+    view.next.click()
+    wizard.wait(SECONDS)
+    assert wizard.step == "submit"
+    view.back.click()
+    assert view.private_key in view.body.children
+    assert not displayed(view.next)
+    view.again.click()
+    assert wizard.step == "account"
+    assert view.controls["account"].value == str(ACCOUNT)
+
+
+def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    controls = wizard.view.controls
+    controls["valid_for"].value = "12h"
+    controls["valid_for"].value = "soon"
+    assert "expected a duration above zero" in text(wizard.view.problem)
+    assert (controls["valid_for"].value, wizard.valid_for) == ("12h", "12h")
+    controls["account"].value = "nobody"
+    assert "is not a valid account id" in text(wizard.view.problem)
+    assert controls["account"].value == str(ACCOUNT)
+
+
+def test_an_empty_use_says_what_is_missing(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    wizard.next()
+    wizard.wait(SECONDS)
+    for name, missing in {"signature": "signature", "private_key": "private key", "seed": "own text"}.items():
+        field = getattr(wizard.view, name)
+        type_into(field, "")
+        assert field.note.startswith("Nothing is entered.")
+        assert missing in field.note
+    type_into(wizard.view.signature, "0x12")
+    wizard.wait(SECONDS)
+    assert wizard.view.signature.note == ""
+
+
+def test_the_demo_wallet_is_one_marked_click(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    view = wizard.view
+    assert displayed(view.demo_row)
+    assert "Demo: this session simulates the relayer" in text(view.demo_row.children[1])
+    view.demo.click()
+    while wizard.receipt is None:
+        time.sleep(0.01)
+    assert not displayed(view.demo_row)
+    setup.finish()
+    wizard.wait(SECONDS)
+    page = text(view.body.children[0])
+    assert "A demo wallet signed this update of a simulated account" in page
+    assert "The account has the new key" in page
+    assert wizard.preview._repr_html_() in view.body.children[0].value
+    live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
+    assert not displayed(live.view.demo_row)

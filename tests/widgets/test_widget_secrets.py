@@ -188,6 +188,7 @@ class Overhearing(NotebookClient):
         return super().process_message(msg, cell, cell_index)
 
 
+@pytest.mark.thorough
 def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

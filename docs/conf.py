@@ -1,0 +1,41 @@
+"""Settings of the documentation: `python3 run.py docs`."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+
+project = "loopring_lab"
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "pages",
+]
+exclude_patterns = ["_build"]
+html_theme = "pydata_sphinx_theme"
+html_title = project
+html_sidebars = {page: [] for page in ("index", "start", "gallery", "changelog", "search")}  # of no section
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_show_copyright = False
+html_theme_options = {
+    "show_prev_next": False,
+    "header_links_before_dropdown": 4,
+    "navigation_with_keys": False,
+}
+nb_execution_mode = "off"  # the saved outputs, which nbval keeps true; only the gallery is run
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+myst_heading_anchors = 3
+add_module_names = False
+autodoc_typehints = "none"  # the docstrings say them in words
+autosummary_generate = False
+numpydoc_show_class_members = False
+copybutton_prompt_text = ">>> "
+suppress_warnings = ["misc.highlighting_failure"]
+smartquotes = False  # code and names are copied from here

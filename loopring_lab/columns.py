@@ -1,0 +1,113 @@
+"""What every column of every public frame means, from columns.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TYPES = {
+    **dict.fromkeys(("amount", "price", "limit"), "decimal"),
+    **dict.fromkeys(("count", "id", "integer"), "integer"),
+    **dict.fromkeys(("rate", "share", "float"), "float"),
+    "flag": "yes or no",
+}
+"""The type of values of each kind of column; other kinds are their own type."""
+UNITS = {"rate": "basis points", "share": "0 to 1", "time": "UTC"}
+FLOAT = "nearest float64"
+
+
+class Column(NamedTuple):
+    """What a column holds; `kind` is one of those that columns.toml lists."""
+
+    name: str
+    kind: str
+    meaning: str
+    unit: str
+    source: str
+    exact: str
+
+    @property
+    def adds(self) -> bool:
+        """Whether a total of its values means something."""
+        return self.kind in ("amount", "count")
+
+    @property
+    def help(self) -> str:
+        """The text that a heading shows when it is pointed at."""
+        parts = [self.meaning, f"Unit: {self.unit}." if self.unit else ""]
+        parts.append(f"Not exact: {self.exact}." if self.exact != "exact" else "")
+        return " ".join(filter(None, parts))
+
+
+@cache
+def frames() -> dict[str, dict[str, Column]]:
+    """Return the columns of every public frame, by the name of the function that returns it first."""
+    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    listed = found["frames"]
+
+    def columns(frame: dict[str, Any]) -> Iterator[Column]:
+        if "with" in frame:
+            yield from columns(listed[frame["with"]])
+        for name in frame["columns"].split():
+            yield _column(name, [frame.get("own", {}), found["columns"]], frame["source"])
+
+    return {
+        ", ".join([first, *frame.get("also", [])]): {column.name: column for column in columns(frame)}
+        for first, frame in listed.items()
+    }
+
+
+def describe(names: Iterable[Any]) -> dict[str, Column]:
+    """Describe the columns of a frame: as in the public frame with most of them, others as elsewhere.
+
+    A frame of which no public frame has half the columns is somebody's own, and stays without help.
+    """
+    wanted = [name for name in names if isinstance(name, str)]
+    best = max(frames().values(), key=lambda columns: sum(name in columns for name in wanted))
+    if sum(name in best for name in wanted) * 2 < len(wanted):
+        return {}
+    everywhere = {name: column for columns in reversed(frames().values()) for name, column in columns.items()}
+    return {name: best.get(name, everywhere[name]) for name in wanted if name in everywhere}
+
+
+def is_id(name: str) -> bool:
+    """Tell whether whole numbers under a name are numbers of something, not counts."""
+    if name.endswith("_id") or name == "year":
+        return True
+    return any(name in columns and columns[name].kind == "id" for columns in frames().values())
+
+
+def reference() -> pd.DataFrame:
+    """List every column of every public frame; ``frame`` names the functions that return it.
+
+    ``(by)`` marks what a function returns if it is called with `by`.
+    """
+    import pandas as pd
+
+    rows = [
+        (frame, one.name, TYPES.get(one.kind, one.kind), one.unit, one.source, one.exact, one.meaning)
+        for frame, columns in frames().items()
+        for one in columns.values()
+    ]
+    return pd.DataFrame(rows, columns=["frame", "column", "type", "unit", "source", "exact", "meaning"])
+
+
+def _column(name: str, places: list[dict[str, Any]], source: str) -> Column:
+    """Find a column's description, under its name or a pattern, in the first place that has it."""
+    for place in places:
+        for pattern in (name, *(key for key in place if "*" in key or "?" in key)):
+            match = re.fullmatch(pattern.replace("*", "(.+)").replace("?", "(.)"), name)
+            if match and pattern in place:
+                entry = place[pattern]
+                kind, meaning = entry["kind"], entry["meaning"].format(*match.groups() or ("",))
+                exact = entry.get("exact", FLOAT if TYPES.get(kind) == "float" else "exact")
+                unit = entry.get("unit", UNITS.get(kind, ""))
+                return Column(name, kind, meaning, unit, entry.get("source", source), exact)
+    raise KeyError(name)

@@ -1,0 +1,53 @@
+"""A figure or a table to look into, on request: saved notebooks show nothing of a widget without a kernel."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from loopring_lab.errors import LabError
+from loopring_lab.figures import Figure
+
+if TYPE_CHECKING:
+    import anywidget
+
+
+def look(thing: Figure | pd.DataFrame | pd.Series[Any]) -> anywidget.AnyWidget:
+    """Show a figure or a table to look into, with a static copy for readers without a kernel.
+
+    A figure shows its values on hover, zooms, and follows the theme of the page; a table sorts, filters and
+    is saved as CSV. Both answer to the keyboard.
+
+    Parameters
+    ----------
+    thing : Figure, pandas.DataFrame or pandas.Series
+        From a function of `lab.figures`, without ``ax=``, or any frame.
+
+    Returns
+    -------
+    FigureView or TableView
+        Replace what it shows with ``.show(other)``.
+
+    Raises
+    ------
+    LabError
+        It is neither a figure of `lab.figures` nor a pandas frame.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> lab.look(lab.figures.volume(trades, quote="ETH"))
+    FigureView: Traded volume per day, ETH-quoted markets, 46 of 100 trades
+    """
+    kinds = {Figure: "FigureView", pd.DataFrame: "TableView", pd.Series: "TableView"}
+    name = next((view for kind, view in kinds.items() if isinstance(thing, kind)), None)
+    if name is None:
+        raise LabError(
+            f"look: expected a figure of lab.figures or a pandas frame, got {type(thing).__name__}. Draw "
+            "figures without ax=, and convert other frames with .to_pandas()."
+        )
+    module = import_module(f"loopring_lab.widgets.{'figure' if name == 'FigureView' else 'table'}_view")
+    view: anywidget.AnyWidget = getattr(module, name)(thing)
+    return view

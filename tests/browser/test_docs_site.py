@@ -1,0 +1,77 @@
+"""The documentation in a real browser: light and dark, narrow and wide, readable by everyone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.conftest import ROOT, SHOTS, opened, serving
+from support.optional import package_or_skip
+
+WIDTHS = (700, 1280, 2560)
+PAGES = (
+    "index",
+    "start",
+    "gallery",
+    "reference/columns",
+    "reference/loopring_lab.fees",
+    "notebooks/02_fee_analysis",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Build the documentation, and serve it on this machine."""
+    for name in ("sphinx", "myst_nb", "pydata_sphinx_theme"):
+        package_or_skip(name)
+    home = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "sphinx", "-W", "-q", "-d", str(home / "read"), "docs", str(home / "html")]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=900)
+    server = ["http.server", "PORT", "--bind", "127.0.0.1", "--directory", str(home / "html")]
+    with serving(server, home, "index.html") as base:
+        yield base
+
+
+def shown(page: Any, address: str, theme: str) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.goto(address, wait_until="load")
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_start_page_has_no_serious_fault_of_accessibility(chromium: Any, site: str, theme: str) -> None:
+    axe = package_or_skip("axe_playwright_python.sync_playwright").Axe()
+    with opened(chromium) as page:
+        for name in ("index", "start"):
+            shown(page, f"{site}{name}.html", theme)
+            faults = axe.run(page).response["violations"]
+            serious = [
+                (one["id"], one["nodes"][0]["html"])
+                for one in faults
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) -> None:
+    with opened(chromium, width) as page:
+        for name in PAGES:
+            shown(page, f"{site}{name}.html", theme)
+            overflow = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            SHOTS.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=SHOTS / f"docs-{Path(name).name}-{theme}-{width}.png")
+            assert overflow <= 0, name
+
+
+def test_search_finds_a_function(chromium: Any, site: str) -> None:
+    with opened(chromium) as page:
+        page.goto(f"{site}search.html?q=schedule_check")
+        page.locator("#search-results a", has_text="schedule_check").first.wait_for()

@@ -1,0 +1,166 @@
+"""Figures to look into, in JupyterLab: hover, zoom, keys and themes, compared with what the library computes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from browser.conftest import SHOTS, THEMES, in_lab, opened, run_cells
+
+import loopring_lab as lab
+
+CELLS = [
+    "import loopring_lab as lab\n\ntrades = lab.connect().trades(10083)",
+    "lab.look(lab.figures.volume(trades))",
+    "lab.look(lab.figures.fees_by_token(trades))",
+    "lab.look(lab.figures.volume(trades.head(400)))",
+    "lab.figures.volume(trades)",
+]
+VOLUME, TOKENS, OTHER, PICTURE = range(1, 5)
+HOVER = """([view, x, y]) => {
+    const picture = document.querySelectorAll('.ll-picture')[view], box = picture.getBoundingClientRect();
+    const start = performance.now();
+    picture.dispatchEvent(new PointerEvent('pointermove', {
+        clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true }));
+    picture.querySelector('.ll-tip').getBoundingClientRect();
+    return performance.now() - start;
+}"""
+INK = "([view]) => getComputedStyle(document.querySelectorAll('.ll-picture svg')[view]).fill"
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083)
+
+
+@pytest.fixture(scope="module")
+def notebook(theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A notebook with figures to look into, run in JupyterLab in a theme."""
+    home = tmp_path_factory.mktemp(f"figures-{theme}")
+    (home / "notebooks").mkdir()
+    cells = [nbformat.v4.new_code_cell(code) for code in CELLS]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    made = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+    nbformat.write(made, home / "notebooks" / "figures.ipynb")
+    with in_lab(home, theme) as base, opened(chromium) as page:
+        run_cells(page, f"{base}lab/tree/figures.ipynb")
+        page.locator(".ll-picture svg").nth(2).wait_for()
+        yield page
+
+
+def place(mark: Any, figure: Any) -> tuple[float, float]:
+    """Return where a mark is in its picture, by the limits of the axes drawn in the page."""
+    axes = figure.axes[0]
+    figure.draw_without_rendering()
+    x, y = axes.transData.transform((sum(mark.x) / 2, sum(mark.y) / 2))
+    return float(x / figure.bbox.width), float(1 - y / figure.bbox.height)
+
+
+def tip(page: Any, view: int) -> str:
+    return str(page.locator(".ll-picture").nth(view).locator(".ll-tip").text_content())
+
+
+def test_hover_says_what_the_library_computes_at_once(notebook: Any, trades: pd.DataFrame) -> None:
+    took = []
+    for view, figure in enumerate((lab.figures.volume(trades), lab.figures.fees_by_token(trades))):
+        for mark in figure.marks[:: max(1, len(figure.marks) // 12)]:
+            took.append(notebook.evaluate(HOVER, [view, *place(mark, figure)]))
+            assert tip(notebook, view) == mark.text
+    assert statistics.median(took) < 50
+
+
+def test_arrow_keys_read_the_values_aloud(notebook: Any, trades: pd.DataFrame) -> None:
+    figure = lab.figures.volume(trades)
+    picture = notebook.locator(".ll-picture").nth(0)
+    live = notebook.locator(".ll-live").nth(0)
+    picture.focus()
+    notebook.keyboard.press("Home")
+    for mark in figure.marks[1:4]:
+        notebook.keyboard.press("ArrowRight")
+        assert live.text_content() == mark.text.replace("\n", ", ")
+        assert tip(notebook, 0) == mark.text
+    notebook.keyboard.press("End")
+    assert tip(notebook, 0) == figure.marks[-1].text
+    heard = live.text_content()
+    notebook.evaluate(HOVER, [0, 0.3, 0.5])
+    assert live.text_content() == heard  # not on every move of a pointer
+    notebook.keyboard.press("Escape")
+    assert picture.locator(".ll-tip").is_hidden()
+    assert picture.get_attribute("role") == "img"
+    assert figure.axes[0].get_title(loc="left") in str(picture.get_attribute("aria-label"))
+    assert notebook.locator(".jp-Cell").count() == len(CELLS)  # no key reached the notebook
+
+
+def drawn(page: Any, view: int) -> str:
+    return str(page.locator(".ll-drawing").nth(view).inner_html())
+
+
+def changed(page: Any, view: int, before: str) -> str:
+    page.wait_for_function(
+        "([view, before]) => document.querySelectorAll('.ll-drawing')[view].innerHTML !== before",
+        arg=[view, before],
+    )
+    return drawn(page, view)
+
+
+def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) -> None:
+    whole, other = drawn(notebook, 0), drawn(notebook, 1)
+    picture = notebook.locator(".ll-picture").nth(0)
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    notebook.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"])
+    notebook.mouse.down()
+    notebook.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    notebook.mouse.up()
+    part = changed(notebook, 0, whole)
+    assert drawn(notebook, 1) == other
+    tools = notebook.locator(".loopring-lab-figure").nth(0).get_by_role("button")
+    tools.nth(3).click()
+    moved = changed(notebook, 0, part)
+    picture.focus()
+    notebook.keyboard.press("+")
+    nearer = changed(notebook, 0, moved)
+    notebook.keyboard.press("-")
+    changed(notebook, 0, nearer)
+    notebook.keyboard.press("0")
+    notebook.wait_for_function(
+        "([before]) => document.querySelectorAll('.ll-drawing')[0].innerHTML === before", arg=[whole]
+    )
+    assert tools.nth(4).is_disabled()
+
+
+def test_views_on_one_page_share_no_id_and_letters_are_found(notebook: Any) -> None:
+    twice, lost = notebook.evaluate("""() => {
+        const ids = [...document.querySelectorAll('.ll-drawing [id]')].map(e => e.id);
+        const links = [...document.querySelectorAll('.ll-drawing use')].map(e => e.getAttribute('xlink:href').slice(1));
+        return [ids.length - new Set(ids).size, links.filter(id => !document.getElementById(id)).length];
+    }""")
+    assert (twice, lost) == (0, 0)
+
+
+def test_a_picture_is_sharp_and_900_pixels_wide(notebook: Any) -> None:
+    image = notebook.locator(".jp-CodeCell").nth(PICTURE).locator(".jp-RenderedImage img")
+    natural, shown = image.evaluate("e => [e.naturalWidth, e.getBoundingClientRect().width]")
+    assert natural == 1800
+    assert shown <= 900
+    assert image.get_attribute("width") == "900"
+
+
+def test_another_theme_needs_no_new_drawing(notebook: Any, theme: str) -> None:
+    before, ink = drawn(notebook, 0), notebook.evaluate(INK, [0])
+    other = next(name for key, name in THEMES.items() if key != theme)
+    for width in (700, 1280, 2560):
+        notebook.set_viewport_size({"width": width, "height": 2300})
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        notebook.evaluate(HOVER, [0, 0.4, 0.6])
+        notebook.screenshot(path=SHOTS / f"figures-{theme}-{width}.png")
+    notebook.set_viewport_size({"width": 1280, "height": 1600})
+    notebook.get_by_role("menuitem", name="Settings", exact=True).click()
+    for entry in ("Theme", other):
+        notebook.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
+    notebook.wait_for_function(f"([ink]) => ({INK})([0]) !== ink", arg=[ink])
+    assert drawn(notebook, 0) == before

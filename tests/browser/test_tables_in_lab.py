@@ -1,0 +1,260 @@
+"""Tables in a real JupyterLab: what `show` displays, and what can be done with a TableView."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from browser.conftest import THEMES, in_lab, opened, run_cells, taken
+
+import loopring_lab as lab
+
+ROWS = 2_000
+HOSTILE = "=HYPERLINK(1)<img src=x onerror=alert(1)>"
+CELLS = [
+    f"""
+import loopring_lab as lab
+import pandas as pd
+from loopring_lab.widgets.table_view import TableView
+
+client = lab.connect()
+trades = client.trades(10083, limit={ROWS}, progress=False)
+summary = lab.fees.summary(trades, by="quote")
+lab.show(client.markets()[["base", "quote", "enabled", "created_at"]], rows=6)
+lab.show(summary, precision=8, rows=8)
+for account in (10083, 71468):
+    lab.show(client.trades(account, limit=2, progress=False)[["side", "size", "base", "price", "quote"]])
+kept = lab.show(lab.fills.breakdown(trades, by="quote"), precision=8)
+None""",
+    """
+view = TableView(trades, precision=4, code="lab.show(trades)", label="Trades of 10083")
+view""",
+    """
+chosen = TableView(summary, choosing=True, label="Fees by quote")
+chosen""",
+    f"""
+odd = TableView(pd.DataFrame({{"memo": [{HOSTILE!r}, "-2+3", "b"], "n": pd.array([2, 10**17, None], dtype="Int64")}}))
+odd""",
+]
+
+
+@pytest.fixture(scope="module", params=list(THEMES))
+def page(
+    request: pytest.FixtureRequest, chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """Open a notebook with tables, in a theme, with all its cells run."""
+    home = tmp_path_factory.mktemp(f"tables-{request.param}")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(one.strip()) for one in CELLS]
+    (home / "notebooks").mkdir()
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / "a.ipynb")
+    with in_lab(home, request.param) as base, opened(chromium) as page:
+        run_cells(page, f"{base}doc/tree/a.ipynb")
+        page.locator(".ll-view").nth(2).wait_for()
+        page.theme = request.param
+        yield page
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083, limit=ROWS, progress=False)
+
+
+def view(page: Any, number: int = 0) -> Any:
+    return page.locator(".ll-view").nth(number)
+
+
+def column(view: Any, name: str) -> list[str]:
+    """Return the texts of a column on the page of a table that is shown."""
+    names = [one.strip(" ▲▼") for one in view.locator("thead th").all_inner_texts()]
+    return view.locator(f"tbody tr > :nth-child({names.index(name) + 1})").all_inner_texts()
+
+
+def saved(page: Any, view: Any) -> list[list[str]]:
+    with page.expect_download() as download:
+        view.get_by_role("button", name="Save CSV").click()
+    return list(csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+
+
+def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
+    tables = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table")
+    assert tables.count() == 5
+    heads = [tables.nth(n).locator("thead th").first.inner_text() for n in range(5)]
+    assert heads == ["market", "quote", "side", "side", "quote"]
+    taken(page, f"tables-{page.theme}")
+
+
+def test_text_is_on_the_left_and_numbers_on_the_right_in_every_theme(page: Any) -> None:
+    table = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table").nth(1)
+    align = "one => getComputedStyle(one).textAlign"
+    heads, cells = table.locator("thead th"), table.locator("tbody tr").first.locator("td")
+    assert [heads.nth(n).evaluate(align) for n in range(3)] == ["left", "left", "right"]
+    assert [cells.nth(n).evaluate(align) for n in range(3)] == ["left", "left", "right"]
+
+
+def test_a_view_of_a_table_looks_like_what_show_displays(page: Any) -> None:
+    looks = """table => [...table.querySelectorAll('tbody tr:first-child > *')].map(cell => {
+        const { textAlign, fontSize, lineHeight, padding, borderBottom, color } = getComputedStyle(cell);
+        return [textAlign, fontSize, lineHeight, padding, borderBottom, color].join(' ');
+    })"""
+    shown = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table").nth(1)
+    same = view(page, 1).locator("table")
+    cells = [dict(zip(one.locator("thead th").all_inner_texts(), one.evaluate(looks), strict=True))
+             for one in (shown, same)]  # fmt: skip
+    assert {"quote", "fills"} <= cells[0].keys() & cells[1].keys()
+    assert {name: cells[1][name] for name in ("quote", "fills")} == {
+        name: cells[0][name] for name in ("quote", "fills")
+    }
+
+
+def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page: Any, trades: pd.DataFrame) -> None:
+    one = view(page)
+    heading = one.get_by_role("button", name="trade_id")
+    size = one.get_by_role("button", name="size")
+    for is_down in (False, True):
+        started = time.perf_counter()
+        size.click()
+        assert one.locator("tbody tr").count() == 50
+        assert time.perf_counter() - started < 3
+        expected = trades.sort_values("size", ascending=not is_down, kind="stable")["trade_id"].head(50)
+        assert column(one, "trade_id") == [str(value) for value in expected]
+        assert size.locator("xpath=..").get_attribute("aria-sort") == ["ascending", "descending"][is_down]
+    size.click()
+    assert one.locator("[aria-sort]").count() == 0
+    assert column(one, "trade_id") == [str(value) for value in trades["trade_id"].head(50)]
+    assert heading.get_attribute("title") == "Number of the fill; both sides share it."
+
+
+def test_the_filter_leaves_matching_rows_and_their_exact_totals(page: Any, trades: pd.DataFrame) -> None:
+    one = view(page)
+    one.get_by_label("Filter").fill("lrc-eth")
+    matching = trades[trades["market"] == "LRC-ETH"]
+    assert one.get_by_role("status").inner_text() == f"{len(matching):,} of {len(trades):,} rows"
+    names = [name.strip() for name in one.locator("thead th").all_inner_texts()]
+    totals = dict(zip(names, one.locator("tfoot tr > *").all_inner_texts(), strict=True))
+    volume = sum((int(value.scaleb(18)) for value in matching["size"]), 0)
+    number, symbol = totals["size"].split(" ")
+    assert (int(Decimal(number.replace(",", "")).scaleb(18)), symbol) == (volume, "LRC")
+    assert totals["notional"].endswith(" ETH")
+    assert totals["fee"] == totals["price"] == totals["trade_id"] == ""  # two tokens, a price, an id
+    one.get_by_label("Filter").fill("")
+    assert one.locator("tfoot tr").count() == 0  # several tokens in every column
+
+
+def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
+    page: Any, trades: pd.DataFrame
+) -> None:
+    one = view(page)
+    one.get_by_label("Filter").fill("dex")
+    one.get_by_role("button", name="notional").click()
+    head, *rows = saved(page, one)
+    assert head == trades.columns.tolist()
+    expected = trades[trades["fill_type"] == "dex"].sort_values("notional", kind="stable")
+    assert len(rows) == len(expected) > 50
+    found = pd.DataFrame(rows, columns=head)
+    for name in ("size", "price", "notional", "fee"):
+        assert [Decimal(value) for value in found[name]] == expected[name].tolist()
+    assert found["order_hash"].tolist() == expected["order_hash"].tolist()
+    assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
+    assert (pd.to_datetime(found["created_at"]).to_numpy() == expected["created_at"].to_numpy()).all()
+    one.get_by_role("button", name="notional").click(click_count=2)
+    one.get_by_label("Filter").fill("")
+
+
+def test_cut_digits_are_marked_and_shown_when_pointed_at(page: Any, trades: pd.DataFrame) -> None:
+    one = view(page)
+    cut = [value for value in trades["notional"].head(50) if value != value.quantize(Decimal("1e-4"))]
+    cells = one.locator("tbody td", has_text="…").and_(one.locator('td[align="right"]'))
+    titles = [
+        cells.nth(n).get_attribute("title").split(" ")[0].replace(",", "") for n in range(cells.count())
+    ]
+    assert cut
+    assert {*map(Decimal, titles)} >= {*cut}
+    assert "truncated to 4 decimals where marked …" in one.inner_text()
+
+
+def test_pages_go_on_and_back(page: Any, trades: pd.DataFrame) -> None:
+    one = view(page)
+    one.get_by_role("button", name="Next").click()
+    assert one.get_by_text("Rows 51 to 100").is_visible()
+    assert column(one, "trade_id") == [str(value) for value in trades["trade_id"].iloc[50:100]]
+    one.get_by_role("button", name="Previous").click()
+    assert one.get_by_role("button", name="Previous").is_disabled()
+
+
+def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
+    one = view(page)
+    one.get_by_role("button", name="fee_bps").focus()
+    assert "Fee per gross amount" in one.locator(".ll-help").inner_text()
+    page.keyboard.press("Enter")
+    assert one.locator("[aria-sort=ascending]").inner_text().startswith("fee_bps")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert page.locator(".jp-CodeCell").count() == len(CELLS)  # no key reached JupyterLab's commands
+
+
+def test_the_code_is_copied(page: Any) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    view(page).get_by_role("button", name="Copy code").click()
+    view(page).get_by_text("Code copied").wait_for()
+    assert page.evaluate("() => navigator.clipboard.readText()") == "lab.show(trades)"
+    assert view(page, 1).get_by_role("button", name="Copy code").count() == 0
+
+
+def test_a_row_is_chosen_by_click_and_by_key(page: Any) -> None:
+    one = view(page, 1)
+    one.get_by_role("button", name="fills").click(click_count=2)
+    first = one.locator("tbody tr").first
+    number = int(first.get_attribute("data-row"))
+    first.click()
+    assert first.get_attribute("aria-selected") == "true"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    second = one.locator("tbody tr").nth(1)
+    assert second.get_attribute("aria-selected") == "true"
+    assert first.get_attribute("aria-selected") == "false"
+    assert ask(page, "chosen.chosen") == second.get_attribute("data-row") != str(number)
+    taken(page, f"table-view-{page.theme}")
+
+
+def ask(page: Any, expression: str) -> str:
+    """Evaluate an expression in the notebook's kernel, in a new cell."""
+    page.locator(".jp-CodeCell").last.locator(".cm-content").click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    cell = page.locator(".jp-CodeCell").last
+    cell.locator(".cm-content").click()
+    page.keyboard.insert_text(expression)
+    page.keyboard.press("Control+Enter")
+    cell.locator(".jp-OutputArea-output").wait_for()
+    answer = cell.locator(".jp-OutputArea-output").inner_text().strip()
+    page.keyboard.press("Escape")
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    return answer
+
+
+def test_hostile_text_is_text_and_no_formula(page: Any) -> None:
+    one = view(page, 2)
+    assert column(one, "memo")[0] == HOSTILE
+    assert one.locator("img").count() == 0
+    one.get_by_role("button", name="n", exact=True).click(click_count=2)
+    assert column(one, "n") == ["100,000,000,000,000,000", "2", "-"]
+    assert saved(page, one)[1:] == [["'-2+3", str(10**17)], ["'" + HOSTILE, "2"], ["b", ""]]
+
+
+@pytest.mark.parametrize("width", [700, 2560])
+def test_tables_fit_narrow_and_wide_pages(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 1600})
+    one = view(page)
+    assert one.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+    taken(page, f"tables-{page.theme}-{width}")
+    page.set_viewport_size({"width": 1280, "height": 1600})

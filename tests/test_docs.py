@@ -1,0 +1,154 @@
+"""The documentation: it builds without a warning, its links lead somewhere, and nothing public is missing."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from support.optional import package_or_skip
+
+import loopring_lab as lab
+from loopring_lab.columns import reference
+
+ROOT = Path(__file__).parents[1]
+NAMES = (ROOT / "tests" / "public_api.txt").read_text(encoding="utf-8").splitlines()
+pytestmark = pytest.mark.thorough
+FIGURES = [name for name in lab.figures.__all__ if name != "Figure"]
+
+
+class Page(HTMLParser):
+    """What a page holds: anchors, links, pictures, text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.pictures: list[str] = []
+        self.words: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.text = " ".join("".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        self.anchors |= {values[name] or "" for name in ("id", "name") if name in values}
+        if tag == "img":
+            self.pictures.append(values.get("src") or "")
+        found = values.get("href" if tag in ("a", "link") else "src")
+        if found:
+            self.links.append(found)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the documentation as `python3 run.py docs` does, without a network."""
+    for name in ("sphinx", "myst_nb", "pydata_sphinx_theme"):
+        package_or_skip(name)
+    folder = tmp_path_factory.mktemp("docs")
+    words = [
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        str(folder / "read"),
+        "docs",
+        str(folder / "html"),
+    ]
+    dead_end = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https")} | {
+        "no_proxy": "127.0.0.1"
+    }
+    variables = os.environ | dead_end | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in site.rglob("*.html") if "_static" not in path.parts}
+
+
+def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or link in ("#", ""):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            missing = not target.exists()
+            if target in pages and parts.fragment:
+                missing = unquote(parts.fragment) not in pages[target].anchors
+            if missing:
+                broken.append(f"{path.name}: {link}")
+    assert len(pages) > 40
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+    loaded = re.compile(
+        r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://"""
+    )
+    texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
+    assert [name for name, text in texts.items() if loaded.search(text)] == []
+
+
+def test_every_public_name_is_in_the_reference(site: Path, pages: dict[Path, Page]) -> None:
+    reference = [page for path, page in pages.items() if path.parent == site / "reference"]
+    anchors = set().union(*(page.anchors for page in reference))
+    top = pages[site / "reference" / "loopring_lab.html"].text
+    same = dict(re.findall(r"lab\.(\w+) is (loopring_lab(?:\.\w+)+)", top))
+    assert {"show", "KeyUpdate"} <= same.keys()
+    missing = []
+    for line in NAMES:
+        parts = re.split(r"[(:]", line)[0].removeprefix("loopring_lab.").removeprefix("lab.").split(".")
+        full = ".".join([same.get(parts[0], f"loopring_lab.{parts[0]}"), *parts[1:]])
+        if full not in anchors:
+            missing.append(full)
+    assert len(NAMES) > 300
+    assert missing == []
+
+
+def test_every_column_is_in_the_reference(site: Path, pages: dict[Path, Page]) -> None:
+    _, *sections = (site / "reference" / "columns.html").read_text(encoding="utf-8").split("<h2>")
+    shown = {html.unescape(part.partition("<a")[0]): html.unescape(part) for part in sections}
+    for frame, rows in reference().groupby("frame"):
+        named = [
+            f'<span class="pre">{column}</span></code></p></td>\n<td><p>{meaning}'
+            for column, meaning in zip(rows["column"], rows["meaning"], strict=True)
+        ]
+        assert [words for words in named if words not in shown[frame]] == [], frame
+
+
+def test_every_figure_is_in_the_gallery_with_its_code(site: Path, pages: dict[Path, Page]) -> None:
+    gallery = pages[site / "gallery.html"]
+    drawn = Counter(re.findall(r"lab\.figures\.(\w+)\(", gallery.text))
+    assert drawn == Counter(FIGURES)
+    pictures = [picture for picture in gallery.pictures if "_images" in picture]
+    assert len(pictures) == len(set(pictures)) == len(FIGURES)
+    assert all((site / picture).stat().st_size > 10_000 for picture in pictures)
+
+
+def test_every_notebook_and_page_is_reached_from_the_start(site: Path, pages: dict[Path, Page]) -> None:
+    reached, waiting = set(), [(site / "index.html").resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path in pages and path not in reached:
+            reached.add(path)
+            links = [urlsplit(link).path for link in pages[path].links if not urlsplit(link).scheme]
+            waiting += [(path.parent / unquote(link)).resolve() for link in links if link]
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {path.stem for path in reached}
+    written = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert written <= {path.stem for path in reached}

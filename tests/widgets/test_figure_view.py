@@ -1,0 +1,180 @@
+"""A view of a figure without a browser: what it holds, and what a zoom and another figure change."""
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+import loopring_lab as lab
+from loopring_lab import figures
+from loopring_lab.errors import LabError
+from loopring_lab.figures import Figure
+from loopring_lab.figures.style import COLOURS, INKS
+from loopring_lab.widgets.figure_view import FigureView
+
+DARK, PAPER = "#111111", "#ffffff"
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083)
+
+
+@pytest.fixture
+def view(trades: pd.DataFrame) -> FigureView:
+    return FigureView(figures.volume(trades))
+
+
+def zoom(view: FigureView, *part: Any) -> None:
+    view._receive(None, {"zoom": list(part) or None}, None)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(luminance(colour) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_view_says_what_its_figure_says(view: FigureView, trades: pd.DataFrame) -> None:
+    figure = figures.volume(trades)
+    assert [mark[-1] for mark in view.marks] == [mark.text for mark in figure.marks]
+    left, top, right, bottom, direction, zoomed = view.panels[0]
+    assert (direction, zoomed) == ("x", False)
+    for _, *edges, _ in view.marks:
+        assert left <= edges[0] <= edges[2] <= right
+        assert top <= edges[1] <= edges[3] <= bottom
+    bars = [mark for mark in figure.marks if mark.text.startswith("AMM pool")]
+    low, high = figure.axes[0].get_xlim()
+    wanted = left + (bars[7].x[0] - low) / (high - low) * (right - left)
+    assert view.marks[7][1] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(view: FigureView) -> None:
+    data, metadata = view._repr_mimebundle_()
+    assert data["text/plain"] == repr(view)
+    assert repr(view).startswith("FigureView: Traded volume per week, ETH-quoted markets, ")
+    assert data["image/png"]
+    assert metadata == {"image/png": {"width": 900}}
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+
+
+def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(view: FigureView) -> None:
+    whole, marks, panel = view.svg, view.marks, view.panels[0]
+    view._repr_mimebundle_()  # its picture is laid out as the view is
+    limits = view._figure.axes[0].get_xlim()
+    zoom(view, 0, 0.25, 0.5)
+    assert view.svg != whole
+    assert view.panels[0] == [*panel[:5], True]  # nothing moved
+    inside = [mark for mark in marks if panel[0] + 0.25 * (panel[2] - panel[0]) < (mark[1] + mark[3]) / 2
+              < panel[0] + 0.5 * (panel[2] - panel[0])]  # fmt: skip
+    assert {mark[-1] for mark in inside} <= {mark[-1] for mark in view.marks}
+    assert len(view.marks) <= len(inside) + 4
+    assert view._figure.axes[0].get_xlim() == limits
+    zoom(view, 0, -5, 9)
+    assert [mark[-1] for mark in view.marks] == [mark[-1] for mark in marks]
+    zoom(view)
+    assert (view.svg, view.marks, view.panels[0]) == (whole, marks, panel)
+
+
+def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
+    zoom(view, 0, 0.5, 0.75)
+    zoom(view, 0, 2, 3)
+    low, high = view._figure.axes[0].get_xlim()
+    assert view._zoom[0] == pytest.approx((high - (high - low) / 4, high))
+    zoom(view, 0, -9, -8)
+    assert view._zoom[0] == pytest.approx((low, low + (high - low) / 4))
+
+
+def test_rows_are_zoomed_from_the_top(trades: pd.DataFrame) -> None:
+    view = FigureView(figures.fees_by_token(trades))
+    names = [mark[-1].split(":")[0] for mark in view.marks]
+    assert view.panels[0][4] == "y"
+    zoom(view, 0, 0, 0.3)
+    shown = [mark[-1].split(":")[0] for mark in view.marks]
+    assert shown == names[: len(shown)]
+    assert 3 <= len(shown) <= 4
+
+
+def test_panels_are_zoomed_one_by_one(trades: pd.DataFrame) -> None:
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    first, second = figure.subplots(2)
+    figures.volume(trades, ax=first)
+    figures.fees_by_token(trades, ax=second)
+    view = FigureView(figure)
+    assert [panel[4] for panel in view.panels] == ["x", "y"]
+    before = [mark for mark in view.marks if mark[0] == 0]
+    zoom(view, 1, 0, 0.3)
+    assert [panel[5] for panel in view.panels] == [False, True]
+    assert [mark for mark in view.marks if mark[0] == 0] == before
+    assert len(view.label.split("; ")) == 2
+
+
+def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -> None:
+    zoom(view, 0, 0.25, 0.5)
+    view.show(figures.fee_tiers(trades))
+    assert repr(view) == "FigureView: Fills by fee tier, per week"
+    assert view.panels[0][5] is False
+    assert view.svg == FigureView(figures.fee_tiers(trades)).svg
+
+
+def test_colours_follow_the_theme_and_read_on_light_and_dark(trades: pd.DataFrame) -> None:
+    svgs = [
+        FigureView(draw(trades)).svg
+        for draw in (figures.volume, figures.fee_rates, figures.fee_tiers, figures.fees_by_token)
+    ]
+    svgs.append(FigureView(figures.price_gaps(trades, tolerance=None)).svg)
+    for svg in svgs:
+        fixed = set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
+        assert not fixed & {"#000000", "#ffffff", "#555555", "#dddddd"}
+        assert "var(--ll-grid)" in svg
+    for colour in (*COLOURS[:4], "#8a8a8a"):
+        assert contrast(colour, PAPER) >= 2.9
+        assert contrast(colour, DARK) >= 3
+    assert min(contrast(ink, COLOURS[0]) for ink in INKS) > 3
+
+
+def test_the_svg_is_one_element_without_script_style_or_comment(trades: pd.DataFrame) -> None:
+    name = '--><img src=x onerror="alert(1)"><script>$x$'
+    hostile = trades.assign(fee_token=trades["fee_token"].astype(object).replace({"LRC": name}))
+    view = FigureView(figures.fees_by_token(hostile))
+    root = ElementTree.fromstring(view.svg)
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
+        *("svg", "defs", "g", "path", "use", "clipPath", "rect", "pattern"),
+    }
+    assert any(mark[-1].startswith(name[:8]) for mark in view.marks)
+
+
+def test_two_drawings_are_the_same(trades: pd.DataFrame, view: FigureView) -> None:
+    assert FigureView(figures.volume(trades)).svg == view.svg
+
+
+def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades: pd.DataFrame) -> None:
+    figure = figures.volume(trades)
+    before = figure._repr_png_()
+    view = FigureView(figure)
+    zoom(view, 0, 0.25, 0.5)
+    assert figure._repr_png_() == before
+
+
+@pytest.mark.parametrize("thing", [None, [1], "volume"])
+def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
+    with pytest.raises(LabError, match=r"^look: expected a figure of lab\.figures or a pandas frame, got "):
+        lab.look(thing)
+
+
+def test_an_empty_figure_is_refused() -> None:
+    with pytest.raises(
+        LabError, match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it "
+    ):
+        lab.look(Figure())
+
+
+def test_look_gives_the_view_of_a_figure(trades: pd.DataFrame) -> None:
+    assert isinstance(lab.look(figures.volume(trades)), FigureView)
