@@ -114,9 +114,21 @@ def test_a_scale_keeps_order_and_tells_known_values_from_others(
         assert (one < other, one == other) == (numbers[one] < numbers[other], numbers[one] == numbers[other])
 
 
-def test_many_values_are_found_where_a_few_are() -> None:
+PARTS = st.lists(st.tuples(*[st.one_of(st.integers(-2, 2), st.integers(0, 2**40), st.sampled_from(FAR))] * 3))
+
+
+@settings(max_examples=300)
+@given(PARTS, st.integers(1, 3))
+def test_rows_are_sorted_as_numpy_sorts_them_by_several_keys(rows: list[tuple[int, ...]], count: int) -> None:
+    columns = np.array(rows, np.int64).reshape(-1, 3).T[:count]
+    assert arrays.sorted_by(*columns).tolist() == np.lexsort(columns[::-1]).tolist()
+
+
+@pytest.mark.parametrize("highest", [10_009, 2**40, 2**63 - 1])
+def test_many_values_are_found_where_a_few_are(highest: int) -> None:
     chance = np.random.default_rng(1)
-    among, values = np.sort(chance.integers(0, 9999, 5000)), chance.integers(-9, 10_009, 6000)
+    among = np.sort(chance.integers(0, highest - 10, 5000))
+    values = np.append(chance.integers(-9, highest, 6000), [-(2**63), *among[:50]])
     for side in ("left", "right"):
         assert (arrays.search(among, values, side) == np.searchsorted(among, values, side)).all()
     assert (arrays.distinct(values) == sorted({*values.tolist()})).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds, or an unknown number."""
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
-FEW, CHUNK = 1 << 12, 1 << 15
+FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 15, 16
 TAIL, WORD = 16, 8  # bytes
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
@@ -70,17 +71,14 @@ def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def numbered_texts(texts: pa.Array) -> np.ndarray:
-    """Number texts, most of them different, so that equal ones are alike; -1 for null."""
-    known = np.flatnonzero(texts.is_valid()) if texts.null_count else np.arange(len(texts))
-    numbers, hashed = np.full(len(texts), -1), tails_of(texts)[known]
-    order = np.argsort(hashed)
-    alike = hashed[order][1:] == hashed[order][:-1]
-    again, rows = np.flatnonzero(alike), known[order]
-    same = pc.equal(texts.take(pa.array(rows[again])), texts.take(pa.array(rows[again + 1])))
-    if not pc.all(same, min_count=0).as_py():
-        return numbered(texts)
-    numbers[rows] = np.cumsum(np.append(0, ~alike))[: len(rows)]
-    return numbers
+    """Number texts, most of them long, in the order in which they appear, -1 for null."""
+    hashed = pa.array(tails_of(texts), mask=np.asarray(texts.is_null()))
+    numbers, rows = numbered(hashed), np.arange(len(texts))
+    first = np.zeros(len(texts) + 1, np.int64)
+    first[numbers[::-1]] = rows[::-1]  # of several, the last to be set stays
+    again = np.flatnonzero((first[numbers] != rows) & (numbers >= 0))
+    same = pc.equal(texts.take(pa.array(again)), texts.take(pa.array(first[numbers[again]])))
+    return numbers if pc.all(same, min_count=0).as_py() else numbered(texts)
 
 
 def tails_of(texts: pa.Array) -> np.ndarray:
@@ -147,13 +145,43 @@ def ids_of(*columns: pa.ChunkedArray) -> list[np.ndarray]:
 
 
 def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
-    """Search sorted values; many are searched in their order, which is several times faster."""
-    if min(len(among), len(values)) < FEW or (values[1:] >= values[:-1]).all():
+    """Search sorted values; many are searched nearly in their order, which is several times faster."""
+    if min(len(among), len(values)) < FEW or is_ascending(values):
         return np.searchsorted(among, values, side)
-    order = np.argsort(values)
+    low, high = int(values.min()), int(values.max())
+    shift = max((high - low).bit_length() - SHORT_BITS, 0)
+    order = np.argsort((values - low >> shift).astype(np.uint16), kind="stable")
     found = np.empty(len(values), np.int64)
     found[order] = np.searchsorted(among, values[order], side)
     return found
+
+
+def is_ascending(values: np.ndarray) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def sorted_by(*columns: np.ndarray) -> np.ndarray:
+    """Return the order of rows by columns of integers, the first one first; equal rows stay in order."""
+    count = len(columns[0])
+    while columns and is_ascending(columns[-1]):
+        columns = columns[:-1]
+    if not columns:
+        return np.arange(count)
+    lows, bits = [int(column.min()) for column in columns], count.bit_length()
+    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if math.prod(spans) >= LARGE:
+        return np.lexsort(columns[::-1])
+    keys = np.ravel_multi_index([column - low for column, low in zip(columns, lows, strict=True)], spans)
+    if math.prod(spans) <= 1 << SHORT_BITS:
+        return np.argsort(keys.astype(np.uint16), kind="stable")  # in linear time
+    if math.prod(spans) >= LARGE >> bits:
+        order = np.argsort(keys)
+        ordered = keys[order]
+        keys[order] = np.cumsum(np.append(0, ordered[1:] != ordered[:-1]))
+    keys <<= bits
+    keys |= np.arange(count)
+    keys.sort()  # with the place of each row: many times faster than a stable sort of places
+    return keys & ((1 << bits) - 1)
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

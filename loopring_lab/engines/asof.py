@@ -32,6 +32,7 @@ from loopring_lab.engines.arrays import (
     numbered_texts,
     places_among,
     search,
+    sorted_by,
     tails_of,
 )
 from loopring_lab.errors import LabError
@@ -78,12 +79,12 @@ class PriceHistory:
         self._labels = {name: _labels(texts, rows) for name, texts in self._keys.items()}
         times = moments_of(table)[rows]
         self._scale = Scale(times, self.code_count)
-        spots = self._spots(self.codes(table)[rows], times)
+        codes = self.codes(table)[rows]
+        spots = self._spots(codes, times)
         if (spots[1:] <= spots[:-1]).any():
-            order = np.argsort(spots)
-            runs = np.append(0, np.cumsum(np.diff(spots[order]) != 0))
-            order = np.sort(runs * len(rows) + order) - runs * len(rows)  # equal ones as they stand
-            times, spots, rows = times[order], spots[order], _settle_ties(table, rows[order], runs)
+            order = sorted_by(codes, times)
+            times, spots, rows = times[order], spots[order], rows[order]
+            rows = _settle_ties(table, rows, np.append(0, np.cumsum(spots[1:] != spots[:-1])))
         self.rows, self.times, self._at = rows, times, spots
         self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
 
@@ -365,7 +366,7 @@ class OwnRows:
         scale = Scale(known_ids[known], len(history) + 1)
         fills = history.starts[known] * scale.width + scale(known_ids[known])
         if (fills[1:] < fills[:-1]).any():
-            order = np.argsort(fills)
+            order = sorted_by(fills)
             fills, known = fills[order], known[order]
         asked = spots[there] * scale.width + scale(asked[there])
         start = search(fills, asked, "left")
@@ -569,13 +570,12 @@ def _settle_ties(
             break
         if name not in table.column_names or pa.types.is_null(table[name].type):
             continue
-        numbers = _numbers_in_order(table[name], name, rows[tied])
-        scale = Scale(numbers, len(table))
-        keys = runs * scale.width + scale(numbers)
-        if (keys[1:] < keys[:-1]).any():
-            place = np.argsort(keys, kind="stable")
-            rows[tied], keys = rows[tied[place]], keys[place]
-        runs = np.append(0, np.cumsum(keys[1:] != keys[:-1]))
+        numbers, is_next = _numbers_in_order(table[name], name, rows[tied]), runs[1:] != runs[:-1]
+        if not (is_next | (numbers[1:] >= numbers[:-1])).all():
+            scale = Scale(numbers, len(table))
+            place = np.argsort(runs * scale.width + scale(numbers), kind="stable")  # most stand in order
+            rows[tied], numbers = rows[tied[place]], numbers[place]
+        runs = np.append(0, np.cumsum(is_next | (numbers[1:] != numbers[:-1])))
     return rows
 
 

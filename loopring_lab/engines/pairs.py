@@ -116,7 +116,7 @@ def _count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, n
     rows = ids - low if near else np.unique(ids, return_inverse=True)[1]
     rows <<= bits
     rows |= marks
-    rows.sort()
+    rows.sort(kind="stable")  # trade ids grow with time: most stand in order
     later, changed = rows[1:], rows[1:] ^ rows[:-1]
     counts = np.bincount((later[changed == 1] & (1 << bits) - 1) >> 1, minlength=groups)
     both = later[(changed < 1 << bits) & (changed & 1 == 1)] >> bits

@@ -16,7 +16,7 @@ from loopring_lab.amounts.scaling import UNIT, floats, from_integers, to_integer
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
-from loopring_lab.engines.arrays import NAT, encoded, places_among
+from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
 from loopring_lab.engines.asof import (
     ORDER,
     OWN_BY,
@@ -27,7 +27,7 @@ from loopring_lab.engines.asof import (
     moments_of,
 )
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Sums, sorted_by, with_uncertainty
+from loopring_lab.fees.value_sums import Sums, with_uncertainty
 from loopring_lab.query import parse_tolerance
 
 CALLER = "lab.fees.in_token"

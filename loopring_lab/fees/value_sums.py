@@ -6,7 +6,6 @@ where the last part ended, so that one part gives the same digits as many.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines.aggregate import GroupBy, Groups
-from loopring_lab.engines.arrays import LARGE, expand, first_of
+from loopring_lab.engines.arrays import expand, first_of, sorted_by
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets
@@ -243,29 +242,6 @@ class Uses(NamedTuple):
 def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray, count: int) -> np.ndarray:
     """Add numbers to the sums of groups below a count, one after the other."""
     return np.bincount(np.append(np.arange(len(sums)), groups), np.append(sums, added), count)
-
-
-def sorted_by(*columns: np.ndarray) -> np.ndarray:
-    """Return the order of rows by columns of integers, the first one first; equal rows stay in order."""
-    count = len(columns[0])
-    if not count:
-        return np.empty(0, np.int64)
-    lows, bits = [int(column.min()) for column in columns], count.bit_length()
-    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if math.prod(spans) >= LARGE:
-        return np.lexsort(columns[::-1])
-    keys = np.zeros(count, np.int64)
-    for column, low, span in zip(columns, lows, spans, strict=True):
-        keys *= span
-        keys += column - low
-    if math.prod(spans) >= LARGE >> bits:
-        order = np.argsort(keys)
-        ordered = keys[order]
-        keys[order] = np.cumsum(np.append(0, ordered[1:] != ordered[:-1]))
-    keys <<= bits
-    keys |= np.arange(count)
-    keys.sort()  # with the place of each row: many times faster than a stable sort of places
-    return keys & ((1 << bits) - 1)
 
 
 def _in_order(

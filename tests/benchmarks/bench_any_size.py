@@ -1,7 +1,7 @@
 """Exact analyses beside float ones, over archives larger than memory, and on one and two processes.
 
 python tests/benchmarks/bench_any_size.py floats [trades] [rounds]
-    The same analyses on float columns in pandas, as a careful user would write them.
+    The same analyses on float columns in pandas, as a careful user would write them, and that both agree.
 python tests/benchmarks/bench_any_size.py large SMALL LARGE
     A table of time and peak memory of DuckDB over two archives of large_archive.py, each in a process of its own.
 python tests/benchmarks/bench_any_size.py workers ARCHIVE
@@ -13,207 +13,25 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import float_analyses as on_floats
 import numpy as np
 import pandas as pd
 from dask.distributed import Client, LocalCluster
+from float_analyses import BY, TOKEN
 from matplotlib.figure import Figure
 from support import large_archive
 from timing import alone, paired, seconds
 
 import loopring_lab as lab
 
-AMOUNTS = ["size", "price", "notional", "fee"]
-HOUR, WEEK = pd.Timedelta(hours=1), pd.Timedelta(days=7)
-TOKEN, HUB = "USDC", "ETH"
 FIGURE_SECONDS, MOST_BYTES, MOST_TIMES, LEAST_GAIN = 0.8, 2 << 30, 11, 1.6
-BY = ["market", "fill_type"]
 ROUNDS = 5
-
-
-def float_columns(trades: pd.DataFrame) -> pd.DataFrame:
-    """Return the same trades with float64 amounts and times without a zone, oldest first."""
-    columns = {name: lab.to_float(trades[name]) for name in AMOUNTS}
-    columns["created_at"] = trades["created_at"].dt.tz_localize(None)
-    return trades.assign(**columns).sort_values("created_at", ignore_index=True)
-
-
-def sign(trades: pd.DataFrame) -> np.ndarray:
-    return np.where(trades["side"] == "BUY", 1.0, -1.0)
-
-
-def summary(trades: pd.DataFrame) -> pd.DataFrame:
-    return trades.groupby([*BY, "fee_token"], observed=True, dropna=False).agg(
-        fills=("size", "size"),
-        volume=("size", "sum"),
-        notional=("notional", "sum"),
-        fee=("fee", "sum"),
-        median_bps=("fee_bps", "median"),
-    )
-
-
-def all_in_cost(trades: pd.DataFrame) -> pd.DataFrame:
-    """Find the first trade of the market within an hour after the end of each order."""
-    end = trades.groupby("order_hash", observed=True)["created_at"].transform("max")
-    left = trades.assign(end=end.fillna(trades["created_at"])).sort_values("end")
-    known = trades[["created_at", "market", "price"]].rename(columns={"price": "reference_price"})
-    found = pd.merge_asof(
-        left,
-        known.rename(columns={"created_at": "reference_at"}),
-        left_on="end",
-        right_on="reference_at",
-        by="market",
-        direction="forward",
-        allow_exact_matches=False,
-        tolerance=HOUR,
-    )
-    cost = (found["price"] - found["reference_price"]) / found["reference_price"] * 1e4 * sign(found)
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
-    rates = {"price_bps": cost, "all_in_bps": cost + found["fee_bps"]}
-    return found[[*shown, "reference_price", "fee_bps", "order_hash"]].assign(**rates)
-
-
-def costs_by_type(trades: pd.DataFrame) -> pd.DataFrame:
-    """Aggregate costs by fill type: counts, means, medians and means by value, without intervals."""
-    costs = all_in_cost(trades).assign(orders=lambda rows: rows["order_hash"])
-    rates = ["price_bps", "fee_bps", "all_in_bps"]
-    how: dict[str, Any] = {"fills": ("price", "size"), "orders": ("orders", "nunique")}
-    how |= {f"mean_{name}": (name, "mean") for name in rates} | {
-        f"median_{name}": (name, "median") for name in rates
-    }
-    found = costs.groupby("fill_type", observed=True).agg(**how)
-    weights = {name: costs["notional"].where(costs[name].notna()) for name in rates}
-    for name in rates:
-        product = (costs[name] * weights[name]).groupby(costs["fill_type"], observed=True).sum()
-        found[f"weighted_{name}"] = product / weights[name].groupby(costs["fill_type"], observed=True).sum()
-    return found
-
-
-def price_gap(trades: pd.DataFrame) -> pd.DataFrame:
-    """Find the last fill of the other type in the same market and side, at most an hour old."""
-    parts = []
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
-    for mine, other in (("amm", "dex"), ("dex", "amm")):
-        here = trades.loc[trades["fill_type"] == mine, shown]
-        there = trades.loc[trades["fill_type"] == other, ["created_at", "market", "side", "price"]]
-        there = there.rename(columns={"price": "other_price"}).assign(other_at=there["created_at"])
-        parts.append(pd.merge_asof(here, there, on="created_at", by=["market", "side"], tolerance=HOUR))
-    found = pd.concat(parts)
-    gap = (found["price"] - found["other_price"]) / found["other_price"] * 1e4
-    return found.assign(gap_bps=gap, worse_bps=gap * sign(found)).sort_values("created_at")
-
-
-def in_token(trades: pd.DataFrame) -> pd.DataFrame:
-    """Value fees along at most two markets, by the last price of each within a week."""
-    known = trades[["created_at", "base", "quote", "price"]].assign(priced_at=trades["created_at"])
-    fills = trades[["created_at", "fee_token", "fee"]].assign(value=np.nan, oldest=pd.NaT)
-    hub = _last(fills, known, HUB, TOKEN)
-    value, oldest = (
-        pd.Series(np.nan, fills.index),
-        pd.Series(pd.NaT, fills.index, dtype=known["priced_at"].dtype),
-    )
-    for token in (
-        fills["fee_token"].cat.categories
-        if hasattr(fills["fee_token"], "cat")
-        else fills["fee_token"].unique()
-    ):
-        rows = (fills["fee_token"] == token).to_numpy()
-        if token == TOKEN:
-            value[rows], oldest[rows] = fills["fee"][rows], fills["created_at"][rows]
-            continue
-        part = fills[rows]
-        direct = _last(part, known, token, TOKEN)
-        step = _last(part, known, token, HUB) if token != HUB else direct
-        through = step["price"].to_numpy() * (hub["price"].to_numpy()[rows] if token != HUB else 1.0)
-        older = np.minimum(step["priced_at"].to_numpy(), hub["priced_at"].to_numpy()[rows])
-        fresher = direct["priced_at"].notna().to_numpy() & ~(older > direct["priced_at"].to_numpy())
-        value[rows] = part["fee"].to_numpy() * np.where(fresher, direct["price"].to_numpy(), through)
-        oldest[rows] = np.where(fresher, direct["priced_at"].to_numpy(), older)
-    fills = fills.assign(value=value, age=fills["created_at"] - oldest)
-    groups = fills.groupby("fee_token", observed=True)
-    return groups.agg(
-        fills=("fee", "size"), fee=("fee", "sum"), value=("value", "sum"), unpriced=("value", lambda v: v.isna().sum()),
-        median_age=("age", "median"), max_age=("age", "max"),
-    )  # fmt: skip
-
-
-def _last(fills: pd.DataFrame, known: pd.DataFrame, base: str, quote: str) -> pd.DataFrame:
-    forward = known[(known["base"] == base) & (known["quote"] == quote)]
-    back = known[(known["base"] == quote) & (known["quote"] == base)]
-    prices = forward if len(forward) else back.assign(price=1 / back["price"])
-    columns = prices[["created_at", "price", "priced_at"]]
-    return pd.merge_asof(fills[["created_at"]], columns, on="created_at", tolerance=WEEK)
-
-
-def with_tiers(trades: pd.DataFrame) -> pd.DataFrame:
-    """Round the fee rate where only one whole number of basis points fits a fee that was cut to 1e-6."""
-    in_base = trades["fee_token"].astype(str).to_numpy() == trades["base"].astype(str).to_numpy()
-    size, notional, fee = (trades[name].to_numpy() for name in ("size", "notional", "fee"))
-    least = np.where(in_base, size, notional)
-    most = np.where(in_base, size, notional + size * 1e-8)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.ceil(fee * 1e4 / most - 1e-9), np.ceil((fee + 1e-6) * 1e4 / least) - 1
-    certainty = np.select([low == high, low < high], ["exact", "ambiguous"], "none")
-    return trades.assign(tier_bps=np.where(low == high, low, np.nan), certainty=certainty)
-
-
-def tiers(trades: pd.DataFrame) -> pd.DataFrame:
-    known = with_tiers(trades[["created_at", "base", "quote", "fee_token", "size", "notional", "fee"]])
-    groups = known.groupby(["tier_bps", "certainty"], dropna=False)["created_at"]
-    found = groups.agg(fills="size", first="min", last="max")
-    return found.assign(share=found["fills"] / len(trades))
-
-
-def size_profile(trades: pd.DataFrame) -> pd.DataFrame:
-    sizes = trades.groupby("quote", observed=True)["notional"]
-    rank, count = sizes.rank("min"), sizes.transform("size")
-    rows = trades[["quote", "fill_type", "notional", "fee_bps"]].assign(
-        quantile=((rank - 1) * 10 // count).astype(int)
-    )
-    parts = rows.groupby(["quote", "quantile", "fill_type"], observed=True)
-    found = parts.agg(
-        fills=("notional", "size"), notional=("notional", "sum"), median_bps=("fee_bps", "median")
-    )
-    ends = rows.groupby(["quote", "quantile"], observed=True)["notional"].agg(["min", "max", "size", "sum"])
-    return found.reset_index().merge(ends.reset_index(), on=["quote", "quantile"])
-
-
-def cost_curve(trades: pd.DataFrame) -> Figure:
-    costs = all_in_cost(trades[trades["quote"] == trades["quote"].mode()[0]])
-    part = ((costs["notional"].rank() - 1) * 10 // len(costs)).astype(int)
-    means = costs.assign(part=part, product=costs["all_in_bps"] * costs["notional"])
-    sums = (
-        means.dropna(subset="all_in_bps")
-        .groupby(["fill_type", "part"], observed=True)[["product", "notional"]]
-        .sum()
-    )
-    figure = Figure((9, 4.2))
-    axes = figure.subplots()
-    for name, rows in (sums["product"] / sums["notional"]).groupby(level=0, observed=True):
-        axes.plot(rows.index.get_level_values(1), rows.to_numpy(), label=name)
-    figure.draw_without_rendering()
-    return figure
-
-
-def volume(trades: pd.DataFrame) -> Figure:
-    rows = trades[trades["quote"] == trades["quote"].mode()[0]]
-    sums = (
-        rows.groupby([rows["created_at"].dt.floor("D"), "fill_type"], observed=True)["notional"]
-        .sum()
-        .unstack()
-    )
-    figure = Figure((9, 4.2))
-    axes = figure.subplots()
-    weekly = sums.resample("7D").sum()
-    bottom = np.zeros(len(weekly))
-    for name in weekly:
-        axes.bar(weekly.index, weekly[name].to_numpy(), 6, bottom)
-        bottom += weekly[name].to_numpy()
-    figure.draw_without_rendering()
-    return figure
+CLOSE, DRAWN = 1e-4, 0.1
+"""How far answers on floats may be off; ends of intervals, which other draws give, by this part of what they hold."""
 
 
 def drawn(figure: Figure) -> Figure:
@@ -221,19 +39,22 @@ def drawn(figure: Figure) -> Figure:
     return figure
 
 
-PAIRS: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[pd.DataFrame], Any]]] = {
-    "fees.summary(by=[market, fill_type])": (lambda t: lab.fees.summary(t, by=BY), summary),
-    "fills.all_in_cost": (lab.fills.all_in_cost, all_in_cost),
-    "fills.all_in_cost(by=fill_type)": (lambda t: lab.fills.all_in_cost(t, by="fill_type"), costs_by_type),
-    "fills.price_gap": (lab.fills.price_gap, price_gap),
-    "fees.in_token(by=[])": (lambda t: lab.fees.in_token(t, TOKEN, by=[]), in_token),
-    "fees.tiers": (lab.fees.tiers, tiers),
-    "fees.with_tiers": (lab.fees.with_tiers, with_tiers),
-    "fills.size_profile": (lab.fills.size_profile, size_profile),
-    "figures.cost_curve": (lambda t: drawn(lab.figures.cost_curve(t)), cost_curve),
-    "figures.volume": (lambda t: drawn(lab.figures.volume(t)), volume),
-}
-"""Exact analyses, and the same ones on floats."""
+FILL = ("trade_id", "side")
+PAIRS: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[pd.DataFrame], Any], Sequence[str]]] = {
+    "fees.summary(by=[market, fill_type])": (lambda t: lab.fees.summary(t, by=BY), on_floats.summary, (*BY, "fee_token")),
+    "fills.all_in_cost": (lab.fills.all_in_cost, on_floats.all_in_cost, FILL),
+    "fills.all_in_cost(by=fill_type)": (
+        lambda t: lab.fills.all_in_cost(t, by="fill_type"), on_floats.costs_by_type, ("fill_type",)
+    ),
+    "fills.price_gap": (lab.fills.price_gap, on_floats.price_gap, FILL),
+    "fees.in_token(by=[])": (lambda t: lab.fees.in_token(t, TOKEN, by=[]), on_floats.in_token, ("fee_token",)),
+    "fees.tiers": (lab.fees.tiers, on_floats.tiers, ("tier_bps", "certainty")),
+    "fees.with_tiers": (lab.fees.with_tiers, on_floats.with_tiers, FILL),
+    "fills.size_profile": (lab.fills.size_profile, on_floats.size_profile, ("quote", "quantile", "fill_type")),
+    "figures.cost_curve": (lambda t: drawn(lab.figures.cost_curve(t)), on_floats.cost_curve, ()),
+    "figures.volume": (lambda t: drawn(lab.figures.volume(t)), on_floats.volume, ()),
+}  # fmt: skip
+"""Exact analyses, the same ones on floats, and what tells the rows of their answers apart."""
 
 
 LARGE: dict[str, Callable[[Any], Any]] = {
@@ -251,15 +72,48 @@ LARGE: dict[str, Callable[[Any], Any]] = {
 SHARED = ("fills.all_in_cost(by=fill_type)", "fills.price_gap(by=[])", "fees.in_token(by=[])")
 
 
+def numbers(column: pd.Series) -> np.ndarray:
+    if column.dtype.kind == "M":
+        column = column.dt.tz_localize(None) - pd.Timestamp(0)
+    if column.dtype.kind == "m":
+        return (column / pd.Timedelta("1ms")).to_numpy(float)
+    return np.asarray(
+        lab.to_float(column) if "decimal" in str(column.dtype) else pd.to_numeric(column), float
+    )
+
+
+def check_agreement(exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Raise an `AssertionError` unless two answers have the same rows and numbers, but for rounding."""
+    exact, floats = (
+        found.astype(dict.fromkeys(keys, str)).sort_values([*keys], ignore_index=True)
+        for found in (exact, floats)
+    )
+    for name in exact.columns.intersection(floats.columns):
+        mine, other = exact[name], floats[name]
+        if mine.dtype.kind in "biufmM" or "[pyarrow]" in str(mine.dtype):
+            reach = 1e-10 + CLOSE * np.abs(numbers(mine)) * (mine.dtype.kind != "M")
+            if name.startswith(("low_", "high_")):
+                rate = name.partition("_")[2]
+                reach = (numbers(exact[f"high_{rate}"]) - numbers(exact[f"low_{rate}"])) * DRAWN
+            same = np.isclose(
+                numbers(mine), numbers(other), rtol=0, atol=np.nan_to_num(reach), equal_nan=True
+            )
+        else:
+            same = (mine.astype(str).fillna("") == other.astype(str).fillna("")).to_numpy()
+        assert same.all(), f"{name}: {np.count_nonzero(~same):,} of {len(same):,} rows differ"
+
+
 def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
     """Print each analysis beside its float version."""
     with tempfile.TemporaryDirectory() as folder:
         large_archive.write(Path(folder), trades)
         exact = lab.Archive(folder).trades()
-    floats = float_columns(exact)
+    floats = on_floats.float_columns(exact)
     print(f"{len(exact):,} trades, medians of {rounds}, in turns")
     print(f"{'analysis':36} {'exact':>8} {'floats':>8} {'ratio':>6}")
-    for name, (ours, theirs) in PAIRS.items():
+    for name, (ours, theirs, keys) in PAIRS.items():
+        if keys:
+            check_agreement(ours(exact), theirs(floats), keys)
         mine, other, ratios = paired(
             lambda ours=ours: ours(exact), lambda theirs=theirs: theirs(floats), rounds
         )
