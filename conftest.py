@@ -107,6 +107,14 @@ def any_block_folder(request: pytest.FixtureRequest) -> Path:
     return found / "mainnet_block_a" if RECORDINGS in os.environ else found
 
 
+@pytest.fixture(scope="session")
+def docs_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the documentation as HTML."""
+    from support.docs_site import built
+
+    return built(tmp_path_factory)
+
+
 @pytest.fixture(autouse=True)
 def _names_of_examples(request: pytest.FixtureRequest) -> None:
     """Let the examples of docstrings start from ``lab`` and ``client``, ``archive`` or ``store``."""

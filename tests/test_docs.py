@@ -1,17 +1,13 @@
 """The documentation: it builds without a warning, its links lead somewhere, and nothing public is missing."""
 
 import html
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from support.optional import package_or_skip
 
 import loopring_lab as lab
 from loopring_lab.columns import reference
@@ -48,36 +44,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the documentation as `python3 run.py docs` does, without a network."""
-    for name in ("sphinx", "myst_nb", "pydata_sphinx_theme"):
-        package_or_skip(name)
-    folder = tmp_path_factory.mktemp("docs")
-    words = [
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-d",
-        str(folder / "read"),
-        "docs",
-        str(folder / "html"),
-    ]
-    dead_end = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https")} | {
-        "no_proxy": "127.0.0.1"
-    }
-    variables = os.environ | dead_end | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return folder / "html"
-
-
-@pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Page]:
-    return {path: Page(path) for path in site.rglob("*.html") if "_static" not in path.parts}
+def pages(docs_html: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in docs_html.rglob("*.html") if "_static" not in path.parts}
 
 
 def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
@@ -105,10 +73,10 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert [name for name, text in texts.items() if loaded.search(text)] == []
 
 
-def test_every_public_name_is_in_the_reference(site: Path, pages: dict[Path, Page]) -> None:
-    reference = [page for path, page in pages.items() if path.parent == site / "reference"]
+def test_every_public_name_is_in_the_reference(docs_html: Path, pages: dict[Path, Page]) -> None:
+    reference = [page for path, page in pages.items() if path.parent == docs_html / "reference"]
     anchors = set().union(*(page.anchors for page in reference))
-    top = pages[site / "reference" / "loopring_lab.html"].text
+    top = pages[docs_html / "reference" / "loopring_lab.html"].text
     same = dict(re.findall(r"lab\.(\w+) is (loopring_lab(?:\.\w+)+)", top))
     assert {"show", "KeyUpdate"} <= same.keys()
     missing = []
@@ -121,8 +89,8 @@ def test_every_public_name_is_in_the_reference(site: Path, pages: dict[Path, Pag
     assert missing == []
 
 
-def test_every_column_is_in_the_reference(site: Path, pages: dict[Path, Page]) -> None:
-    _, *sections = (site / "reference" / "columns.html").read_text(encoding="utf-8").split("<h2>")
+def test_every_column_is_in_the_reference(docs_html: Path, pages: dict[Path, Page]) -> None:
+    _, *sections = (docs_html / "reference" / "columns.html").read_text(encoding="utf-8").split("<h2>")
     shown = {html.unescape(part.partition("<a")[0]): html.unescape(part) for part in sections}
     for frame, rows in reference().groupby("frame"):
         named = [
@@ -132,17 +100,17 @@ def test_every_column_is_in_the_reference(site: Path, pages: dict[Path, Page]) -
         assert [words for words in named if words not in shown[frame]] == [], frame
 
 
-def test_every_figure_is_in_the_gallery_with_its_code(site: Path, pages: dict[Path, Page]) -> None:
-    gallery = pages[site / "gallery.html"]
+def test_every_figure_is_in_the_gallery_with_its_code(docs_html: Path, pages: dict[Path, Page]) -> None:
+    gallery = pages[docs_html / "gallery.html"]
     drawn = Counter(re.findall(r"lab\.figures\.(\w+)\(", gallery.text))
     assert drawn == Counter(FIGURES)
     pictures = [picture for picture in gallery.pictures if "_images" in picture]
     assert len(pictures) == len(set(pictures)) == len(FIGURES)
-    assert all((site / picture).stat().st_size > 10_000 for picture in pictures)
+    assert all((docs_html / picture).stat().st_size > 10_000 for picture in pictures)
 
 
-def test_every_notebook_and_page_is_reached_from_the_start(site: Path, pages: dict[Path, Page]) -> None:
-    reached, waiting = set(), [(site / "index.html").resolve()]
+def test_every_notebook_and_page_is_reached_from_the_start(docs_html: Path, pages: dict[Path, Page]) -> None:
+    reached, waiting = set(), [(docs_html / "index.html").resolve()]
     while waiting:
         path = waiting.pop()
         if path in pages and path not in reached:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.conftest import ROOT, SHOTS, opened, serving
+from browser.conftest import SHOTS, opened, serving
 from support.optional import package_or_skip
 
 WIDTHS = (700, 1280, 2560)
@@ -24,15 +22,10 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Build the documentation, and serve it on this machine."""
-    for name in ("sphinx", "myst_nb", "pydata_sphinx_theme"):
-        package_or_skip(name)
-    home = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "sphinx", "-W", "-q", "-d", str(home / "read"), "docs", str(home / "html")]
-    subprocess.run(words, cwd=ROOT, check=True, timeout=900)
-    server = ["http.server", "PORT", "--bind", "127.0.0.1", "--directory", str(home / "html")]
-    with serving(server, home, "index.html") as base:
+def site(docs_html: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the documentation on this machine."""
+    server = ["http.server", "PORT", "--bind", "127.0.0.1", "--directory", str(docs_html)]
+    with serving(server, tmp_path_factory.mktemp("site"), "index.html") as base:
         yield base
 
 

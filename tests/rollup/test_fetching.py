@@ -379,10 +379,13 @@ def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
 
 
 WAITING = """
-import sys
+import sys, time
 from loopring_lab.rollup import Store
-print("begins", flush=True)
-Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
+try:
+    Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
+except KeyboardInterrupt:
+    print(time.monotonic())
+    raise
 """
 
 
@@ -410,11 +413,10 @@ def test_ctrl_c_is_answered_within_a_second_and_shows_no_key(tmp_path: Path, sta
         begin = time.monotonic()
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=20)
-        seconds = time.monotonic() - begin
         release.set()
     assert b"KeyboardInterrupt" in err
     assert KEY not in (out + err).decode()
-    assert seconds < 1.5
+    assert float(out) - begin < 1
 
 
 @pytest.mark.thorough
