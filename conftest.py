@@ -14,6 +14,7 @@ pytest.register_assert_rewrite("support")
 
 collect_ignore_glob = ["tests/support/*", "tests/tools/*", "tests/attacks/[!t]*"]
 """Modules that hold no tests are not searched for examples, which would import them twice."""
+LONG = ("tests/browser/", "notebooks/")
 ROOT = Path(__file__).parent
 NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a hang
 
@@ -23,12 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
     _private_environment(config)
     hypothesis.settings.register_profile("the same every time", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("the same every time")
+    config.option.loadscopereorder = False  # files with many short tests are not to come first
     if config.getoption("nbval", default=False) or config.getoption("nbval_lax", default=False):
         _notebooks_as_in_jupyterlab(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, Dask or a browser; build the font cache now: it warns."""
+    """Mark what needs Spark, Dask or a browser; begin with long files; build the font cache now: it warns."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
         if re.search("spark|dask", item.nodeid) or item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.thorough)
