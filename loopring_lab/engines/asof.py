@@ -341,14 +341,13 @@ class OwnRows:
         mine, theirs = self._orders
         rows = np.flatnonzero(self._is_paired[mine])
         own = np.flatnonzero((theirs >= 0) & self._is_paired[theirs])
-        pairs = [self._pair(theirs[own], own)]
-        if self._has_ids:
-            pairs.append(self._sides(rows, own))
-        elif {"moment", "price"} <= {*self._rows.column_names}:
+        pairs = self._sides(rows, own) if self._has_ids else self._pair(theirs[own], own)
+        if not self._has_ids and {"moment", "price"} <= {*self._rows.column_names}:
             some = self._rows.select(["moment", "price"]).take(pa.array(rows))
             row, places = self._history.look_alikes(some, self._codes[rows])
-            pairs.append(self._pair(mine[rows[row]], places))
-        return distinct(np.concatenate(pairs))
+            pairs = np.append(pairs, self._pair(mine[rows[row]], places))
+        pairs.sort(kind="stable")  # those of sides are nearly in order
+        return np.asarray(pairs[first_of(pairs)])
 
     def _sides(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return the pairs of order and position for both sides of the fills of rows and positions."""
@@ -377,7 +376,8 @@ class OwnRows:
         order, places = expand(
             start, np.append(ends[1:], len(fills))[np.searchsorted(ends, start, "right") - 1]
         )
-        return self._pair(orders[order], known[places])
+        unknown = positions[known_ids[positions] == NAT]
+        return np.append(self._pair(orders[order], known[places]), self._pair(theirs[unknown], unknown))
 
     def _pair(self, orders: np.ndarray, positions: np.ndarray) -> np.ndarray:
         return np.asarray(orders * (len(self._history) + 1) + positions)
@@ -389,21 +389,22 @@ class _Places:
     def __init__(
         self, blocks: np.ndarray, indices: np.ndarray, known: np.ndarray, starts: np.ndarray
     ) -> None:
-        self._blocks, self._indices, self._known = distinct(blocks), distinct(indices), known
-        self._width, self._starts = (len(self._blocks) + 1) * (len(self._indices) + 1), starts
-        self._at = starts * self._width + self._number(blocks, indices)
+        self._known, self._starts = known, starts
+        self._index = Scale(indices[known], len(known) + 1)
+        self._block = Scale(blocks[known], (len(known) + 1) * self._index.width)
+        self._at = self._number(starts, blocks, indices)
         self._unknown = np.maximum.accumulate(np.where(known, -1, np.arange(len(known))))
 
-    def _number(self, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """Number places; one that no price has counts as the last before it that a price has."""
-        block, index = np.searchsorted(self._blocks, blocks), np.searchsorted(self._indices, indices, "right")
-        is_there = np.append(self._blocks, NAT)[block] == blocks
-        return np.asarray(block * (len(self._indices) + 1) + np.where(is_there, index, 0) - 1)
+    def _number(self, starts: np.ndarray, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Number places in their order, those of one spot after those of the spots before it."""
+        return np.asarray(
+            (starts * self._block.width + self._block(blocks)) * self._index.width + self._index(indices)
+        )
 
     def up_to(self, last: np.ndarray, blocks: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Return the last position in each spot whose place is up to another one, or not known."""
         starts = self._starts[last]
-        found = np.searchsorted(self._at, starts * self._width + self._number(blocks, indices), "right") - 1
+        found = np.searchsorted(self._at, self._number(starts, blocks, indices), "right") - 1
         unknown = np.where(self._unknown[last] < starts, -1, self._unknown[last])
         return np.where(self._known[last], np.minimum(np.maximum(found, unknown), last), last)
 

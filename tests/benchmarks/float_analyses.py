@@ -395,8 +395,7 @@ def size_profile(trades: pd.DataFrame) -> pd.DataFrame:
 
 def cost_curve(trades: pd.DataFrame) -> Figure:
     most = trades["quote"].mode()[0]
-    costs = all_in_cost(trades)
-    costs = costs[costs["quote"] == most]
+    costs = all_in_cost(trades[trades["quote"] == most])
     costs = costs.assign(part=((costs["notional"].rank() - 1) * 10 // len(costs)).astype(int))
     found = estimates(costs, ["fill_type", "part"], ["all_in_bps"], costs["notional"].to_numpy())
     figure = Figure((9, 4.2))
