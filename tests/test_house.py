@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
+from support.optional import EXTRAS
 from tools import floors
 
 import loopring_lab as lab
@@ -28,6 +29,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MODULES_AT_MOST, LINES_AT_MOST = 138, 35_470
 MODULE_LINES, FUNCTION_LINES, MEDIAN_LINES = 600, 50, 8
+ONLY_IN_CI = ("spark", "browser", "docs")
 HELPER_DOCSTRING = 4  # lines; numpydoc is for what users reach
 SLOW = {
     *(
@@ -198,6 +200,16 @@ def test_helpers_have_a_sentence_at_most() -> None:
         if docstring_lines(node) > HELPER_DOCSTRING and ast.get_docstring(node) not in written
     ]
     assert long == []
+
+
+def test_tests_load_without_what_only_ci_installs() -> None:
+    missing, found = {name for name, extra in EXTRAS.items() if extra in ONLY_IN_CI}, []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in missing]
+    assert found == []
 
 
 def test_importing_the_package_loads_nothing_slow() -> None:

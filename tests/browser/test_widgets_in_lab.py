@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import axe_playwright_python
 import nbformat
 import pandas as pd
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
 from support.driven_widget import DrivenWidget
 from support.key_update_setup import personal_sign
+from support.optional import package_or_skip
 
 import loopring_lab as lab
 from loopring_lab.amounts.display import format_amount, truncate
@@ -526,7 +526,8 @@ def test_widgets_fit_every_window_and_are_accessible(place: Lab, theme: str) -> 
 
 def violations(page: Any, within: str) -> list[str]:
     """Return what axe-core finds that is serious or worse."""
-    page.evaluate(Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text())
+    axe = package_or_skip("axe_playwright_python")
+    page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text())
     found = page.evaluate("within => axe.run(within)", within)["violations"]
     return [
         f"{one['id']}: {node['html'][:160]}"
