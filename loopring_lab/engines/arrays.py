@@ -169,12 +169,13 @@ def sorted_by(*columns: np.ndarray) -> np.ndarray:
         return np.arange(count)
     lows, bits = [int(column.min()) for column in columns], count.bit_length()
     spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if math.prod(spans) >= LARGE:
+    size = math.prod(spans)
+    if size >= LARGE:
         return np.lexsort(columns[::-1])
     keys = np.ravel_multi_index([column - low for column, low in zip(columns, lows, strict=True)], spans)
-    if math.prod(spans) <= 1 << SHORT_BITS:
+    if size <= 1 << SHORT_BITS:
         return np.argsort(keys.astype(np.uint16), kind="stable")  # in linear time
-    if math.prod(spans) >= LARGE >> bits:
+    if size >= LARGE >> bits:
         order = np.argsort(keys)
         ordered = keys[order]
         keys[order] = np.cumsum(np.append(0, ordered[1:] != ordered[:-1]))

@@ -28,6 +28,7 @@ from loopring_lab.engines.arrays import (
     expand,
     first_of,
     ids_of,
+    is_ascending,
     numbered,
     numbered_texts,
     places_among,
@@ -364,7 +365,7 @@ class OwnRows:
         known = np.flatnonzero(known_ids != NAT)
         scale = Scale(known_ids[known], len(history) + 1)
         fills = history.starts[known] * scale.width + scale(known_ids[known])
-        if (fills[1:] < fills[:-1]).any():
+        if not is_ascending(fills):
             order = sorted_by(fills)
             fills, known = fills[order], known[order]
         asked = spots[there] * scale.width + scale(asked[there])

@@ -22,7 +22,7 @@ from loopring_lab.engines.aggregate import (
     thousandths,
     totals,
 )
-from loopring_lab.engines.arrays import first_of
+from loopring_lab.engines.arrays import first_of, sorted_by
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
@@ -162,8 +162,7 @@ def _pick(read: Read, counts: np.ndarray, ranks: np.ndarray, found: np.ndarray) 
     parts = [*read()]
     groups, values = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(counts) > 1:
-        few = len(counts) <= 1 << 16  # numpy sorts 16 bits in linear time
-        values = values[np.argsort(groups.astype(np.uint16) if few else groups, kind="stable")]
+        values = values[sorted_by(groups)]
     stops = np.cumsum(counts)
     for group in np.flatnonzero(counts):
         part, wanted = values[stops[group] - counts[group] : stops[group]], ranks[:, group]

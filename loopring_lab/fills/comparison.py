@@ -16,7 +16,7 @@ from loopring_lab.amounts.scaling import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import Groups, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, coded, first_of
+from loopring_lab.engines.arrays import NAT, as_text, coded, first_of, sorted_by
 from loopring_lab.engines.asof import PriceHistory, around, moments_of
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
@@ -308,7 +308,7 @@ class _Compared:
         sums = {name: np.zeros(2 * len(self._group_of_cell)) for name in ADDED}
         intervals = np.full((2, self._count), np.nan)
         for unsorted in units:
-            place = np.argsort(unsorted["slot"], kind="stable")
+            place = sorted_by(unsorted["slot"])
             found = {name: column[place] for name, column in unsorted.items()}
             starts = first_of(found["slot"])
             for name in ADDED:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import combined, floats
 from loopring_lab.engines.aggregate import GroupBy, Groups
-from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts
+from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts, sorted_by
 from loopring_lab.engines.asof import order_names
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
@@ -337,9 +337,7 @@ class SortedRows:
         turned = columns["order"] << np.uint64(64 - UNIT_BITS) | columns["order"] >> np.uint64(UNIT_BITS)
         self.place = np.argsort(turned)
         if count > 1:
-            groups = columns["group"][self.place]
-            groups = groups.astype(np.uint16) if count <= 1 << 16 else groups  # sorted in linear time
-            self.place = self.place[np.argsort(groups, kind="stable")]
+            self.place = self.place[sorted_by(columns["group"][self.place])]
         self.groups, self.orders = columns["group"][self.place], columns["order"][self.place]
         self.starts = first_of(self.groups, self.orders)
 
@@ -384,7 +382,7 @@ def _estimate_cells(
     drawn: dict[str, np.ndarray],
 ) -> None:
     """Estimate the groups of some cells, of which all are here."""
-    place = np.argsort(cells["group"], kind="stable")
+    place = sorted_by(cells["group"])
     cells = {name: column[place] for name, column in cells.items()}
     starts = first_of(cells["group"])
     stops, groups = np.append(starts, len(place))[1:], cells["group"][starts]

@@ -91,13 +91,12 @@ def check_agreement(exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[st
     for name in exact.columns.intersection(floats.columns):
         mine, other = exact[name], floats[name]
         if mine.dtype.kind in "biufmM" or "[pyarrow]" in str(mine.dtype):
-            reach = 1e-10 + CLOSE * np.abs(numbers(mine)) * (mine.dtype.kind != "M")
+            mine, other, is_time = numbers(mine), numbers(other), mine.dtype.kind == "M"
+            reach = 1e-10 + CLOSE * np.abs(mine) * (not is_time)
             if name.startswith(("low_", "high_")):
                 rate = name.partition("_")[2]
                 reach = (numbers(exact[f"high_{rate}"]) - numbers(exact[f"low_{rate}"])) * DRAWN
-            same = np.isclose(
-                numbers(mine), numbers(other), rtol=0, atol=np.nan_to_num(reach), equal_nan=True
-            )
+            same = np.isclose(mine, other, rtol=0, atol=np.nan_to_num(reach), equal_nan=True)
         else:
             same = (mine.astype(str).fillna("") == other.astype(str).fillna("")).to_numpy()
         assert same.all(), f"{name}: {np.count_nonzero(~same):,} of {len(same):,} rows differ"

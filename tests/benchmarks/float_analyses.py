@@ -114,7 +114,8 @@ def values(rows: pd.DataFrame, trades: pd.DataFrame) -> np.ndarray:
         part = rows.loc[rows["quote"] == token, ["created_at", "notional"]].sort_values("created_at")
         market = trades.loc[(trades["base"] == most) & (trades["quote"] == token), ["created_at", "price"]]
         if len(part):
-            price = pd.merge_asof(part, market, on="created_at", direction="nearest")["price"]
+            lowest = market.groupby("created_at", as_index=False).min()
+            price = pd.merge_asof(part, lowest, on="created_at", direction="nearest")["price"]
             value[part.index] = part["notional"].to_numpy() / price.to_numpy()
     return value
 
@@ -229,10 +230,9 @@ class Markets:
         self.prices, self.logs = once, np.log(once["price"].to_numpy())
         self.times = once["created_at"].to_numpy()
         pairs = once.drop_duplicates("group")[["group", "base", "quote"]].astype({"base": str, "quote": str})
-        self.starts = np.searchsorted(once["group"], pairs["group"])
         self.pairs = {group: (base, quote) for group, base, quote in pairs.itertuples(index=False)}
-        self.stops = dict(zip(self.pairs, np.append(self.starts[1:], len(once)), strict=True))
-        self.begins = dict(zip(self.pairs, self.starts, strict=True))
+        ends = [*pairs.index, len(once)]
+        self.parts = dict(zip(self.pairs, map(slice, ends[:-1], ends[1:]), strict=True))
 
     def paths(self, token: str) -> list[list[tuple[int, bool]]]:
         """Return the ways from a token to `TOKEN` by at most so many markets, short ones first."""
@@ -256,7 +256,7 @@ class Markets:
 
     def around(self, rows: pd.DataFrame, market: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the last price at or before each row and of the first one after it."""
-        part = slice(self.begins[market], self.stops[market])
+        part = self.parts[market]
         at = np.searchsorted(self.times[part], rows["created_at"].to_numpy(), "right") + part.start
         last, later = np.where(at > part.start, at - 1, -1), np.where(at < part.stop, at, -1)
         own = np.flatnonzero(rows["group"].to_numpy() == market)
@@ -268,8 +268,7 @@ class Markets:
     def variances(self) -> dict[int, tuple[float, float]]:
         """Return how much log prices vary from one trade to the next, and with each millisecond."""
         found = {}
-        for market in self.pairs:
-            part = slice(self.begins[market], self.stops[market])
+        for market, part in self.parts.items():
             gaps = np.diff(self.times[part]).astype("timedelta64[ms]").astype(float)
             squares = np.diff(self.logs[part])[gaps > 0] ** 2
             gaps = gaps[gaps > 0]
