@@ -11,16 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopring_lab.engines import arrays, convert
-from loopring_lab.engines.asof import (
-    NAT,
-    ORDER,
-    TIE_BREAKERS,
-    PriceHistory,
-    in_order,
-    numbered_orders,
-    order_names,
-    order_span,
-)
+from loopring_lab.engines.asof import NAT, TIE_BREAKERS, PriceHistory, in_order
+from loopring_lab.engines.orders import ORDER, numbered_orders, order_span
 
 HASHES = ["0x" + "a" * 64, "0x" + "b" * 64, "0xb" + "a" * 63]  # the first and the last end alike
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=3), st.sampled_from(HASHES)))
@@ -29,21 +21,20 @@ FAR = [-(2**63) + 1, -(2**61), -1, 0, 1, 2**61, 2**63 - 1]
 
 @settings(max_examples=60)
 @given(TEXTS, st.integers(0, 3))
-def test_equal_texts_have_one_number_and_hash(texts: list[str | None], skipped: int) -> None:
+def test_equal_texts_have_one_number(texts: list[str | None], skipped: int) -> None:
     column = pa.array([*["skipped"] * skipped, *texts], pa.string()).slice(skipped)
-    numbers, hashes = (of(column).tolist() for of in (arrays.numbered_texts, arrays.numbers_of_texts))
-    for (one, number, hash_), (other, again, same) in itertools.product(
-        zip(texts, numbers, hashes, strict=True), repeat=2
-    ):
-        if one is not None and other is not None:
-            assert (one == other) == (number == again)
-            assert (one == other) == (hash_ == same)
-    assert [number < 0 for number in numbers] == [text is None for text in texts]
+    numbers = arrays.numbers_of_texts(column).tolist()
+    for (one, number), (other, again) in itertools.product(zip(texts, numbers, strict=True), repeat=2):
+        assert ((one or "") == (other or "")) == (number == again)
 
 
-def test_texts_whose_hashes_are_equal_keep_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "numbers_of_texts", lambda texts: np.zeros(len(texts), np.uint64))
-    assert arrays.numbered_texts(pa.array(["b", None, "a", "b"])).tolist() == [0, -1, 1, 0]
+def test_what_lies_under_a_null_changes_no_number() -> None:
+    bits = pa.py_buffer(bytes([0b101]))
+    column = pa.Array.from_buffers(
+        pa.string(), 3, [bits, pa.py_buffer(np.array([0, 1, 3, 4], np.int32)), pa.py_buffer(b"abcd")]
+    )
+    assert column.to_pylist() == ["a", None, "d"]
+    assert (arrays.numbers_of_texts(column) == arrays.numbers_of_texts(pa.array(["a", None, "d"]))).all()
 
 
 SMALL = st.one_of(st.none(), st.integers(0, 2))
@@ -77,9 +68,16 @@ def test_rows_come_in_the_order_in_which_arrow_sorts_them(rows: list[dict[str, o
 @settings(max_examples=100)
 @given(st.lists(ROW, max_size=30))
 def test_orders_of_one_name_have_one_number(rows: list[dict[str, object]]) -> None:
-    table = table_of(rows)
-    named = [*zip(numbered_orders(table)[0].tolist(), order_names(table).to_pylist(), strict=True)]
-    assert len({number for number, _ in named}) == len({name for _, name in named}) == len({*named})
+    table, names = table_of(rows), []
+    for row in rows:
+        sold = tuple(row[name] for name in ORDER[1:])
+        names.append(row["order_hash"] or (None if None in sold else sold))
+    ids = table.schema.get_field_index("account_id")
+    textual = table.set_column(ids, "account_id", table["account_id"].cast(pa.string()))
+    numbers, again = (found.tolist() for found in numbered_orders(table, textual))
+    assert numbers == again
+    named = {*zip(numbers, names, strict=True)}
+    assert len({number for number, _ in named}) == len({name for _, name in named}) == len(named)
     assert all((number < 0) == (name is None) for number, name in named)
 
 
@@ -124,6 +122,18 @@ def test_rows_are_sorted_as_numpy_sorts_them_by_several_keys(rows: list[tuple[in
     assert arrays.sorted_by(*columns).tolist() == np.lexsort(columns[::-1]).tolist()
 
 
+@settings(max_examples=200)
+@given(PARTS, st.sampled_from([0, 40, 63]))
+def test_rows_are_sorted_by_keys_and_those_of_equal_keys_by_columns(
+    rows: list[tuple[int, ...]], shift: int
+) -> None:
+    groups, high, low = np.array(rows, np.int64).reshape(-1, 3).T
+    groups, keys = groups % 3, (high >> shift).view(np.uint64) ^ np.uint64(1 << 63)
+    found = arrays.sorted_by_keys(groups, keys, high, low)
+    wanted = sorted(zip(groups.tolist(), high.tolist(), low.tolist(), strict=True))
+    assert [*zip(*(column[found].tolist() for column in (groups, high, low)), strict=True)] == wanted
+
+
 @pytest.mark.parametrize("highest", [10_009, 2**40, 2**63 - 1])
 def test_many_values_are_found_where_a_few_are(highest: int) -> None:
     chance = np.random.default_rng(1)
@@ -136,10 +146,11 @@ def test_many_values_are_found_where_a_few_are(highest: int) -> None:
 
 def test_ids_are_equal_where_their_texts_are() -> None:
     numbers, texts = pa.chunked_array([[1, None, 20]]), pa.chunked_array([["20", "1", None, "x"]])
-    mine, theirs = arrays.ids_of(numbers, texts)
-    assert (mine[2], mine[0], mine[1]) == (theirs[0], theirs[1], NAT)
-    mine, theirs = arrays.ids_of(numbers, numbers)
-    assert mine.tolist() == theirs.tolist() == [1, NAT, 20]
+    mine, theirs = map(arrays.ids_of, (numbers, texts))
+    assert mine.tolist() == [1, NAT, 20]
+    assert theirs.tolist()[:3] == [20, 1, NAT]
+    others = arrays.ids_of(pa.chunked_array([["x", "01", "-0", "1.0", str(10**18), str(2**64), "-7", "7"]]))
+    assert (len({*others.tolist()}), others[-2:].tolist()) == (8, [-7, 7])
 
 
 def test_spans_in_columns_change_no_price() -> None:

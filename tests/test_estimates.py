@@ -58,7 +58,7 @@ def estimated(fills: dict[str, np.ndarray], count: int = 2, seed: int = 0, parts
         columns = {"group": fills["groups"], "order": fills["orders"], "weight": fills["weights"]}
         columns = {name: column[some] for name, column in (columns | {"bps": fills["values"]}).items()}
         rows.add(intervals.bucket_of(columns["order"]), columns)
-    found = intervals.estimate(intervals.SortedParts(rows, count), ["bps"], count, 0.95, seed)
+    found = intervals.estimate(intervals.SortedParts(rows), ["bps"], count, 0.95, seed)
     return {name: pa.array(column, from_pandas=True).to_pylist() for name, column in found.items()}
 
 

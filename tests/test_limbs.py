@@ -196,10 +196,20 @@ def test_sums_of_groups_are_those_of_integers(type_: pa.DataType) -> None:
     assert limbs.sums(from_integers(drawn, type_), groups, 5).tolist() == wanted
     if type_ == AMOUNT:
         there = np.array([True] * 4 + [False])
-        assert to_integers(limbs.totals(from_integers(drawn, type_), groups, there)).tolist() == [
-            *wanted[:4],
-            None,
-        ]
+        amounts = from_integers(drawn, type_)
+        for column in (amounts, limbs.Limbs.of(amounts)):
+            assert to_integers(limbs.totals(column, groups, there)).tolist() == [*wanted[:4], None]
+
+
+@pytest.mark.parametrize("type_", [AMOUNT, SUM], ids=str)
+def test_floats_are_near_the_amounts(type_: pa.DataType) -> None:
+    numbers = [None, *hostile(2000, 9), MOST[type_]]
+    found = limbs.floats(from_integers(numbers, type_))
+    for number, near in zip(numbers, found.tolist(), strict=True):
+        if number is None:
+            assert np.isnan(near)
+        else:
+            assert near == pytest.approx(number / UNIT, rel=2**-50)
 
 
 def slow_bounds(row: dict[str, Any], unit: int) -> tuple[int, int]:

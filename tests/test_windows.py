@@ -18,10 +18,11 @@ from support.engines import collected, on
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import arrays, cuts, limits, windows
+from loopring_lab.engines import arrays, asof, cuts, limits, windows
 from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import PriceHistory, order_span
+from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.convert import to_table
+from loopring_lab.engines.orders import order_span
 from loopring_lab.errors import LabError
 
 FEW = 60  # rows of a window
@@ -169,9 +170,11 @@ def test_windows_hold_few_prices_beside_their_own_however_old_these_may_be(
 
 
 @pytest.mark.thorough
-def test_orders_whose_hashes_collide_change_nothing(monkeypatch: pytest.MonkeyPatch, spilled: Path) -> None:
+def test_orders_whose_hashes_collide_are_one_order_in_windows_too(
+    monkeypatch: pytest.MonkeyPatch, spilled: Path
+) -> None:
+    monkeypatch.setattr(asof, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
-    monkeypatch.setattr(cuts, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
     assert content(lab.fills.all_in_cost(on("duckdb", crowded()), "last", "3h")) == expected
 
 

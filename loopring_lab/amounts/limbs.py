@@ -126,20 +126,6 @@ class Limbs:
     def __lt__(self, other: Limbs) -> np.ndarray:
         return np.asarray((self.high < other.high) | ((self.high == other.high) & (self.low < other.low)))
 
-    def order(self, groups: np.ndarray) -> np.ndarray:
-        """Return the rows in the order of their groups, and within these of the integers."""
-        rows = np.argsort(self.floats)
-        floats = self.floats[rows]
-        alike = floats[1:] == floats[:-1]
-        unlike = alike & (self.low[rows[1:]] != self.low[rows[:-1]])
-        if unlike.any():  # integers that only their limbs tell apart
-            run = np.append(0, np.cumsum(~alike))
-            part = np.flatnonzero(np.isin(run, run[1:][unlike]))
-            low, high = self.low[rows[part]], self.high[rows[part]]
-            rows[part] = rows[part][np.lexsort((low, high, run[part]))]
-        small = groups.astype(np.min_scalar_type(int(groups.max(initial=0))))
-        return rows[np.argsort(small[rows], kind="stable")]
-
     def is_new(self) -> np.ndarray:
         """Return a mask of the integers that differ from the one before; the first does."""
         changed = (self.low[1:] != self.low[:-1]) | (self.high[1:] != self.high[:-1])
@@ -167,6 +153,15 @@ class Limbs:
         rest = (self.high - top.astype(np.int64)) * LIMB + (self.low >> HALF) * 2.0**32
         high, low = _sum(top * LIMB, rest)
         return Pairs(*_sum(high, low + (self.low & LOWER)))
+
+
+def floats(amounts: Decimals) -> np.ndarray:
+    """Return amounts, or floats, as float64, unknown ones as NaN; for weights and errors only."""
+    if pa.types.is_decimal(amounts.type):
+        numbers = Limbs.of(amounts)
+        if np.count_nonzero(numbers.known) == len(amounts) - amounts.null_count:
+            return np.where(numbers.known, numbers.floats / 10.0**amounts.type.scale, np.nan)
+    return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def basis_points(values: Decimals, origins: Decimals, bases: Decimals) -> np.ndarray:
@@ -261,8 +256,8 @@ def sums(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(sum(piece.astype(object) << (32 * place) for place, piece in enumerate(pieces)))
 
 
-def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array:
-    """Add up 256-bit decimals, none null, in groups; null in those that are not `there`."""
+def totals(amounts: Decimals | Limbs, groups: np.ndarray, there: np.ndarray) -> pa.Array:
+    """Add up amounts of 256 bits or limbs, none null, in groups; null in those that are not `there`."""
     words, carried = np.empty((len(there), 8), "<u4"), np.zeros(len(there), np.int64)
     pieces = _sums_of_pieces(amounts, groups, len(there))
     for place in range(8):
@@ -270,18 +265,25 @@ def totals(amounts: Decimals, groups: np.ndarray, there: np.ndarray) -> pa.Array
             carried += pieces[place]
         words[:, place] = carried & PIECE
         carried >>= 32
-    return _from_words(words, there, pa.decimal256(SUM.precision, amounts.type.scale))
+    scale = SUM.scale if isinstance(amounts, Limbs) else amounts.type.scale
+    return _from_words(words, there, pa.decimal256(SUM.precision, scale))
 
 
-def _sums_of_pieces(amounts: Decimals, groups: np.ndarray, count: int) -> np.ndarray:
+def _sums_of_pieces(amounts: Decimals | Limbs, groups: np.ndarray, count: int) -> np.ndarray:
     """Add up each 32 bits of decimals in groups; only the last ones, which are signed, may be negative."""
-    amounts = combined(amounts)
-    last = 1 if amounts.type.precision <= FITTING_DIGITS else 3
+    words, last = [], 1
+    if isinstance(amounts, Limbs):
+        words = [amounts.low.view(np.int64), amounts.high]
+    else:
+        amounts = combined(amounts)
+        last = 1 if amounts.type.precision <= FITTING_DIGITS else 3
+        rows = np.frombuffer(amounts.buffers()[1] or b"", "<i8").reshape(-1, 4)[amounts.offset :]
+        words = [*rows.T[: last + 1]]
     totals = np.zeros((2 * last + 2, count), np.int64)
-    words = np.frombuffer(amounts.buffers()[1] or b"", "<i8").reshape(-1, 4)[amounts.offset :]
-    for start in range(0, len(amounts), ROWS_AT_ONCE):
+    for start in range(0, len(groups), ROWS_AT_ONCE):
         part = groups[start : start + ROWS_AT_ONCE]
-        for place, word in enumerate(words[start : start + len(part), : last + 1].T):
+        for place, column in enumerate(words):
+            word = column[start : start + len(part)]
             if place == last and word.min() >= -PIECE and word.max() <= PIECE:
                 np.add.at(totals[2 * place], part, word)
                 continue
@@ -353,7 +355,8 @@ def _rounded(
         found, sure = nearly(*map(Limbs.of, parts))
         found[~sure] = np.nan
         rest = ~sure & _is_known(parts)
-        found[rest] = [exactly(*row) if row[-1] else np.nan for row in _integers(parts, rest)]
+        if rest.any():
+            found[rest] = [exactly(*row) if row[-1] else np.nan for row in _integers(parts, rest)]
         results.append(found)
     return np.concatenate(results)
 

@@ -147,11 +147,6 @@ def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
     return pc.if_else(pa.array(missing), pa.scalar(None, to), array) if missing.any() else array
 
 
-def floats(amounts: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return exact amounts as float64, unknown ones as NaN; for weights and errors only."""
-    return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())
-
-
 def is_none(numbers: np.ndarray) -> np.ndarray:
     """Return a mask of the None values in an array of objects."""
     return np.array([number is None for number in numbers], bool)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import adapters, convert, workers
-from loopring_lab.engines.arrays import first_of
-from loopring_lab.engines.pairs import Sides, codes_of, note_on_both_sides, row_groups, sides_of
+from loopring_lab.engines.pairs import Sides, codes_of, counted, note_on_both_sides, row_groups, sides_of
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.tables.identity import SIDES
 
@@ -504,14 +503,10 @@ def rates_of(milli: np.ndarray, groups: np.ndarray, count: int) -> dict[str, pa.
     with suppress(pa.ArrowInvalid):  # most are integers that need no look-up
         rates = rates.cast(pa.int64())
     codes, values = codes_of(rates)
-    keys = groups * max(len(values), 1) + codes
-    keys.sort()
-    starts = first_of(keys)
-    group, code = np.divmod(keys[starts], max(len(values), 1))
-    found = {
-        "milli_bps": values.take(pa.array(code)).cast(pa.float64(), safe=False),
-        "rated": np.diff(starts, append=len(keys)),
-    }
+    width = max(len(values), 1)
+    keys, rated = counted(groups * width + codes, count * width)
+    group, code = np.divmod(keys, width)
+    found = {"milli_bps": values.take(pa.array(code)).cast(pa.float64(), safe=False), "rated": rated}
     offsets = np.searchsorted(group, np.arange(count + 1)).astype(np.int32)
     return {name: pa.ListArray.from_arrays(offsets, column) for name, column in found.items()}
 

@@ -16,7 +16,7 @@ NAT = np.iinfo(np.int64).min
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 15, 16
-TAIL, WORD = 16, 8  # bytes
+WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
 
@@ -70,43 +70,16 @@ def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.asarray(codes, np.int64)
 
 
-def numbered_texts(texts: pa.Array) -> np.ndarray:
-    """Number texts, most of them long, in the order in which they appear, -1 for null."""
-    hashed = pa.array(tails_of(texts), mask=np.asarray(texts.is_null()))
-    numbers, rows = numbered(hashed), np.arange(len(texts))
-    first = np.zeros(len(texts) + 1, np.int64)
-    first[numbers[::-1]] = rows[::-1]  # of several, the last to be set stays
-    again = np.flatnonzero((first[numbers] != rows) & (numbers >= 0))
-    same = pc.equal(texts.take(pa.array(again)), texts.take(pa.array(first[numbers[again]])))
-    return numbers if pc.all(same, min_count=0).as_py() else numbered(texts)
-
-
-def tails_of(texts: pa.Array) -> np.ndarray:
-    """Return a 64-bit number for each text from its last bytes, alike for equal texts; 0 for null only."""
-    _, places, content = texts.buffers()
-    ends = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
-    tails, known = np.zeros(len(texts), np.uint64), np.asarray(texts.is_valid())
-    long = known & (np.diff(ends) >= TAIL)
-    if long.any():
-        words = np.ndarray((content.size - WORD + 1,), np.uint64, content, strides=(1,))
-        ends = ends[1:][long]
-        tails[long] = words[ends - TAIL] * np.uint64(GAMMA) + words[ends - WORD]
-    short = known & ~long
-    if short.any():
-        tails[short] = numbers_of_texts(texts.filter(pa.array(short)))
-    return np.where(known, tails | np.uint64(1), np.uint64(0))
-
-
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a 64-bit number for each text, the same in every process; null as the empty text."""
     texts = combined(texts)
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
         return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
-    texts = texts.cast(pa.large_string()).fill_null("")
+    known, texts = np.asarray(texts.is_valid()), texts.cast(pa.large_string())
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets)
+    numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets) * known
     for length in np.flatnonzero(np.bincount(lengths[lengths > 0])):
         rows = np.flatnonzero(lengths == length)
         texts_at = np.lib.stride_tricks.sliding_window_view(data, int(length))
@@ -122,10 +95,14 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
-    """Return a 64-bit number for each id: integers themselves, others by their text."""
+    """Return a 64-bit number for each id: integers themselves, also as text, others by their text."""
     if pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type):
         return np.asarray(ids.cast(pa.int64(), safe=False).fill_null(0).to_numpy()).view(np.uint64)
-    return numbers_of_texts(as_text(ids))
+    texts = encoded(ids)
+    whole = pc.match_substring_regex(texts.dictionary, WHOLE)
+    numbers = numbers_of_texts(texts.dictionary)
+    numbers[np.asarray(whole)] = texts.dictionary.filter(whole).cast(pa.int64()).to_numpy().view(np.uint64)
+    return np.asarray(np.append(numbers, np.uint64(0))[texts.indices.fill_null(len(numbers)).to_numpy()])
 
 
 def mixed(words: np.ndarray) -> np.ndarray:
@@ -136,12 +113,10 @@ def mixed(words: np.ndarray) -> np.ndarray:
     return found
 
 
-def ids_of(*columns: pa.ChunkedArray) -> list[np.ndarray]:
-    """Return ids of columns as integers that are equal where their texts are; `NAT` for null."""
-    if all(pa.types.is_signed_integer(column.type) for column in columns):
-        return [column.cast(pa.int64()).fill_null(NAT).to_numpy() for column in columns]
-    numbers = numbered(pa.concat_arrays([*map(as_text, columns)]))
-    return np.split(np.where(numbers < 0, NAT, numbers), np.cumsum([*map(len, columns)])[:-1])
+def ids_of(ids: pa.ChunkedArray) -> np.ndarray:
+    """Return the numbers of ids as signed integers; `NAT` for null."""
+    numbers = numbers_of_ids(ids).view(np.int64)
+    return np.where(ids.is_valid(), numbers, NAT) if ids.null_count else numbers
 
 
 def search(among: np.ndarray, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
@@ -176,13 +151,46 @@ def sorted_by(*columns: np.ndarray) -> np.ndarray:
     if size <= 1 << SHORT_BITS:
         return np.argsort(keys.astype(np.uint16), kind="stable")  # in linear time
     if size >= LARGE >> bits:
-        order = np.argsort(keys)
-        ordered = keys[order]
-        keys[order] = np.cumsum(np.append(0, ordered[1:] != ordered[:-1]))
+        return sorted_by_keys(np.zeros(count, np.int64), keys.view(np.uint64) << np.uint64(2), keys)
     keys <<= bits
     keys |= np.arange(count)
     keys.sort()  # with the place of each row: many times faster than a stable sort of places
     return keys & ((1 << bits) - 1)
+
+
+def sorted_by_keys(groups: np.ndarray, keys: np.ndarray, *columns: np.ndarray) -> np.ndarray:
+    """Return the order of rows by group, then by columns; equal rows stay in order.
+
+    `keys` of 64 bits are in the order of the columns: equal keys say nothing.
+    """
+    bits, top = len(keys).bit_length(), int(groups.max(initial=0)).bit_length()
+    packed = keys >> np.uint64(bits + top) << np.uint64(bits)
+    packed |= groups.astype(np.uint64) << np.uint64(64 - top)
+    packed |= np.arange(len(keys), dtype=np.uint64)
+    packed.sort()
+    rows = (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
+    packed >>= np.uint64(bits)
+    alike, unlike = packed[1:] == packed[:-1], np.zeros(max(len(rows) - 1, 0), bool)
+    for column in columns:
+        unlike |= alike & (column[rows[1:]] != column[rows[:-1]])
+    if unlike.any():
+        run = np.append(0, np.cumsum(~alike))
+        part = np.flatnonzero(np.isin(run, run[1:][unlike]))
+        some = rows[part]
+        rows[part] = some[np.lexsort((*(column[some] for column in columns[::-1]), run[part]))]
+    return rows
+
+
+def float_keys(values: np.ndarray) -> np.ndarray:
+    """Return integers in the same order as floats."""
+    bits = (values + 0.0).view(np.int64)
+    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.uint64) ^ np.uint64(1 << 63)
+
+
+def floats_of(keys: np.ndarray) -> np.ndarray:
+    """Return the floats of `float_keys`."""
+    bits = (keys ^ np.uint64(1 << 63)).view(np.int64)
+    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

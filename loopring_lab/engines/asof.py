@@ -13,47 +13,49 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import ranks
 from loopring_lab.engines.arrays import (
-    GAMMA,
     LARGE,
     NAT,
     Scale,
-    as_text,
     distinct,
     encoded,
     expand,
     first_of,
     ids_of,
     is_ascending,
-    numbered,
-    numbered_texts,
     places_among,
     search,
     sorted_by,
-    tails_of,
+)
+from loopring_lab.engines.orders import (
+    LAST,
+    ORDER,
+    ORDER_ID,
+    Span,
+    column_of,
+    first_and_last,
+    has_span,
+    moments_of,
+    numbered_orders,
+    order_span,
 )
 from loopring_lab.errors import LabError
 
-LAST = np.iinfo(np.int64).max
 TIE_BREAKERS = ("block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
 """What orders rows of one moment; unknown ones last, and block 0 counts as unknown."""
-ORDER = ("order_hash", "account_id", "token_id", "storage_id")
-"""What tells orders apart: the hash, or without one the account, the token sold and the storage id."""
 OWN_BY = ("trade_id", *ORDER)
 """What tells that a price is of a row's own fill or order."""
-SPAN = ("first", "last")
-"""When the order of a row was first and last filled in a whole frame, in ms."""
 PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
+FIRST = 4
+"""Own prices beside a row that are looked at one by one."""
 FEW_TIMES, TIME_BITS = 4, 18
 """Prices are chosen by time where they outnumber rows so many times, in parts of the time so many at most."""
-
-
-Span = tuple[np.ndarray, np.ndarray]
 
 
 class PriceHistory:
@@ -67,7 +69,9 @@ class PriceHistory:
         self, frame: Any, caller: str, keys: Sequence[str] = ("market",), near: Sequence[Span] = ()
     ) -> None:
         check_prices(frame, caller)
-        table = convert.to_table(frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER))
+        table = convert.to_table(
+            frame, caller, ["created_at", *keys, "price"], (*TIE_BREAKERS, *ORDER, ORDER_ID)
+        )
         table = _between(table, *map(np.concatenate, zip(*near, strict=True))) if near else table
         self.table, self.keys = table, keys
         self.has_spans = convert.is_normalized(frame) and has_span(frame)
@@ -86,16 +90,17 @@ class PriceHistory:
             order = sorted_by(codes, times)
             times, spots, rows = times[order], spots[order], rows[order]
             rows = _settle_ties(table, rows, np.append(0, np.cumsum(spots[1:] != spots[:-1])))
-        self.rows, self.times, self._at = rows, times, spots
+        self.rows, self._times, self._at = rows, np.append(times, NAT), spots
+        self.times = self._times[:-1]
         self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
 
     def __len__(self) -> int:
         return len(self.times)
 
     @cached_property
-    def prices(self) -> pa.Array:
-        """The prices, exact and above zero, in order."""
-        return self.take(np.arange(len(self)))
+    def amounts(self) -> Limbs:
+        """The prices in order, exact and above zero."""
+        return Limbs.of(self._prices)[self.rows]
 
     @cached_property
     def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -130,7 +135,7 @@ class PriceHistory:
 
     def times_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the times of positions in ms; `NAT` where a position is -1 or past the end."""
-        times: np.ndarray = np.append(self.times, NAT)[positions]
+        times: np.ndarray = self._times[positions]
         return times
 
     def take_times(self, positions: np.ndarray) -> pa.Array:
@@ -211,7 +216,7 @@ class Placed(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Placed:
-        unhashed = np.asarray(_column(rows, "order_hash").is_null())
+        unhashed = np.asarray(column_of(rows, "order_hash").is_null())
         if "moment" not in rows.column_names or not unhashed.any():
             return cls(*[np.full(len(rows), NAT)] * 3)
         blocks, indices, known = _block_places(rows)
@@ -296,11 +301,13 @@ class OwnRows:
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        times, (first, last) = self._history.times_at(places), (ends[at] for ends in self._spans)
-        near = np.flatnonzero((times != NAT) & (first <= times) & ((times <= last) | (first == NAT)))
+        near = self._near(places, at)
+        orders = self._orders[0][at[near]] if len(near) else NOTHING
+        places[near] = self._past_first(places[near], step, orders)
+        still = self._near(places[near], at[near])
+        near, orders = near[still], orders[still]
         if not len(near):
             return places
-        orders = self._orders[0][at[near]]
         if not self._is_paired[orders].all():
             self._is_paired[orders] = True
             self._pairs = self._own_pairs()
@@ -311,6 +318,33 @@ class OwnRows:
         ends = own[breaks[:-1] if step < 0 else breaks[1:]]
         places[near[hit]] += ends[np.cumsum(breaks[:-1])[found[hit]] - 1] - pairs[hit] + step
         return places
+
+    def _near(self, places: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Return which of the places have a time at which the order of their row may have prices."""
+        times, (first, last) = self._history.times_at(places), (ends[at] for ends in self._spans)
+        return np.flatnonzero((times != NAT) & (first <= times) & ((times <= last) | (first == NAT)))
+
+    def _past_first(self, places: np.ndarray, step: int, orders: np.ndarray) -> np.ndarray:
+        """Move places past a few prices of an order, and of fills whose other side stands beside them."""
+        places, left = places.copy(), np.arange(len(places))
+        for _ in range(FIRST if len(places) else 0):
+            own = [sides[places[left]] == orders for sides in self._orders_of_prices]
+            is_own = np.logical_or(*own)
+            left, orders = left[is_own], orders[is_own]
+            places[left] += step
+        return places
+
+    @cached_property
+    def _orders_of_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """The order of each position, and of the other side of its fill where that is a neighbour; or -1."""
+        history, theirs = self._history, np.append(self._orders[1], -1)
+        others = np.full(len(theirs), -1)
+        if self._has_ids:
+            ids = ids_of(column_of(history.table, "trade_id"))[history.rows]
+            same = (ids[1:] == ids[:-1]) & (ids[1:] != NAT) & (history.starts[1:] == history.starts[:-1])
+            pair = np.flatnonzero(same)
+            others[pair], others[pair + 1] = theirs[pair + 1], theirs[pair]
+        return theirs, others
 
     @cached_property
     def _orders(self) -> tuple[np.ndarray, np.ndarray]:
@@ -330,12 +364,12 @@ class OwnRows:
         (mine, theirs), known = self._orders, self._moments != NAT
         orders = np.append(mine[known], theirs[theirs >= 0])
         times = np.append(self._moments[known], self._history.times[theirs >= 0])
-        first, last = _first_and_last(orders, times, len(self._is_paired))
+        first, last = first_and_last(orders, times, len(self._is_paired))
         return first[mine], last[mine]
 
     def _are_same(self, *names: str) -> bool:
         """Tell whether rows and prices have equal columns."""
-        return all(_column(self._rows, name).equals(_column(self._history.table, name)) for name in names)
+        return all(column_of(self._rows, name).equals(column_of(self._history.table, name)) for name in names)
 
     def _own_pairs(self) -> np.ndarray:
         """Return the pairs of order and position that are own, of the orders that are to be paired."""
@@ -353,7 +387,7 @@ class OwnRows:
     def _sides(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return the pairs of order and position for both sides of the fills of rows and positions."""
         history, (mine, theirs) = self._history, self._orders
-        ids, known_ids = ids_of(*(_column(table, "trade_id") for table in (self._rows, history.table)))
+        ids, known_ids = (ids_of(column_of(table, "trade_id")) for table in (self._rows, history.table))
         ids, known_ids = np.append(ids, known_ids[self._others]), known_ids[history.rows]
         if self._are_same("moment", "trade_id", *history.keys, *ORDER):  # most are positions too
             is_price = np.zeros(len(mine), bool)
@@ -416,67 +450,12 @@ def check_prices(prices: Any, caller: str) -> None:
         raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r}).")
 
 
-def order_names(rows: pa.Table) -> pa.Array:
-    """Return a name for the order of each row: its hash, or else what `ORDER` says; null if unknown."""
-    hashed = as_text(_column(rows, ORDER[0]))
-    if not hashed.null_count:
-        return hashed
-    missing = hashed.is_null()
-    sold = [as_text(_column(rows, name).filter(missing)) for name in ORDER[1:]]
-    return pc.replace_with_mask(hashed, missing, pc.binary_join_element_wise("sold", *sold, " "))
-
-
-def order_marks(*tables: pa.Table) -> list[np.ndarray]:
-    """Return a 64-bit number for the order of each row, alike for equal orders; 0 for unknown ones."""
-    hashed = [as_text(_column(rows, ORDER[0])) for rows in tables]
-    marks = [tails_of(texts) for texts in hashed]
-    if not any(texts.null_count for texts in hashed):
-        return marks
-    sold = [np.ones(len(rows), np.uint64) for rows in tables]
-    for name in ORDER[1:]:
-        for place, ids in enumerate(ids_of(*(_column(rows, name) for rows in tables))):
-            is_known = (ids != NAT) & (sold[place] != 0)
-            number = (sold[place] + ids.view(np.uint64)) * np.uint64(GAMMA) | np.uint64(1)
-            sold[place] = np.where(is_known, number, np.uint64(0))
-    return [np.where(texts.is_valid(), *both) for texts, *both in zip(hashed, marks, sold, strict=True)]
-
-
-def numbered_orders(*tables: pa.Table) -> list[np.ndarray]:
-    """Number the orders of rows, alike in all of the tables; -1 for unknown."""
-    hashed = [as_text(_column(rows, ORDER[0])) for rows in tables]
-    numbers = numbered_texts(hashed[0] if len(hashed) == 1 else pa.concat_arrays(hashed))
-    rest = np.flatnonzero(numbers < 0)
-    if len(rest):
-        columns = [ids_of(*(_column(rows, name) for rows in tables)) for name in ORDER[1:]]
-        ids = [np.concatenate(parts)[rest] for parts in columns]
-        known = np.flatnonzero(np.all([some != NAT for some in ids], axis=0))
-        sold, count = np.zeros(len(known), np.int64), 1
-        for some in ids:
-            scale = Scale(some[known], len(known))
-            if count * scale.width >= LARGE:
-                sold, count = numbered(pa.array(sold)), len(known)
-            sold, count = sold * scale.width + scale(some[known]), count * scale.width
-        numbers[rest[known]] = numbered(pa.array(sold)) + numbers.max(initial=-1) + 1
-    return np.split(numbers, np.cumsum([*map(len, tables)])[:-1])
-
-
-def sold_by_order(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return token sold and storage id of the orders that have no hash; null for the others."""
-    by_hash, columns = _column(rows, "order_hash").is_valid(), {n: _column(rows, n) for n in ORDER[1:]}
-    for column in columns.values():  # without one of them it is not known either
-        by_hash = pc.or_(by_hash, column.is_null())
-    return {
-        n: pc.if_else(by_hash, pa.scalar(None, columns[n].type), columns[n]).cast(pa.int64())
-        for n in ORDER[2:]
-    }
-
-
 def _block_places(rows: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return blocks and indices in them, unknown ones last, and a mask of the rows whose place is known.
 
     Blocks decoded without their number have none; block 0 is no block yet.
     """
-    blocks, indices = (_integers(_column(rows, name)) for name in PLACE)
+    blocks, indices = (_integers(column_of(rows, name)) for name in PLACE)
     known = (blocks != 0) & (indices != LAST)
     return np.where(blocks == 0, LAST, blocks), indices, known
 
@@ -488,20 +467,10 @@ def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.asarray(column.cast(pa.int64(), safe=False).fill_null(LAST), np.int64)
 
 
-def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column; nulls where there is none."""
-    return rows[name] if name in rows.column_names else pa.chunked_array([pa.nulls(len(rows), pa.int64())])
-
-
 def in_order(table: pa.Table) -> np.ndarray:
     """Return the positions of rows in their total order: ``moment``, then `TIE_BREAKERS`, unknown last."""
     rows, runs = np.arange(len(table)), np.zeros(len(table), np.int64)
     return _settle_ties(table, rows, runs, ("moment", *TIE_BREAKERS))
-
-
-def moments_of(rows: pa.Table) -> np.ndarray:
-    """Return the column ``moment`` as integers, unknown times as `NAT`."""
-    return np.asarray(rows["moment"].fill_null(NAT).to_numpy(), np.int64)
 
 
 def around(moments: np.ndarray, before: int | None = 0, after: int | None = 0) -> Span:
@@ -526,37 +495,6 @@ def _between(table: pa.Table, first: np.ndarray, last: np.ndarray) -> pa.Table:
     moments = moments_of(table)
     rows = np.flatnonzero((moments >= low) & (moments <= high))
     return table.take(pa.array(rows[is_near[(moments[rows] - low) >> bits]]))
-
-
-def has_span(rows: pa.Table) -> bool:
-    """Tell whether rows have the columns `SPAN`, in milliseconds."""
-    return all(n in rows.column_names and pa.types.is_int64(rows[n].type) for n in SPAN)
-
-
-def order_span(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return when the order of each row was first and last filled; `NAT` if a time of it is unknown.
-
-    A row of an unknown order stands for itself. Rows that have the columns ``first`` and ``last`` say so.
-    """
-    if has_span(rows):
-        first, last = (np.asarray(rows[name], np.int64) for name in SPAN)
-        return first, last
-    first, last = (moments_of(rows).copy() for _ in range(2))
-    (orders,) = numbered_orders(rows)
-    known = np.flatnonzero(orders >= 0)
-    orders = orders[known]
-    starts, ends = _first_and_last(orders, first[known], orders.max(initial=-1) + 1)
-    first[known], last[known] = starts[orders], ends[orders]
-    last[first == NAT] = NAT
-    return first, last
-
-
-def _first_and_last(numbers: np.ndarray, moments: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and the last moment of each number below a count."""
-    first, last = np.full((2, count), [[LAST], [NAT]])
-    np.minimum.at(first, numbers, moments)
-    np.maximum.at(last, numbers, moments)
-    return first, last
 
 
 def _settle_ties(
@@ -585,11 +523,13 @@ def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:
     """Return numbers in the order of some values of a column, null last."""
     if not pa.types.is_signed_integer(column.type):
         return ranks(column.take(pa.array(rows)), name)[0]
-    if name == PLACE[0]:  # block 0 is no block yet
-        column = pc.if_else(pc.equal(column, pa.scalar(0, column.type)), pa.scalar(None, column.type), column)
-    column = column.cast(pa.int64())
-    last = min((pc.max(column).as_py() or 0) + 1, LAST)
-    return np.asarray(column.fill_null(last).to_numpy()[rows])
+    numbers: np.ndarray = _integers(column)[rows]
+    if name == PLACE[0]:
+        numbers = np.where(numbers == 0, LAST, numbers)  # block 0 is no block yet
+    unknown = numbers == LAST
+    if unknown.any():
+        numbers[unknown] = numbers.max(initial=-1, where=~unknown) + 1
+    return numbers
 
 
 def _labels(texts: pa.DictionaryArray, rows: np.ndarray) -> pa.Array:

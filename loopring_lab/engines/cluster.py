@@ -15,7 +15,6 @@ import pyarrow as pa
 from loopring_lab.engines import adapters, convert, workers
 from loopring_lab.engines.adapters import engine_of
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.asof import moments_of
 from loopring_lab.engines.cuts import (
     BATCHES,
     Columns,
@@ -29,6 +28,7 @@ from loopring_lab.engines.cuts import (
     window_of,
     with_hash,
 )
+from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.spill import together
 

@@ -20,9 +20,9 @@ from loopring_lab.engines.arrays import (
     first_of,
     is_among,
     mixed,
-    numbers_of_texts,
 )
-from loopring_lab.engines.asof import check_prices, moments_of, order_marks, order_names, order_span
+from loopring_lab.engines.asof import check_prices
+from loopring_lab.engines.orders import ORDER_ID, moments_of, order_ids, order_span
 from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
@@ -36,7 +36,6 @@ WINDOWS_OF_A_THREAD = 4
 """Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
 """A window has at least one row of its own for so many after it."""
-HASH = "hash of the order"
 
 
 class Window(NamedTuple):
@@ -221,7 +220,7 @@ def at_edge(
     groups, times = row_groups(keys, cuts.keys)[0], sign * moments[-1][known]
     order = np.lexsort((times, groups))
     spots = order[first_of(groups[order], times[order])]
-    orders, filled = np.concatenate(order_marks(*normalized)), np.concatenate(moments)
+    orders, filled = np.concatenate([*map(order_ids, normalized)]), np.concatenate(moments)
     known = (orders != 0) & (filled != NAT)
     kept = _until_none_is_left(groups[spots], times[spots], orders[known], sign * filled[known])
     return [
@@ -281,7 +280,7 @@ class Orders:
         places = np.append(np.flatnonzero(close), moved)
         rows = pa.concat_tables([with_span(alone), self._rows.take(pa.array(places))])
         inside = np.append(inside, self._windows[places] == window)
-        return rows.drop_columns(HASH), inside, len(rows) - len(moved)
+        return rows, inside, len(rows) - len(moved)
 
 
 def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
@@ -294,12 +293,11 @@ def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa
 
 def with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
     """Add the hashes of orders to rows, and return the known ones with the windows of the rows."""
-    names, moments = order_names(batch), moments_of(batch)
-    known = np.asarray(names.is_valid())
-    hashes = np.where(known, numbers_of_texts(names), np.uint64(0))
+    ids, moments = order_ids(batch), moments_of(batch)
+    known = ids != 0
     windows = np.where(moments == NAT, -1, cuts.window_of(moments))
-    seen = {"hash": hashes[known], "window": windows[known].astype(np.int32)}
-    return batch.append_column(HASH, pa.array(hashes)), seen
+    seen = {"hash": ids[known], "window": windows[known].astype(np.int32)}
+    return batch.append_column(ORDER_ID, pa.array(ids)), seen
 
 
 def repeated(*seen: Arrays) -> np.ndarray:
@@ -312,7 +310,7 @@ def repeated(*seen: Arrays) -> np.ndarray:
 
 def of_orders(rows: pa.Table, hashes: np.ndarray, *, others: bool = False) -> pa.Table:
     """Return the rows of the orders of these hashes, or of all others."""
-    return rows.filter(pa.array(is_among(rows[HASH].to_numpy(), hashes) != others))
+    return rows.filter(pa.array(is_among(rows[ORDER_ID].to_numpy(), hashes) != others))
 
 
 def joined(hashes: Iterable[np.ndarray]) -> np.ndarray:
@@ -320,5 +318,7 @@ def joined(hashes: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def with_span(rows: pa.Table) -> pa.Table:
+    if ORDER_ID not in rows.column_names:
+        rows = rows.append_column(ORDER_ID, pa.array(order_ids(rows)))
     first, last = order_span(rows)
     return rows.append_column("first", pa.array(first)).append_column("last", pa.array(last))

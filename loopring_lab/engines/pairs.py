@@ -94,6 +94,15 @@ def codes_of(column: Any) -> tuple[np.ndarray, pa.Array]:
     return np.where(column.is_null(), np.int64(len(values)), codes) if column.null_count else codes, values
 
 
+def counted(numbers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different ones of numbers below a count, in order, and how often each is there."""
+    if not _is_small(numbers, count):
+        return np.unique(numbers, return_counts=True)
+    counts = np.bincount(numbers, minlength=count)
+    found = np.flatnonzero(counts)
+    return found, counts[found]
+
+
 def _codes(column: Any) -> tuple[np.ndarray, int]:
     codes, values = codes_of(column)
     return codes, len(values) + (column.null_count > 0)
@@ -101,12 +110,16 @@ def _codes(column: Any) -> tuple[np.ndarray, int]:
 
 def _renumbered(numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
     """Number the different ones of some numbers below a count in their order from 0, and count them."""
-    if count > FEW + 4 * len(numbers):
+    if not _is_small(numbers, count):
         found, numbers = np.unique(numbers, return_inverse=True)
         return numbers, len(found)
     there = np.zeros(count, bool)
     there[numbers] = True
     return (np.cumsum(there) - 1)[numbers], int(np.count_nonzero(there))
+
+
+def _is_small(numbers: np.ndarray, count: int) -> bool:
+    return count <= FEW + 4 * len(numbers)
 
 
 def _count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:

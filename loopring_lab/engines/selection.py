@@ -20,9 +20,8 @@ from loopring_lab.engines.aggregate import (
     batches,
     rates_of,
     thousandths,
-    totals,
 )
-from loopring_lab.engines.arrays import first_of, sorted_by
+from loopring_lab.engines.arrays import first_of, float_keys, floats_of, sorted_by, sorted_by_keys
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
@@ -49,7 +48,7 @@ class BySize:
     def add(self, sizes: Limbs, numbers: np.ndarray, columns: Columns) -> None:
         """Add rows by their numbers, of which several may be one group, and further columns of them."""
         known = sizes.known
-        keys = (_keys(sizes.high * LIMB + sizes.low) >> EIGHTHS).astype(np.int64)  # alike in all parts
+        keys = (float_keys(sizes.high * LIMB + sizes.low) >> EIGHTHS).astype(np.int64)  # alike in all parts
         if self._lowest < 0 and known.any():
             self._lowest = int(np.median(keys[known])) - BUCKETS // 2
         counts = np.bincount(numbers[known], minlength=len(self.counts))
@@ -61,14 +60,15 @@ class BySize:
 
     def bounds(self, group: int, count: int) -> pa.Table:
         """Return the smallest and largest size of each quantile of a group that has some."""
-        parts = []
-        for rows, ordered, quantiles in self.quantiles(np.arange(len(self.counts)), count):
-            mine = ordered[rows["number"][ordered] == group]
-            starts = first_of(quantiles[mine])
-            sizes = limbs.to_decimals(sizes_of(rows)[mine], DECIMAL_256)
-            columns = {"quantile": quantiles[mine[starts]] + 1, "smallest": sizes.take(pa.array(starts))}
-            last = np.append(starts[1:], len(mine))[: len(starts)] - 1
-            parts.append(pa.table(columns | {"largest": sizes.take(pa.array(last))}))
+        parts, groups = [], np.full(len(self.counts), -1)
+        groups[group] = 0
+        for rows, ordered, quantiles in self.quantiles(groups, count):
+            starts = first_of(quantiles[ordered])
+            stops = np.append(starts[1:], len(ordered))[: len(starts)] - 1
+            smallest, largest = (sizes_of(rows)[ordered[places]] for places in (starts, stops))
+            columns = {"smallest": smallest, "largest": largest}
+            decimals = {name: limbs.to_decimals(sizes, DECIMAL_256) for name, sizes in columns.items()}
+            parts.append(pa.table({"quantile": quantiles[ordered[starts]] + 1} | decimals))
         whole = GroupBy(pa.concat_tables(parts), ["quantile"])
         ends = {"smallest": whole.aggregate("smallest", "min"), "largest": whole.aggregate("largest", "max")}
         return pa.table(whole.key_columns() | ends)
@@ -76,22 +76,26 @@ class BySize:
     def quantiles(self, groups: np.ndarray, count: int) -> Iterator[tuple[Columns, np.ndarray, np.ndarray]]:
         """Yield the rows of each bucket, those with a size in order, and quantiles from 0, else -1.
 
-        `groups` has the group of each number. Equal sizes in a group have the same quantile.
+        `groups` has the group of each number, -1 for none. Equal sizes in a group have the same quantile.
         """
-        totals = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+        totals = np.zeros(int(groups.max(initial=-1)) + 2, np.int64)  # the last one is of none
         np.add.at(totals, groups[: len(self.counts)], self.counts)
         before = np.zeros_like(totals)
         for rows in self._rows if self._rows.counts.any() else [self._empty]:
-            ordered = np.flatnonzero(rows["known"])
-            sizes, group = sizes_of(rows)[ordered], groups[rows["number"][ordered]]
-            order = sizes.order(group)
+            group = groups[rows["number"]]
+            ordered = np.flatnonzero(rows["known"] & (group >= 0))
+            group = group[ordered]
+            sizes = sizes_of(rows)[ordered]
+            order = sorted_by_keys(group, float_keys(sizes.floats), sizes.high, sizes.low)
             sizes, group, ordered = sizes[order], group[order], ordered[order]
-            changes = np.diff(group, prepend=-1) != 0
-            new = changes | sizes.is_new()
-            place, start = (np.flatnonzero(mark)[np.cumsum(mark) - 1] for mark in (new, changes))
+            counts = np.bincount(group, minlength=len(before))
+            start = np.cumsum(counts) - counts
+            new = sizes.is_new()
+            new[start[counts > 0]] = True
+            place = np.flatnonzero(new)[np.cumsum(new) - 1]
             quantiles = np.full(len(rows["known"]), -1)
-            quantiles[ordered] = (before[group] + place - start) * count // totals[group]
-            before += np.bincount(group, minlength=len(before))
+            quantiles[ordered] = (place + (before - start)[group]) * count // totals[group]
+            before += counts
             yield rows, ordered, quantiles
 
 
@@ -117,21 +121,28 @@ def sums_by_size(
         ids, first = row_groups(pa.table(numbers), [*numbers])
         if paired.columns:
             paired.add(rows["trade"], rows["side"], count + ids)
-        sizes = limbs.to_decimals(sizes_of(rows), DECIMAL_256)
+        sizes, known = sizes_of(rows), rows["known"]
         smallest, largest = np.full(len(first), -1), np.full(len(first), -1)
         smallest[ids[ordered][::-1]], largest[ids[ordered]] = ordered[::-1], ordered
         found = combinations.table.take(pa.array(rows["number"][first])).select(groups.keys)
         sums = {
             "quantile": pa.array(quantile[first] + 1, mask=quantile[first] < 0),
-            "smallest": sizes.take(pa.array(smallest, mask=smallest < 0)),
-            "largest": sizes.take(pa.array(largest, mask=largest < 0)),
+            "smallest": _decimals(sizes, smallest),
+            "largest": _decimals(sizes, largest),
             "fills": np.bincount(ids),
-            "notional": totals(pa.chunked_array([sizes]), ids, len(first))[0],
+            "notional": limbs.totals(sizes[known], ids[known], smallest >= 0),
         }
         sums |= rates_of(rows["milli"], ids, len(first))
         parts.append(pa.table({name: found[name] for name in groups.keys} | sums))
         count += len(first)
     return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _decimals(sizes: Limbs, places: np.ndarray) -> pa.Array:
+    """Return the sizes at places; null where a place is -1."""
+    found = sizes[places]
+    found.known &= places >= 0
+    return limbs.to_decimals(found, DECIMAL_256)
 
 
 def medians(read: Read, counts: np.ndarray) -> np.ndarray:
@@ -177,7 +188,7 @@ def _narrow(read: Read, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
     def matching() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for groups, values in read():
-            keys = _keys(values)
+            keys = float_keys(values)
             same = keys >> np.uint64(BITS - known) == prefixes[groups] if known else slice(None)
             yield groups[same], keys[same]
 
@@ -198,18 +209,6 @@ def _narrow(read: Read, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         known += step
     if known < BITS:
         found = np.full((1, len(counts)), np.nan)
-        _pick(lambda: ((groups, _values(keys)) for groups, keys in matching()), left, ranks[None], found)
+        _pick(lambda: ((groups, floats_of(keys)) for groups, keys in matching()), left, ranks[None], found)
         return np.asarray(found[0])
-    return np.where(counts > 0, _values(prefixes), np.nan)
-
-
-def _keys(values: np.ndarray) -> np.ndarray:
-    """Return integers in the same order as floats."""
-    bits = (values + 0.0).view(np.int64)
-    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.uint64) ^ np.uint64(1 << 63)
-
-
-def _values(keys: np.ndarray) -> np.ndarray:
-    """Return the floats of `_keys`."""
-    bits = (keys ^ np.uint64(1 << 63)).view(np.int64)
-    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
+    return np.where(counts > 0, floats_of(prefixes), np.nan)

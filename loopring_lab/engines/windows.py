@@ -25,7 +25,6 @@ import pyarrow as pa
 from loopring_lab.engines import cluster, convert, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.asof import SPAN, moments_of
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.cuts import (
     Around,
@@ -41,6 +40,7 @@ from loopring_lab.engines.cuts import (
     window_of,
     with_span,
 )
+from loopring_lab.engines.orders import SPAN, moments_of
 from loopring_lab.engines.spill import Buckets, Spool, frame_of_files, together
 
 __all__ = ["Parts", "Window", "add_columns", "counted", "map_batches", "over", "take_rows"]

@@ -18,7 +18,7 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import result_frame
 from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import LAST, moments_of
+from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
 from loopring_lab.query import parse_utc, to_milliseconds

@@ -11,21 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_decimals
-from loopring_lab.amounts.scaling import UNIT, floats, from_integers, to_integers
+from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floats, floors, to_decimals
+from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
-from loopring_lab.engines.asof import (
-    ORDER,
-    OWN_BY,
-    PLACE,
-    TIE_BREAKERS,
-    Placed,
-    PriceHistory,
-    moments_of,
-)
+from loopring_lab.engines.asof import OWN_BY, PLACE, TIE_BREAKERS, Placed, PriceHistory
+from loopring_lab.engines.orders import ORDER, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.value_sums import Sums, with_uncertainty
 from loopring_lab.query import parse_tolerance
@@ -203,7 +196,7 @@ class Valued:
         """Convert the fees along their paths."""
         valued, numbers = self.oldest != NAT, Limbs.of(self.fees)
         numbers.known &= valued & (np.abs(numbers.high) < WITHIN)
-        prices, unit = Limbs.of(self.markets.history.prices), Limbs.small(UNIT)
+        prices, unit = self.markets.history.amounts, Limbs.small(UNIT)
         for start in range(0, len(valued), ROWS_AT_ONCE):
             for step in range(STEPS):
                 rows = start + np.flatnonzero(self.positions[start : start + ROWS_AT_ONCE, step] >= 0)
@@ -293,7 +286,6 @@ class _Lookups:
     ) -> None:
         self.history, self.moments = markets.history, moments
         self.codes, self.starts, self.stops = self.history.runs
-        self.times = np.append(self.history.times, NAT)
         self.own = np.full(len(rows), -1)
         if {*PAIR} <= {*fills.column_names}:
             known = [name for name in ("moment", *PAIR, *OWN_BY, *PLACE) if name in fills.column_names]
@@ -311,7 +303,7 @@ class _Lookups:
         last = np.empty((len(numbers), len(rows)), np.int64)
         for place, number in enumerate(numbers.tolist()):
             start, stop = self.starts[number], self.stops[number]
-            last[place] = self._passed(self.times[start:stop], moments)
+            last[place] = self._passed(self.history.times[start:stop], moments)
             last[place] += start - 1
         later = np.where(last + 1 < self.stops[numbers, None], last + 1, -1)
         last[last < self.starts[numbers, None]] = -1
@@ -334,7 +326,7 @@ class _Lookups:
     def _settle_blocks(self, last: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
         placed = np.flatnonzero(self.placed.moments[rows] != NAT)
-        markets, some = np.nonzero(self.times[last[:, placed]] == self.moments[rows[placed]])
+        markets, some = np.nonzero(self.history.times_at(last[:, placed]) == self.moments[rows[placed]])
         found = self.history.up_to(last[markets, placed[some]], self.placed.of(rows[placed[some]]))
         there = self.history.has(self.codes[numbers[markets]], found)
         last[markets, placed[some]] = np.where(there, found, -1)
@@ -370,7 +362,7 @@ class _Plan:
             found.oldest[rows], found.routes[rows] = moments, self.unit * self.markets.base**STEPS
             return
         last, later = lookups.of(rows, self.numbers)
-        oldest, hops = self._freshest(lookups.times[last])
+        oldest, hops = self._freshest(lookups.history.times_at(last))
         if oldest is None:
             return
         valued = np.flatnonzero(oldest != NAT)

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.limbs import floats
+from loopring_lab.amounts.scaling import UNIT
 from loopring_lab.engines.aggregate import GroupBy, Groups
-from loopring_lab.engines.arrays import expand, first_of, sorted_by
+from loopring_lab.engines.arrays import expand, first_of, float_keys, sorted_by, sorted_by_keys
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets
@@ -106,7 +107,7 @@ def with_uncertainty(
 ) -> pa.Table:
     """Add to fills how their values change to later prices, and the prices used; a window's own come last."""
     # by row and step: positions of prices, -1 for none, of the first ones after the fill, the direction
-    logs: np.ndarray = np.log(floats(history.prices))
+    logs: np.ndarray = np.log(history.amounts.floats / UNIT)
     pairs, (_, starts, stops) = history.combinations(), history.runs
     there = used[0] >= 0
     at, to, forward = (column[there] for column in used)
@@ -254,12 +255,6 @@ def _in_order(
     run = np.repeat(np.arange(len(starts)), counts)
     tied = np.flatnonzero(counts[run] > 1)
     rows = order[tied]
-    order[tied] = rows[sorted_by(run[tied], _ranks(weights[rows]), _ranks(changes[rows]))]
+    weights, changes = weights[rows], changes[rows]
+    order[tied] = rows[sorted_by_keys(run[tied], float_keys(weights), weights, changes)]
     return order
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Number values in their order, equal ones alike."""
-    order, ranks = np.argsort(values), np.empty(len(values), np.int64)
-    ranks[order] = np.cumsum(np.diff(values[order], prepend=-np.inf) > 0)
-    return ranks

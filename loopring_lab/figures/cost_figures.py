@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
-from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.engines import convert, windows
+from loopring_lab.amounts.limbs import Limbs
+from loopring_lab.engines import windows
 from loopring_lab.engines.adapters import group_keys
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -419,7 +419,7 @@ def _costs_by_size(
     needed = {*SHOWN, *LOOKED_UP_BY, "fee_bps", "base"}
     rows = rows.select(name for name in rows.collect_schema().names() if name in needed)
     rows = rows.filter(nw.col("quote") == token).to_native()
-    work = partial(_parts, largest=to_float(sizes)["largest"].to_numpy())
+    work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
     marked = windows.map_batches(rows, "lab.figures.cost_curve", ["notional"], work=work)
     names = group_keys(["part", "fill_type"], "lab.figures.cost_curve", frame=marked)
     one_token = Values(list)
@@ -430,8 +430,8 @@ def _costs_by_size(
 
 def _parts(rows: pa.Table, largest: np.ndarray) -> dict[str, pa.Array]:
     """Number the parts by size that fills are in, null where the size is unknown."""
-    sizes = to_float(convert.to_pandas(rows, "lab.figures.cost_curve", ["notional"]))["notional"].to_numpy()
-    return {"part": pa.array(np.searchsorted(largest, sizes), mask=np.isnan(sizes))}
+    sizes = Limbs.of(rows["notional"])
+    return {"part": pa.array(np.searchsorted(largest, sizes.floats), mask=~sizes.known)}
 
 
 def _frame(prices: Any) -> str:

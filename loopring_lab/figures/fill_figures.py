@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import GroupBy, aggregate, equal, result_frame
 from loopring_lab.engines.spill import Buckets

@@ -25,7 +25,7 @@ from loopring_lab.engines.aggregate import (
     summary_columns,
     with_period,
 )
-from loopring_lab.engines.asof import ORDER, sold_by_order
+from loopring_lab.engines.orders import ORDER, sold_by_order
 from loopring_lab.engines.selection import sums_by_size
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall

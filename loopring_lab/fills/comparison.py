@@ -12,12 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import Groups, equal, result_frame
 from loopring_lab.engines.arrays import NAT, as_text, coded, first_of, sorted_by
-from loopring_lab.engines.asof import PriceHistory, around, moments_of
+from loopring_lab.engines.asof import PriceHistory, around
+from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.engines.windows import Window
@@ -207,11 +208,9 @@ def _costs(
     found = slim_rows(fills, [*names, "market", "side", "fill_type"])
     for name, column in (costs | {"size_class": classes.of(fills)}).items():
         found = found.append_column(name, pa.array(column))
-    if not (lookup.codes[window.inside] >= 0).any():  # nothing is near, or they are of other markets
-        history = PriceHistory(window.prices, caller)
-        lookup = history.lookup(window.rows)
-    shared = int(np.count_nonzero(lookup.codes[window.inside] >= 0))
-    return windows.counted(found, fills=len(fills), prices=len(history), shared=shared)
+    of_markets = pc.is_in(window.prices["market"], window.rows["market"].unique())
+    shared = int(pc.sum(of_markets, min_count=0).as_py())
+    return windows.counted(found, fills=len(fills), prices=len(window.prices), shared=shared)
 
 
 class _SizeClasses:
@@ -292,7 +291,7 @@ class _Compared:
         for part in self._parts():
             groups = self._group_of_cell[part["group"] // 2]
             for numbers, counts in ((2 * groups + part["group"] % 2, at_venues), (groups, in_all)):
-                rows = SortedRows(part | {"group": numbers}, len(counts))
+                rows = SortedRows(part | {"group": numbers})
                 np.add.at(counts, rows.groups[rows.starts], 1)
         return at_venues.reshape(-1, 2), in_all
 
@@ -301,9 +300,7 @@ class _Compared:
         orders, in_all = self._count_orders()
         many, units = in_all > UNITS_AT_MOST, Buckets()
         for part in self._parts():
-            found = _units(
-                SortedRows(part, 2 * len(self._group_of_cell)), np.repeat(many[self._group_of_cell], 2)
-            )
+            found = _units(SortedRows(part), np.repeat(many[self._group_of_cell], 2))
             units.add(self._group_of_cell[found["slot"] // 2] % BUCKETS, found)
         sums = {name: np.zeros(2 * len(self._group_of_cell)) for name in ADDED}
         intervals = np.full((2, self._count), np.nan)

@@ -17,13 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import combined, floats
+from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines.aggregate import GroupBy, Groups
-from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_texts, sorted_by
-from loopring_lab.engines.asof import order_names
+from loopring_lab.engines.arrays import (
+    GAMMA,
+    coded,
+    first_of,
+    mixed,
+    numbers_of_ids,
+    sorted_by,
+    sorted_by_keys,
+)
 from loopring_lab.engines.cluster import Answers
+from loopring_lab.engines.orders import order_ids
 from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
@@ -33,7 +40,7 @@ from loopring_lab.fills.values import Rates, Values
 
 FEWEST = 20
 """Fewer fills than these give no interval, nor do orders of which a few large ones outweigh the rest."""
-UNIT_BITS = 14
+UNIT_BITS = 12
 UNITS_AT_MOST = 1 << UNIT_BITS
 """Resampled units of a group; more orders than these are put together at random."""
 WORDS = 250  # each holds four draws of 16 bits
@@ -119,7 +126,7 @@ class Estimates:
         groups, count = self._groups.ordered(), len(self._groups)
         place = groups.first_rows
         quotes = np.bincount(np.array([group for group, _ in self._quotes], np.int64), minlength=count)
-        rows = self._shared.sorted(count) if self._shared else SortedParts(self._rows, count)
+        rows = self._shared.sorted() if self._shared else SortedParts(self._rows)
         found = estimate(rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
         counts = {"fills": self._counts[0], self._missing: self._counts[1]}
         both = pa.array(self._both_sides[1]) if self._tells_sides else pa.nulls(count, pa.int64())
@@ -155,13 +162,13 @@ class Estimates:
 class SortedParts:
     """Rows in parts of whole orders, sorted; kept while all are in memory."""
 
-    def __init__(self, rows: Buckets, count: int) -> None:
-        self._rows, self._count = rows, count
-        self._kept = [SortedRows(part, count) for part in rows] if rows.in_memory else None
+    def __init__(self, rows: Buckets) -> None:
+        self._rows = rows
+        self._kept = [SortedRows(part) for part in rows] if rows.in_memory else None
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         """Yield what a function makes of each part."""
-        for part in self._kept or (SortedRows(part, self._count) for part in self._rows):
+        for part in self._kept or map(SortedRows, self._rows):
             yield function(part, *arguments)
 
     def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -188,9 +195,9 @@ class SharedRows:
         ]
         self._rows, self._sides = shared[:shares], shared[shares:]
 
-    def sorted(self, count: int) -> SharedRows:
-        """Return the rows sorted, of so many groups."""
-        self._rows = self._client.map(partial(SortedRows, count=count), self._rows, pure=False)
+    def sorted(self) -> SharedRows:
+        """Return the rows sorted."""
+        self._rows = self._client.map(SortedRows, self._rows, pure=False)
         return self
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
@@ -262,14 +269,11 @@ def slim_rows(fills: pa.Table, names: Sequence[str]) -> pa.Table:
 
 def order_numbers(fills: pa.Table) -> np.ndarray:
     """Return a 64-bit number for the order of each fill; a fill of an unknown order stands for itself."""
-    names = order_names(fills)
-    if not names.null_count:
-        return numbers_of_texts(names)
-    trades = fills["trade_id"] if "trade_id" in fills.column_names else pa.nulls(len(fills), pa.string())
-    itself = pc.binary_join_element_wise(
-        "trade", combined(trades.cast(pa.string())), " ", null_handling="replace"
-    )
-    return numbers_of_texts(pc.coalesce(names, itself))
+    ids = order_ids(fills)
+    unknown = ids == 0
+    if unknown.any() and "trade_id" in fills.column_names:
+        ids = np.where(unknown, mixed(numbers_of_ids(fills["trade_id"])), ids)
+    return ids
 
 
 def bucket_of(orders: np.ndarray) -> np.ndarray:
@@ -313,7 +317,7 @@ def effective_orders(rows: Buckets, count: int) -> tuple[np.ndarray, np.ndarray]
     """
     sums = np.zeros((3, count))
     for part in rows:
-        found = SortedRows(part, count)
+        found = SortedRows(part)
         groups, weights = found.groups[found.starts], sums_between(found.starts, part["weight"][found.place])
         sums += [np.bincount(groups, values, count) for values in (weights**0, weights, weights**2)]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -332,12 +336,10 @@ def wilson(share: np.ndarray, orders: np.ndarray, level: float = 0.95) -> tuple[
 class SortedRows:
     """Rows sorted by group, unit and order; `starts` are the places where an order in a group begins."""
 
-    def __init__(self, columns: Columns, count: int) -> None:
+    def __init__(self, columns: Columns) -> None:
         self.columns = columns
         turned = columns["order"] << np.uint64(64 - UNIT_BITS) | columns["order"] >> np.uint64(UNIT_BITS)
-        self.place = np.argsort(turned)
-        if count > 1:
-            self.place = self.place[sorted_by(columns["group"][self.place])]
+        self.place = sorted_by_keys(columns["group"], turned, turned)
         self.groups, self.orders = columns["group"][self.place], columns["order"][self.place]
         self.starts = first_of(self.groups, self.orders)
 

@@ -23,14 +23,9 @@ from loopring_lab.engines.aggregate import (
     result_frame,
     summary_columns,
 )
-from loopring_lab.engines.arrays import as_text, numbered
-from loopring_lab.engines.asof import (
-    PriceHistory,
-    around,
-    moments_of,
-    order_names,
-    sold_by_order,
-)
+from loopring_lab.engines.arrays import as_text
+from loopring_lab.engines.asof import PriceHistory, around
+from loopring_lab.engines.orders import moments_of, numbered_orders, sold_by_order
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
@@ -339,7 +334,7 @@ def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str,
 
 def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     """Put fills together into orders: exact sums, and ``arrived``, the time of the order's first fill."""
-    numbers = numbered(order_names(fills))
+    (numbers,) = numbered_orders(fills)
     unknown = numbers < 0
     numbers[unknown] = len(fills) + np.flatnonzero(unknown)
     itself = pc.if_else(pa.array(unknown), fills["trade_id"], pa.scalar(None, fills["trade_id"].type))

@@ -14,7 +14,8 @@ from loopring_lab.amounts.scaling import UNIT, from_integers
 from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio, result_frame
 from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import ORDER, PLACE, PriceHistory, moments_of
+from loopring_lab.engines.asof import PLACE, PriceHistory
+from loopring_lab.engines.orders import ORDER, moments_of
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import BPS, Reference
 from loopring_lab.query import parse_account_id, parse_length

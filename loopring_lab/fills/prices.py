@@ -15,16 +15,10 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
-from loopring_lab.engines.aggregate import PairedFills, result_frame
+from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
 from loopring_lab.engines.arrays import NAT, encoded, first_of, places_among
-from loopring_lab.engines.asof import (
-    ORDER,
-    TIE_BREAKERS,
-    PriceHistory,
-    around,
-    check_prices,
-    moments_of,
-)
+from loopring_lab.engines.asof import TIE_BREAKERS, PriceHistory, around, check_prices
+from loopring_lab.engines.orders import ORDER, moments_of
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import Estimates, check_sampling, slim_rows
@@ -298,8 +292,7 @@ def known_prices(fills: pa.Table) -> pa.ChunkedArray:
 
 def cost_sign(fills: pa.Table) -> np.ndarray:
     """Return 1 where a higher price costs the account more, -1 where it earns more."""
-    signs: np.ndarray = np.array([1.0, -1.0, np.nan])[places_among(encoded(fills["side"]), pa.array(SIDES))]
-    return signs
+    return np.select([equal(fills["side"], side) for side in SIDES], [1.0, -1.0], np.nan)
 
 
 def keys_of_estimates(

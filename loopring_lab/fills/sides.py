@@ -27,7 +27,8 @@ from loopring_lab.engines.arrays import (
     numbered,
     numbers_of_ids,
 )
-from loopring_lab.engines.asof import TIE_BREAKERS, in_order, moments_of
+from loopring_lab.engines.asof import TIE_BREAKERS, in_order
+from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.spill import Buckets, Columns
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import floats
+from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert
 from loopring_lab.engines.arrays import NAT, coded, encoded
-from loopring_lab.engines.asof import LAST, moments_of
+from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")
