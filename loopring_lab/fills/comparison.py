@@ -217,14 +217,16 @@ class _SizeClasses:
     """Quintiles of size in each market, among fills whose size is known; equal sizes are in one class."""
 
     def __init__(self, read: Callable[[], Iterable[pa.Table]]) -> None:
-        self._markets, counts = dict[str | None, int](), np.zeros(0, np.int64)
+        self._markets, counts, rows = dict[str | None, int](), np.zeros(0, np.int64), Buckets()
         for part in read():
-            markets = self._sized(part)[0]
+            markets, sizes = self._sized(part)
             counts = np.bincount(markets, minlength=len(self._markets)) + np.pad(
                 counts, (0, len(self._markets) - len(counts))
             )
+            rows.add(np.arange(len(sizes)) % BUCKETS, {"market": markets.astype(np.int32), "size": sizes})
         steps = np.arange(1, SIZE_CLASSES)[:, None]
-        self._least = select(lambda: map(self._sized, read()), counts, -(-steps * counts // SIZE_CLASSES) - 1)
+        ranks = -(-steps * counts // SIZE_CLASSES) - 1
+        self._least = select(lambda: ((part["market"], part["size"]) for part in rows), counts, ranks)
 
     def of(self, fills: pa.Table) -> np.ndarray:
         """Return the class of each fill from 0, or -1."""
