@@ -18,7 +18,7 @@ from support.engines import collected, on
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import arrays, asof, cuts, limits, windows
+from loopring_lab.engines import arrays, cuts, limits, orders, windows
 from loopring_lab.engines.arrays import NAT
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.convert import to_table
@@ -173,7 +173,7 @@ def test_windows_hold_few_prices_beside_their_own_however_old_these_may_be(
 def test_orders_whose_hashes_collide_are_one_order_in_windows_too(
     monkeypatch: pytest.MonkeyPatch, spilled: Path
 ) -> None:
-    monkeypatch.setattr(asof, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
+    monkeypatch.setattr(orders, "numbers_of_texts", lambda names: np.full(len(names), 7, np.uint64))
     expected = content(lab.fills.all_in_cost(crowded(), "last", "3h"))
     assert content(lab.fills.all_in_cost(on("duckdb", crowded()), "last", "3h")) == expected
 

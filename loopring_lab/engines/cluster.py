@@ -27,6 +27,7 @@ from loopring_lab.engines.cuts import (
     repeated,
     window_of,
     with_hash,
+    with_ids,
 )
 from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.spill import Columns as Arrays
@@ -137,6 +138,8 @@ def _split(
     )
     tables = [workers.unpack(frame) if isinstance(frame, bytes) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
+    if not whole:
+        rows = with_ids(rows)
     if shares:
         rows, orders = with_hash(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)

@@ -292,12 +292,13 @@ def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa
 
 
 def with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
-    """Add the hashes of orders to rows, and return the known ones with the windows of the rows."""
-    ids, moments = order_ids(batch), moments_of(batch)
+    """Add the ids of orders to rows, and return the known ones with the windows of the rows."""
+    rows, moments = with_ids(batch), moments_of(batch)
+    ids = order_ids(rows)
     known = ids != 0
     windows = np.where(moments == NAT, -1, cuts.window_of(moments))
     seen = {"hash": ids[known], "window": windows[known].astype(np.int32)}
-    return batch.append_column(ORDER_ID, pa.array(ids)), seen
+    return rows, seen
 
 
 def repeated(*seen: Arrays) -> np.ndarray:
@@ -317,8 +318,12 @@ def joined(hashes: Iterable[np.ndarray]) -> np.ndarray:
     return distinct(np.concatenate([np.empty(0, np.uint64), *hashes]))
 
 
+def with_ids(rows: pa.Table) -> pa.Table:
+    there = ORDER_ID in rows.column_names
+    return rows if there else rows.append_column(ORDER_ID, pa.array(order_ids(rows)))
+
+
 def with_span(rows: pa.Table) -> pa.Table:
-    if ORDER_ID not in rows.column_names:
-        rows = rows.append_column(ORDER_ID, pa.array(order_ids(rows)))
+    rows = with_ids(rows)
     first, last = order_span(rows)
     return rows.append_column("first", pa.array(first)).append_column("last", pa.array(last))

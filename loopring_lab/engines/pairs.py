@@ -96,7 +96,7 @@ def codes_of(column: Any) -> tuple[np.ndarray, pa.Array]:
 
 def counted(numbers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the different ones of numbers below a count, in order, and how often each is there."""
-    if not _is_small(numbers, count):
+    if count > FEW + 4 * len(numbers):
         return np.unique(numbers, return_counts=True)
     counts = np.bincount(numbers, minlength=count)
     found = np.flatnonzero(counts)
@@ -110,16 +110,12 @@ def _codes(column: Any) -> tuple[np.ndarray, int]:
 
 def _renumbered(numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
     """Number the different ones of some numbers below a count in their order from 0, and count them."""
-    if not _is_small(numbers, count):
+    if count > FEW + 4 * len(numbers):
         found, numbers = np.unique(numbers, return_inverse=True)
         return numbers, len(found)
     there = np.zeros(count, bool)
     there[numbers] = True
     return (np.cumsum(there) - 1)[numbers], int(np.count_nonzero(there))
-
-
-def _is_small(numbers: np.ndarray, count: int) -> bool:
-    return count <= FEW + 4 * len(numbers)
 
 
 def _count_both(ids: np.ndarray, marks: np.ndarray, groups: int) -> tuple[int, np.ndarray]:

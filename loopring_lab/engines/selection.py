@@ -51,7 +51,8 @@ class BySize:
         keys = (float_keys(sizes.high * LIMB + sizes.low) >> EIGHTHS).astype(np.int64)  # alike in all parts
         if self._lowest < 0 and known.any():
             self._lowest = int(np.median(keys[known])) - BUCKETS // 2
-        counts = np.bincount(numbers[known], minlength=len(self.counts))
+        count = max(len(self.counts), int(numbers.max(initial=-1)) + 1)
+        counts = np.bincount(numbers[known], minlength=count)
         counts[: len(self.counts)] += self.counts
         self.counts = counts
         columns = columns | {"low": sizes.low, "high": sizes.high, "known": known, "number": numbers}

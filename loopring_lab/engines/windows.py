@@ -38,6 +38,7 @@ from loopring_lab.engines.cuts import (
     repeated,
     wanted_of,
     window_of,
+    with_ids,
     with_span,
 )
 from loopring_lab.engines.orders import SPAN, moments_of
@@ -214,10 +215,10 @@ def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) ->
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    known = None if prices is None else _spooled(cuts, prices.batches())
+    known = None if prices is None else _spooled(cuts, map(with_ids, prices.batches()))
     orders: Orders | None = None
     if placed_by is None:
-        spool = _spooled(cuts, wanted.batches())
+        spool = _spooled(cuts, map(with_ids, wanted.batches()))
     else:
         seen = Buckets()
         spool = _spooled(cuts, noted(cuts, wanted.batches(), seen))

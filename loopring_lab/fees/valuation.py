@@ -18,7 +18,7 @@ from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, 
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
 from loopring_lab.engines.asof import OWN_BY, PLACE, TIE_BREAKERS, Placed, PriceHistory
-from loopring_lab.engines.orders import ORDER, moments_of
+from loopring_lab.engines.orders import ORDER, ORDER_ID, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.value_sums import Sums, with_uncertainty
 from loopring_lab.query import parse_tolerance
@@ -288,7 +288,9 @@ class _Lookups:
         self.codes, self.starts, self.stops = self.history.runs
         self.own = np.full(len(rows), -1)
         if {*PAIR} <= {*fills.column_names}:
-            known = [name for name in ("moment", *PAIR, *OWN_BY, *PLACE) if name in fills.column_names]
+            known = [
+                name for name in ("moment", *PAIR, *OWN_BY, *PLACE, ORDER_ID) if name in fills.column_names
+            ]
             lookup, times = self.history.lookup(fills.select(known)), moments_of(fills)
             number_of = np.full(self.history.code_count + 1, -1)
             number_of[self.codes] = np.arange(len(self.codes))

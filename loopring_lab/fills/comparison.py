@@ -18,7 +18,7 @@ from loopring_lab.engines.adapters import TIMESTAMP, group_keys
 from loopring_lab.engines.aggregate import Groups, equal, result_frame
 from loopring_lab.engines.arrays import NAT, as_text, coded, first_of, sorted_by
 from loopring_lab.engines.asof import PriceHistory, around
-from loopring_lab.engines.orders import moments_of
+from loopring_lab.engines.orders import ORDER_ID, moments_of
 from loopring_lab.engines.selection import select
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 from loopring_lab.engines.windows import Window
@@ -178,7 +178,8 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, 
         fills, role = window.rows.take(pa.array(places)), role[places]
         is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
         left_out = int(np.count_nonzero(~is_typed | (role == UNKNOWN)))
-        fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP)).drop_columns("moment")
+        fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
+        fills = fills.select([name for name in fills.column_names if name not in ("moment", ORDER_ID)])
         return windows.counted(fills.filter(pa.array(is_typed & (role == TAKER))), left_out=left_out)
 
     read = [*READ, "account_id", "role", "fee", *names]

@@ -126,7 +126,7 @@ class Estimates:
         groups, count = self._groups.ordered(), len(self._groups)
         place = groups.first_rows
         quotes = np.bincount(np.array([group for group, _ in self._quotes], np.int64), minlength=count)
-        rows = self._shared.sorted() if self._shared else SortedParts(self._rows)
+        rows = self._shared or SortedParts(self._rows)
         found = estimate(rows, self._rates, count, self._level, self._seed, alone=quotes == 1)
         counts = {"fills": self._counts[0], self._missing: self._counts[1]}
         both = pa.array(self._both_sides[1]) if self._tells_sides else pa.nulls(count, pa.int64())
@@ -193,12 +193,7 @@ class SharedRows:
         shared = [
             self._client.submit(_share, pieces(1 + share), numbers, pure=False) for share in range(2 * shares)
         ]
-        self._rows, self._sides = shared[:shares], shared[shares:]
-
-    def sorted(self) -> SharedRows:
-        """Return the rows sorted."""
-        self._rows = self._client.map(SortedRows, self._rows, pure=False)
-        return self
+        self._rows, self._sides = self._client.map(SortedRows, shared[:shares], pure=False), shared[shares:]
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         """Yield what a function makes of each part."""
