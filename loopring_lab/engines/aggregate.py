@@ -308,6 +308,7 @@ class PairedFills:
     def __init__(self, trades: Any, caller: str) -> None:
         self._trades, self._caller = trades, caller
         self._sides: Sides | None = None
+        self._places = 0
         self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
         self.columns = PAIRED_BY if self._known else ()  # to read, where results are made row by row
 
@@ -333,6 +334,7 @@ class PairedFills:
         """Note the sides of rows, so that they are not read again: each is part of a row that is grouped."""
         self._sides = self._sides or Sides()
         self._sides.add(trades, sides, places)
+        self._places = max(self._places, int(places.max(initial=-1)) + 1)
 
     @property
     def note(self) -> str:
@@ -361,6 +363,8 @@ class PairedFills:
     def _total(self) -> int:
         if not self._known:
             return 0
+        if self._sides:
+            return self._sides.count(np.zeros(self._places, np.int64), 1)[0]
         if adapters.engine_of(self._trades) == "spark":
             return int(pc.sum(self._on_spark([], None)["fills"]).as_py() or 0)
         sides, parts = self._read([], None)
@@ -468,18 +472,20 @@ def _sums_in_memory(
     rows = rows.append_column("unknown", pa.array(unknown))
     if period:
         rows = rows.append_column("period", period.numbers(rows["moment"]))
-    zero, milli = equal(rows["fee"], 0), thousandths(rows["fee_bps"])
+    zero = equal(rows["fee"], 0)
     if {"order_hash", "trade_id"}.isdisjoint(keys):
         groups, first = row_groups(rows, keys)
         columns = {name: rows[name].take(pa.array(first)) for name in keys}
         columns |= {"fills": np.bincount(groups), "zero": np.bincount(groups[zero], minlength=len(first))}
         for name in SUMMED:
             columns[name], columns[f"{name} known"] = totals(rows[name], groups, len(first))
-        columns |= rates_of(milli, groups, len(first)) if rates else {}
+        if rates:
+            columns |= rates_of(thousandths(rows["fee_bps"]), groups, len(first))
     else:
         groups = np.arange(len(rows))
         columns = {name: rows[name] for name in rows.column_names}
-        columns |= {"fills": np.ones(len(rows), np.int64), "zero": zero, "milli_bps": milli}
+        columns |= {"fills": np.ones(len(rows), np.int64), "zero": zero}
+        columns["milli_bps"] = thousandths(rows["fee_bps"])
         columns |= {"first": rows["moment"], "last": rows["moment"]}
         columns |= {f"{name} known": rows[name].is_valid() for name in SUMMED}
     if paired and paired.columns:

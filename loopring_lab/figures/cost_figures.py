@@ -18,8 +18,8 @@ from matplotlib.ticker import FuncFormatter
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.amounts.limbs import Limbs
-from loopring_lab.engines import windows
-from loopring_lab.engines.adapters import group_keys
+from loopring_lab.engines import convert, windows
+from loopring_lab.engines.adapters import group_keys, open_frame
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
@@ -415,10 +415,13 @@ def _costs_by_size(
     trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    rows = nw.from_native(trades)
-    needed = {*SHOWN, *LOOKED_UP_BY, "fee_bps", "base"}
-    rows = rows.select(name for name in rows.collect_schema().names() if name in needed)
-    rows = rows.filter(nw.col("quote") == token).to_native()
+    there, needed = {*convert.column_names(trades)}, {*SHOWN, "fee_bps", "base"}
+    if convert.is_in_memory(trades):
+        read = open_frame(trades, [*(needed | {*LOOKED_UP_BY} & there)], "lab.figures.cost_curve")
+        rows = convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
+    else:
+        known = {*needed, *LOOKED_UP_BY} & there
+        rows = nw.from_native(trades).select(*known).filter(nw.col("quote") == token).to_native()
     work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
     marked = windows.map_batches(rows, "lab.figures.cost_curve", ["notional"], work=work)
     names = group_keys(["part", "fill_type"], "lab.figures.cost_curve", frame=marked)

@@ -17,7 +17,7 @@ from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import GroupBy, aggregate, equal, result_frame
+from loopring_lab.engines.aggregate import GroupBy, PairedFills, aggregate, equal, result_frame
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -62,7 +62,8 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     >>> lab.figures.volume(client.trades(account_id=10083, limit=100), quote="ETH")
     <Figure size 900x420 with 1 Axes>
     """
-    daily, total = _sums(trades, "1d", ["quote", "fill_type", "notional"], "lab.figures.volume")
+    paired = PairedFills(trades, "lab.figures.volume")
+    daily, total = _sums(trades, "1d", ["quote", "fill_type", "notional"], "lab.figures.volume", paired)
     table, token = style.select_quote(daily, quote, "lab.figures.volume")
     days = table["period"].dt.as_unit("ms")
     count, name = EQUAL_PERIODS.get(axis.period_for((days.max() - days.min()).days), (1, "day"))
@@ -75,7 +76,7 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     title = f"Traded volume per {name}, {token}-quoted markets"
     if table["fills"].sum() < total:
         title += f", {trade_count(table['fills'].sum(), total)}"
-    with drawing(trades, ax, title) as axes:
+    with drawing(trades, ax, title, paired=paired) as axes:
         style.stacked_bars(axes, periods.left, periods.width, _bars(heights))
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
@@ -135,7 +136,8 @@ def fill_shares(
         raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
     every = every or axis.choose_period(trades, caller)
     needed = ["fill_type", *(["quote", "notional"] if of == "notional" else [])]
-    table, total = _sums(trades, every, needed, caller)
+    paired = PairedFills(trades, caller)
+    table, total = _sums(trades, every, needed, caller, paired)
     keys, markets, token = ["period"], "", None
     if of == "notional" or quote:
         table, token = style.select_quote(table, quote, caller)
@@ -153,7 +155,7 @@ def fill_shares(
     note = f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
-    with drawing(trades, ax, title, note, counts_above=True) as axes:
+    with drawing(trades, ax, title, note, counts_above=True, paired=paired) as axes:
         pool, middles = FILL_TYPES["amm"], periods.left + periods.width / 2
         size = 5 if len(shares) <= MOST_DOTS else 2
         style.draw_estimates(axes, middles, shares, SHARE, pool, markersize=size, linewidth=0.8)
@@ -259,10 +261,12 @@ def _share_marks(table: pd.DataFrame, of: str, periods: axis.Timeline, middles: 
         yield Mark(text + style.format_count(row["fills"]), (x, x), (low, high))
 
 
-def _sums(trades: Any, every: str, known: list[str], caller: str) -> tuple[pd.DataFrame, int]:
+def _sums(
+    trades: Any, every: str, known: list[str], caller: str, paired: PairedFills
+) -> tuple[pd.DataFrame, int]:
     """Add up fills of known time, and of other `known` values, per quote and fill type; also count all."""
     keys = ["period", "quote", "fill_type"]
-    sums = aggregate(trades, keys[1:], caller, every, rates=False)
+    sums = aggregate(trades, keys[1:], caller, every, rates=False, paired=paired)
     total = int(pc.sum(sums["fills"]).as_py() or 0)
     there = np.all([sums[name].is_valid().to_numpy() for name in ["period", *known]], axis=0)
     groups = GroupBy(sums.filter(pa.array(there)), keys)

@@ -102,12 +102,13 @@ def drawing(
     takers_only: bool = False,
     counts_above: bool = False,
     rows: int = 0,
+    paired: PairedFills | None = None,
 ) -> Iterator[Axes]:
     """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
 
-    Unless `takers_only`, a note counts fills with both sides. `counts_above` leaves a line above the axes.
+    Unless `takers_only`, a note counts fills with both sides; `counts_above` leaves a line above the axes.
     """
-    both_sides = "" if takers_only else PairedFills(trades, "figures").note
+    both_sides = "" if takers_only else (paired or PairedFills(trades, "figures")).note
     notes = [text for text in (note, both_sides) if text]
     with rc_context(STYLE):
         height = AROUND + note.count("\n") * NOTE_LINE / POINTS + ROW * max(rows, 2)
