@@ -1,11 +1,13 @@
 """Every public function gives the same digits on every engine, in one window of time and in many."""
 
 import functools
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.engines import ENGINES, collected, on, without_warnings
 from support.questions import QUESTIONS, Ask
@@ -13,7 +15,7 @@ from support.settled_block import client_of, trades_of
 from test_order_of_rows import drawn
 
 import loopring_lab as lab
-from loopring_lab.engines import limits
+from loopring_lab.engines import limits, windows
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
 FEW = 16  # rows of a window
@@ -66,6 +68,34 @@ def test_many_windows_give_the_same_digits(
     expected = on_pandas(question)
     monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: FEW)
     assert answer(QUESTIONS[question], engine, adversarial()) == expected
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_two_cores_give_the_same_rows(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at", ignore_index=True)
+    on_one = content(QUESTIONS[question](frame))
+    monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    found = content(QUESTIONS[question](frame))
+    assert found == on_one
+    assert [*found[1]] == [*on_one[1]]
+
+
+def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at").reset_index(names="number")
+    monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    seen: list[windows.Window] = []
+
+    def work(window: windows.Window) -> pa.Table:
+        seen.append(window)
+        return window.own(window.rows).select(["number"])
+
+    for rows, count in ((frame, 2), (frame[::-1], 1)):
+        parts = windows.over(rows, "here", ["created_at", "number"], work=work)
+        assert pa.concat_tables(parts)["number"].to_pylist() == rows["number"].to_list()
+        assert len(seen) == count
+        seen.clear()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ NAT = np.iinfo(np.int64).min
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 15, 16
+NEARLY_BITS = 3  # of rows before a smaller one, where columns are nearly in order
 WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
@@ -63,22 +64,16 @@ def coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
     return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()
 
 
-def numbered(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Number the values of a column in the order in which they appear, -1 for null."""
-    column = combined(column)
-    codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes, np.int64)
-
-
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a 64-bit number for each text, the same in every process; null as the empty text."""
     texts = combined(texts)
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
         return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
-    known, texts = np.asarray(texts.is_valid()), texts.cast(pa.large_string())
+    known, places = np.asarray(texts.is_valid()), pa.types.is_large_string(texts.type)
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = np.frombuffer(texts.buffers()[1], np.int64 if places else np.int32)
+    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
     numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets) * known
     for length in np.flatnonzero(np.bincount(lengths[lengths > 0])):
         rows = np.flatnonzero(lengths == length)
@@ -150,6 +145,8 @@ def sorted_by(*columns: np.ndarray) -> np.ndarray:
     keys = np.ravel_multi_index([column - low for column, low in zip(columns, lows, strict=True)], spans)
     if size <= 1 << SHORT_BITS:
         return np.argsort(keys.astype(np.uint16), kind="stable")  # in linear time
+    if np.count_nonzero(keys[1:] < keys[:-1]) < count >> NEARLY_BITS:
+        return np.argsort(keys, kind="stable")  # which takes runs in order as they are
     if size >= LARGE >> bits:
         return sorted_by_keys(np.zeros(count, np.int64), keys.view(np.uint64) << np.uint64(2), keys)
     keys <<= bits

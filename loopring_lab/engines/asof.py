@@ -359,7 +359,7 @@ class OwnRows:
     @cached_property
     def _spans(self) -> Span:
         """When the order of each row has its first and its last row or price; first is `NAT` for any time."""
-        if self._history.has_spans and has_span(self._rows):
+        if has_span(self._rows) and (self._history.has_spans or self._are_same("moment", *ORDER)):
             return order_span(self._rows)
         (mine, theirs), known = self._orders, self._moments != NAT
         orders = np.append(mine[known], theirs[theirs >= 0])
@@ -501,22 +501,24 @@ def _settle_ties(
     table: pa.Table, rows: np.ndarray, runs: np.ndarray, names: Sequence[str] = TIE_BREAKERS
 ) -> np.ndarray:
     """Put rows of a table that are in one run, and so neighbours, in the order of columns, unknown last."""
-    rows, tied = rows.copy(), np.arange(len(rows))
+    found, mine, at = rows.copy(), rows, np.arange(len(rows))
     for name in names:
         same = runs[1:] == runs[:-1]
-        again = np.append(same, False) | np.append(False, same) if len(runs) else same
-        tied, runs = tied[again], runs[again]
-        if not len(tied):
+        tied = np.append(same, False) | np.append(False, same) if len(runs) else same
+        if not tied.all():
+            mine, at, runs = mine[tied], at[tied], runs[tied]
+        if not len(at):
             break
         if name not in table.column_names or pa.types.is_null(table[name].type):
             continue
-        numbers, is_next = _numbers_in_order(table[name], name, rows[tied]), runs[1:] != runs[:-1]
+        numbers, is_next = _numbers_in_order(table[name], name, mine), runs[1:] != runs[:-1]
         if not (is_next | (numbers[1:] >= numbers[:-1])).all():
             scale = Scale(numbers, len(table))
             place = np.argsort(runs * scale.width + scale(numbers), kind="stable")  # most stand in order
-            rows[tied], numbers = rows[tied[place]], numbers[place]
+            mine, numbers = mine[place], numbers[place]
+            found[at] = mine
         runs = np.append(0, np.cumsum(is_next | (numbers[1:] != numbers[:-1])))
-    return rows
+    return found
 
 
 def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:

@@ -20,9 +20,10 @@ from loopring_lab.engines.arrays import (
     first_of,
     is_among,
     mixed,
+    sorted_by,
 )
-from loopring_lab.engines.asof import check_prices
-from loopring_lab.engines.orders import ORDER_ID, moments_of, order_ids, order_span
+from loopring_lab.engines.asof import PriceHistory, check_prices
+from loopring_lab.engines.orders import ORDER_ID, Span, has_span, moments_of, order_ids, order_span
 from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
@@ -55,6 +56,24 @@ class Window(NamedTuple):
     def own(self, rows: pa.Table) -> pa.Table:
         """Return those of the window's rows that it answers for."""
         return rows if self.inside.all() else rows.filter(pa.array(self.inside))
+
+    def with_prices(
+        self,
+        caller: str,
+        keys: Sequence[str] = ("market",),
+        near: Callable[[pa.Table], Sequence[Span]] | None = None,
+    ) -> tuple[pa.Table, PriceHistory]:
+        """Return the rows and the prices, others than the rows themselves only `near` these.
+
+        Rows have the spans of their orders, but for those with other prices and not `near` any.
+        """
+        if self.prices is not self.rows:
+            rows = with_span(self.rows) if near else self.rows
+            return rows, PriceHistory(self.prices, caller, keys, near(rows) if near else ())
+        rows, history = workers.at_once(
+            partial(with_span, self.rows), partial(PriceHistory, self.prices, caller, keys)
+        )
+        return rows, history
 
     def of(self, some: np.ndarray) -> Window:
         """Return the window with some of its rows only, and all prices."""
@@ -197,7 +216,7 @@ def window_of(
     if orders:
         near, inside, count = orders.span(near, window)
     here = cuts.window_of(moments_of(near)) == window
-    others = near.slice(0, count) if len(tables) == 1 else tables[1]
+    others = (near if count == len(near) else near.slice(0, count)) if len(tables) == 1 else tables[1]
     own_prices = cuts.window_of(moments_of(others)) == window
     return Window(near, here if inside is None else inside, others, here, own_prices)
 
@@ -218,7 +237,8 @@ def at_edge(
     known &= (moments[-1] != NAT) & (sign * cuts.window_of(moments[-1]) <= sign * window)
     keys = prices.select([*cuts.keys]).filter(pa.array(known))
     groups, times = row_groups(keys, cuts.keys)[0], sign * moments[-1][known]
-    order = np.lexsort((times, groups))
+    rows = np.arange(len(times))[::sign]  # most are in the order of time
+    order = rows[sorted_by(groups[rows], times[rows])]
     spots = order[first_of(groups[order], times[order])]
     orders, filled = np.concatenate([*map(order_ids, normalized)]), np.concatenate(moments)
     known = (orders != 0) & (filled != NAT)
@@ -324,6 +344,8 @@ def with_ids(rows: pa.Table) -> pa.Table:
 
 
 def with_span(rows: pa.Table) -> pa.Table:
+    if has_span(rows):
+        return rows
     rows = with_ids(rows)
     first, last = order_span(rows)
     return rows.append_column("first", pa.array(first)).append_column("last", pa.array(last))

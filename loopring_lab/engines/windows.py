@@ -7,15 +7,17 @@ are spread over time, and every engine gives the same digits.
 
 `Around` says what a window looks at. `placed_by` names the times that say which window answers for a row:
 if it is ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in
-all of the trades. Frames that are in memory, or small, are one window as they stand. `work` depends on the
-window alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines
-are put on disk here. What it has `counted` is added up in `counts` as parts are asked for.
+all of the trades. Frames that are in memory, or small, are one window as they stand, which has no such
+columns; or two for a core each, of many rows that stand in the order of time. `work` depends on the window
+alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines are put
+on disk here. What it has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -25,6 +27,7 @@ import pyarrow as pa
 from loopring_lab.engines import cluster, convert, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
+from loopring_lab.engines.arrays import NAT, is_ascending
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.cuts import (
     Around,
@@ -39,13 +42,14 @@ from loopring_lab.engines.cuts import (
     wanted_of,
     window_of,
     with_ids,
-    with_span,
 )
 from loopring_lab.engines.orders import SPAN, moments_of
 from loopring_lab.engines.spill import Buckets, Spool, frame_of_files, together
 
 __all__ = ["Parts", "Window", "add_columns", "counted", "map_batches", "over", "take_rows"]
 
+LEAST_OF_TWO = 1 << 18
+"""Rows in memory from which analyses use two cores."""
 FILED = ("duckdb", "polars")
 """Engines whose large results are frames of files."""
 
@@ -111,11 +115,13 @@ def over(
     """Apply `work` to every window of trades, which looks `around` as `Around` says."""
     counts, near = Counter() if counts is None else counts, Around(**around)
     wanted, others = wanted_of(trades, caller, columns, optional, near)
-    cuts, has_spans = cut(wanted, others, near), placed_by in SPAN
+    cuts = cut(wanted, others, near)
     if cuts is None:
-        window = _one_window(wanted, others, has_spans)
-        return Parts(trades, counts, map(work, [window]), several=False)
-    placing = placed_by if has_spans else None
+        window = _one_window(wanted, others)
+        halves = _halves(window, near) if placed_by == "moment" and others is None else []
+        found = workers.at_once(*(partial(work, half) for half in halves)) if halves else map(work, [window])
+        return Parts(trades, counts, found, several=False)
+    placing = placed_by if placed_by in SPAN else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
         answers = cluster.answers(client, cuts, wanted, others, lambda _, window: work(window), placing)
         return Parts(trades, counts, answers=answers)
@@ -205,12 +211,35 @@ def _of_windows(wanted: Columns, work: Callable[[Any, Window], Any], around: Aro
     return _frame_of_rows(trades, starmap(work, _whole_windows(cuts, wanted, others)))
 
 
-def _one_window(wanted: Columns, prices: Columns | None, spans: bool = False) -> Window:
+def _one_window(wanted: Columns, prices: Columns | None) -> Window:
     rows = wanted.table()
-    rows = with_span(rows) if spans else rows
     known = rows if prices is None else prices.table()
     everything = np.ones(len(rows), bool)
     return Window(rows, everything, known, everything, np.ones(len(known), bool))
+
+
+def _halves(whole: Window, around: Around) -> list[Window]:
+    """Cut many rows that stand in the order of time in two, for a core each; none of others."""
+    moments = moments_of(whole.rows)
+    if around.after is None or len(moments) < LEAST_OF_TWO or not workers.are_several():
+        return []
+    if moments[0] == NAT or not is_ascending(moments):
+        return []
+    cuts = Cuts(moments[[len(moments) // 2]], around.after, around.keys, around.ahead)
+    slots, parts = cuts.slot_of(moments), list[pa.Table]()
+    for window in range(2):
+        looked_at = cuts.looked_at(window)
+        start, stop = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
+        parts.append(whole.rows.slice(start, stop - start))
+    before, after = workers.at_once(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
+    near = [together([before[0], after[1]]) if cuts.ahead else before[0], together([after[0], before[1]])]
+    return [window_of(cuts, rows, [rows], None, number) for number, rows in enumerate(near)]
+
+
+def _with_edge(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
+    """Return the rows of one of two windows with the ids of their orders, and those that the other needs."""
+    rows = with_ids(rows)
+    return [rows, *at_edge(cuts, [rows], rows, window, first=window == 1)]
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:

@@ -1,9 +1,10 @@
-"""Work on the workers of Dask: tables of delayed frames, in their order, the next ones made meanwhile."""
+"""Work on other cores, and on the workers of Dask, which make tables of delayed frames ahead of use."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -22,6 +23,19 @@ def cluster() -> Any:
     distributed = sys.modules.get("distributed")
     client = getattr(get_scheduler(), "__self__", None)  # type: ignore[no-untyped-call]
     return client if distributed and isinstance(client, distributed.Client) else None
+
+
+def at_once(*jobs: Callable[[], Any]) -> list[Any]:
+    """Return what jobs find, each in a thread where there are several cores for them."""
+    if not are_several():
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return [*pool.map(lambda job: job(), jobs)]
+
+
+def are_several() -> bool:
+    """Tell whether there are cores to use: outside the main thread, work for others uses them already."""
+    return (os.cpu_count() or 1) > 1 and threading.current_thread() is threading.main_thread()
 
 
 def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:

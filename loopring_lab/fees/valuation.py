@@ -18,9 +18,9 @@ from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, 
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
 from loopring_lab.engines.asof import OWN_BY, PLACE, TIE_BREAKERS, Placed, PriceHistory
-from loopring_lab.engines.orders import ORDER, ORDER_ID, moments_of
+from loopring_lab.engines.orders import ORDER, ORDER_ID, SPAN, moments_of
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.value_sums import Sums, with_uncertainty
+from loopring_lab.fees.value_sums import Sums, part_of
 from loopring_lab.query import parse_tolerance
 
 CALLER = "lab.fees.in_token"
@@ -115,11 +115,11 @@ def in_token(
         _check_token(token, trades, prices)
 
     def valued(window: windows.Window) -> tuple[Valued, PriceHistory]:
-        history = PriceHistory(window.prices, CALLER, PAIR)
+        fills, history = window.with_prices(CALLER, PAIR)
         if in_memory and not any(token in pair for pair in history.combinations()):
-            _check_token(token, window.rows, window.prices)
+            _check_token(token, trades, prices)
         rows = np.flatnonzero(window.inside)
-        return value(window.rows, rows, token, history, limit, later=names is not None), history
+        return value(fills, rows, token, history, limit, later=names is not None), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
         return valued(window)[0].columns(token)
@@ -127,12 +127,14 @@ def in_token(
     if names is None:
         return windows.add_columns(trades, CALLER, needed, optional, **around, work=columns_of)
 
-    def rows_of(window: windows.Window) -> pa.Table:
-        return _to_sum(window, *valued(window), names)
+    keys = [*dict.fromkeys([*names, "fee_token"])]
 
-    sums = Sums([*names, "fee_token"], limit)
+    def sums_of(window: windows.Window) -> pa.Table:
+        return _to_sum(window, *valued(window), keys)
+
+    sums = Sums(keys, limit)
     around |= {"after": None if limit is None else 0, "ahead": True}
-    sums.add(windows.over(trades, CALLER, needed, optional, **around, work=rows_of))
+    sums.add(windows.over(trades, CALLER, needed, optional, **around, work=sums_of))
     groups, columns = sums.columns()
     columns |= {"value_token": pa.repeat(token, groups.count)}
     return PairedFills(trades, CALLER).summary(
@@ -142,15 +144,14 @@ def in_token(
     )
 
 
-def _to_sum(window: windows.Window, found: Valued, history: PriceHistory, names: list[str]) -> pa.Table:
-    """Return the rows of a window with their values, the ages of the prices, and what is uncertain."""
-    keys = list(dict.fromkeys([*names, "fee_token", "fee"]))
-    fills, amounts = window.own(window.rows.select(keys)), found.amounts()
+def _to_sum(window: windows.Window, found: Valued, history: PriceHistory, keys: list[str]) -> pa.Table:
+    """Add up the values of a window's rows by keys, with the ages of prices and what is uncertain."""
+    fills, amounts = window.own(window.rows.select([*dict.fromkeys([*keys, "fee"])])), found.amounts()
     moments, values = moments_of(window.rows)[window.inside], np.nan_to_num(floats(amounts))
     ages = pa.array(moments - found.oldest, mask=found.oldest == NAT)
     fills = fills.append_column("fee_value", amounts).append_column("age", ages)
     used = found.positions, found.later, found.forward
-    return with_uncertainty(fills, values, moments, used, history, window.own_prices)
+    return part_of(fills, keys, values, moments, used, history, window.own_prices)
 
 
 def _check_token(token: Any, trades: Any, prices: Any) -> None:
@@ -288,10 +289,8 @@ class _Lookups:
         self.codes, self.starts, self.stops = self.history.runs
         self.own = np.full(len(rows), -1)
         if {*PAIR} <= {*fills.column_names}:
-            known = [
-                name for name in ("moment", *PAIR, *OWN_BY, *PLACE, ORDER_ID) if name in fills.column_names
-            ]
-            lookup, times = self.history.lookup(fills.select(known)), moments_of(fills)
+            known = {"moment", *PAIR, *OWN_BY, *PLACE, ORDER_ID, *SPAN} & {*fills.column_names}
+            lookup, times = self.history.lookup(fills.select([*known])), moments_of(fills)
             number_of = np.full(self.history.code_count + 1, -1)
             number_of[self.codes] = np.arange(len(self.codes))
             self.own = number_of[lookup.codes[rows]]

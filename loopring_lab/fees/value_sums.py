@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
-from loopring_lab.amounts.scaling import UNIT
+from loopring_lab.amounts.scaling import UNIT, combined
 from loopring_lab.engines.aggregate import GroupBy, Groups
-from loopring_lab.engines.arrays import expand, first_of, float_keys, sorted_by, sorted_by_keys
+from loopring_lab.engines.arrays import first_of, float_keys, sorted_by, sorted_by_keys
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import BUCKETS, Buckets
@@ -29,8 +29,7 @@ KEPT_BITS = 12
 RANK_BITS = 32
 PARTS, ROWS = 1 << 15, 1 << 18
 """How many parts are told apart, and rows of ages read at once."""
-MARKET = ("market base", "market quote")
-"""Columns of the rows of markets, which come after those of fills."""
+MARKET = ("base", "quote")
 
 Pair = tuple[str, ...]
 
@@ -44,14 +43,13 @@ class Moves:
         self._gaps: dict[Pair, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._passed: dict[Pair, int] = {}
 
-    def add(self, markets: pa.Table) -> np.ndarray:
+    def add(self, markets: pa.Table, market: np.ndarray, time: np.ndarray, log: np.ndarray) -> np.ndarray:
         """Add the prices of markets that come next in time, and return the numbers of the markets."""
-        columns = (markets[name].to_pylist() for name in MARKET)
-        pairs = [*zip(*columns, strict=True)]
-        for pair, times, logs in zip(pairs, markets["times"], markets["logs"], strict=True):
+        pairs = [*zip(*(markets[name].to_pylist() for name in MARKET), strict=True)]
+        for pair in pairs:
             self._numbers.setdefault(pair, len(self._numbers))
-            if len(times.values):
-                self._add(pair, times.values.to_numpy(), logs.values.to_numpy())
+        for start, stop in pairwise([*first_of(market).tolist(), len(market)]):
+            self._add(pairs[market[start]], time[start:stop], log[start:stop])
         return np.array([self._numbers[pair] for pair in pairs], np.int64)
 
     def in_order(self) -> np.ndarray:
@@ -97,38 +95,84 @@ class Moves:
         self._gaps[pair] = found.dictionary.to_numpy(), counts.astype(np.int64), sums
 
 
-def with_uncertainty(
+def part_of(
     fills: pa.Table,
+    keys: Sequence[str],
     values: np.ndarray,
     moments: np.ndarray,
     used: tuple[np.ndarray, np.ndarray, np.ndarray],
     history: PriceHistory,
     own: np.ndarray,
 ) -> pa.Table:
-    """Add to fills how their values change to later prices, and the prices used; a window's own come last."""
-    # by row and step: positions of prices, -1 for none, of the first ones after the fill, the direction
+    """Return, as lists in one row, the sums of fills by keys and what tells how far these may be off.
+
+    `used` has positions by row and step, as `Valued`; `own` masks the prices that tell moves.
+    """
+    groups, unpriced = GroupBy(fills, keys), np.asarray(fills["fee_value"].is_null())
+    sums = {
+        "fills": np.bincount(groups.ids, minlength=groups.count),
+        "unpriced": np.bincount(groups.ids[unpriced], minlength=groups.count),
+        "fee": groups.sum("fee"),
+        "fee_value": groups.sum("fee_value"),
+        "max_age": groups.aggregate("age", "max"),
+    }
+    priced = np.flatnonzero(~unpriced)
+    ids, moments, values = groups.ids[priced].astype(np.int32), moments[priced], values[priced]
+    at, to, forward = (column[priced] for column in used)
     logs: np.ndarray = np.log(history.amounts.floats / UNIT)
-    pairs, (_, starts, stops) = history.combinations(), history.runs
-    there = used[0] >= 0
-    at, to, forward = (column[there] for column in used)
-    counts = there.sum(axis=1)
-    row, of = (np.repeat(np.arange(len(some)), some) for some in (counts, stops - starts))
-    moved = np.where(to < 0, 0.0, logs[to] - logs[at])
-    change = np.bincount(row, np.where(forward, moved, -moved), len(counts))
-    added = {"own weight": np.abs(values), "own moment": moments, "own change": values * np.expm1(change)}
-    prices = {"price times": history.times[at], "prices": (of[at] << RANK_BITS) + at - history.starts[at]}
-    for name, column in (added | _lists(counts, prices)).items():
-        fills = fills.append_column(name, pa.array(column))
-    mine = np.flatnonzero(own[history.rows])
-    new = {"times": history.times[mine], "logs": logs[mine]}
-    names = (pa.array([pair[place] for pair in pairs], pa.string()) for place in range(len(MARKET)))
-    markets = dict(zip(MARKET, names, strict=True)) | _lists(np.bincount(of[mine], minlength=len(pairs)), new)
-    return pa.concat_tables([fills, pa.table(markets)], promote_options="default")
+    changes = values * np.expm1(_moves(at, to, forward, logs))
+    order = _in_order(ids, moments, np.abs(values), changes)
+    ages, mine = fills["age"].to_numpy()[priced], np.flatnonzero(own[history.rows])
+    pairs = history.combinations()
+    tables = {
+        "groups": groups.key_columns() | sums,
+        "fills": {"group": ids[order], "age": ages[order], "change": changes[order]},
+        "uses": _uses(ids[order], moments[order], np.abs(values[order]), at[order], history),
+        "markets": {
+            n: pa.array([pair[place] for pair in pairs], pa.string()) for place, n in enumerate(MARKET)
+        },
+        "prices": {"market": _markets(history, mine), "time": history.times[mine], "log": logs[mine]},
+    }
+    return pa.table({name: _in_one_row(columns) for name, columns in tables.items()})
 
 
-def _lists(counts: np.ndarray, columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
-    offsets = np.append(0, np.cumsum(counts))
-    return {name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()}
+def _moves(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Return how log prices of each row's path move on to the first ones after the fill."""
+    there = np.nonzero(at >= 0)
+    moved = np.where(to[there] < 0, 0.0, logs[to[there]] - logs[at[there]])
+    return np.bincount(there[0], np.where(forward[there], moved, -moved), len(at))
+
+
+def _uses(
+    groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, at: np.ndarray, history: PriceHistory
+) -> dict[str, np.ndarray]:
+    """Return the prices that rows use, in the order of `order_by_price`."""
+    there = np.nonzero(at >= 0)
+    rows, at = there[0], at[there]
+    groups, markets, ranks = groups[rows], _markets(history, at), at - history.starts[at]
+    cells = groups * np.int64(history.code_count) + markets
+    order = order_by_price(cells, history.times[at], ranks)
+    rows, times = rows[order], history.times[at[order]]
+    uses = {"group": groups[order], "market": markets[order], "time": times, "rank": ranks[order]}
+    return uses | {"weight": weights[rows], "age": moments[rows] - times}
+
+
+def _markets(history: PriceHistory, positions: np.ndarray) -> np.ndarray:
+    """Number the markets of positions as `PriceHistory.combinations` lists them."""
+    _, starts, stops = history.runs
+    return np.asarray(np.repeat(np.arange(len(starts), dtype=np.int32), stops - starts)[positions])
+
+
+def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
+    arrays = [pa.array(one) if isinstance(one, np.ndarray) else combined(one) for one in columns.values()]
+    rows = pa.StructArray.from_arrays(arrays, [*columns])
+    return pa.ListArray.from_arrays(np.array([0, len(rows)], np.int32), rows)
+
+
+def order_by_price(cells: np.ndarray, times: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Return the order of uses by cell, time and rank; those of a cell are nearly in that order."""
+    order = sorted_by(cells)
+    return np.asarray(order[sorted_by(cells[order], times[order], ranks[order])])
 
 
 class Sums:
@@ -144,39 +188,25 @@ class Sums:
         self._ages, self._uses = Buckets(), Buckets(PARTS)
 
     def add(self, parts: Iterable[pa.Table]) -> None:
-        """Add rows with the keys, ``fee``, ``fee_value``, ``age``, and those of `with_uncertainty`."""
+        """Add what `part_of` returns for parts of rows, in the order of time."""
         for _ in map(self._add, parts):  # none is held while the next one is made
             pass
 
     def _add(self, part: pa.Table) -> None:
-        fills = part[MARKET[0]].null_count
-        rows, markets = part.slice(0, fills), self._moves.add(part.slice(fills))
-        groups = GroupBy(rows, self._groups.keys)
-        numbers = self._groups.add(groups.combinations())
-        unpriced = np.asarray(rows["fee_value"].is_null())
-        sums = {
-            "number": numbers,
-            "fills": np.bincount(groups.ids, minlength=groups.count),
-            "unpriced": np.bincount(groups.ids[unpriced], minlength=groups.count),
-            "fee": groups.sum("fee"),
-            "fee_value": groups.sum("fee_value"),
-            "max_age": groups.aggregate("age", "max"),
+        lists = {
+            name: pa.Table.from_struct_array(part[name].chunk(0).flatten()) for name in part.column_names
         }
-        self._parts.append(pa.table(groups.key_columns() | sums))
-        priced = np.flatnonzero(~unpriced)
-        names, ids = ("age", "own weight", "own moment", "own change"), numbers[groups.ids[priced]]
-        age, weight, moment, change = (rows[name].to_numpy()[priced] for name in names)
-        self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids.astype(np.int32), "age": age})
-        order = _in_order(ids, moment, weight, change)
-        self._changes = _go_on(self._changes, ids[order], change[order], len(self._groups))
-        counts = pc.list_value_length(rows["prices"]).to_numpy()
-        stops, priced = np.cumsum(counts), priced[order]
-        use, at = expand((stops - counts)[priced], stops[priced])
-        time, price = (pc.list_flatten(rows[name]).to_numpy()[at] for name in ("price times", "prices"))
-        uses = {"group": ids[order][use].astype(np.int32), "time": time, "weight": weight[order][use]}
-        uses |= {"age": moment[order][use] - time, "market": markets[price >> RANK_BITS].astype(np.int32)}
-        uses |= {"rank": (price & ((1 << RANK_BITS) - 1)).astype(np.int32)}
-        self._uses.add(np.full(len(use), min(len(self._parts), PARTS) - 1), uses)
+        groups, fills, uses = lists["groups"], lists["fills"], _arrays(lists["uses"])
+        numbers = self._groups.add(groups.select(self._groups.keys))
+        markets = self._moves.add(lists["markets"], **_arrays(lists["prices"]))
+        self._parts.append(groups.append_column("number", pa.array(numbers)))
+        columns = _arrays(fills)
+        ids = numbers[columns["group"]].astype(np.int32)
+        self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids, "age": columns["age"]})
+        self._changes = _go_on(self._changes, ids, columns["change"], len(self._groups))
+        uses |= {"group": numbers[uses["group"]].astype(np.int32)}
+        uses |= {"market": markets[uses["market"]].astype(np.int32)}
+        self._uses.add(np.full(len(uses["age"]), min(len(self._parts), PARTS) - 1), uses)
 
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
         """Return the groups and their columns."""
@@ -207,37 +237,41 @@ class Sums:
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""
         (noise, drift), places = self._moves.variances(), self._moves.in_order()
-        squares, none = np.zeros(len(self._groups)), np.empty(0, np.int64)
-        left = Uses(none, none, none, none, np.empty(0))
+        squares, none = np.zeros((len(self._groups), len(places))), np.empty(0, np.int64)
+        left = Uses(none, none, none, np.empty(0))
         for uses in self._uses:
             market, first = uses["market"], (uses["time"] + uses["age"]).min() - (self._limit or 0)
             error = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
-            used = Uses(uses["group"], uses["time"], places[market], uses["rank"], error)
+            cells = uses["group"] * len(places) + places[market]
+            used = Uses(cells, uses["time"], uses["rank"], error)
             is_settled = left.times < first
-            squares = left.of(is_settled).added(squares)
+            left.of(is_settled).add_to(squares)
             left = Uses(*map(np.append, left.of(~is_settled), used))
-        return left.added(squares)
+        left.add_to(squares)
+        return np.asarray(squares.sum(axis=1))
 
 
 class Uses(NamedTuple):
-    """Prices that values use, by time, market and rank, with the group of each value and its error."""
+    """Prices that values use, by group and market, time and rank, with the error of each value."""
 
-    groups: np.ndarray
+    cells: np.ndarray
     times: np.ndarray
-    markets: np.ndarray
     ranks: np.ndarray
     errors: np.ndarray
 
     def of(self, rows: np.ndarray) -> Uses:
         return Uses(*(column[rows] for column in self))
 
-    def added(self, squares: np.ndarray) -> np.ndarray:
-        """Add the squares of errors to those of groups, after those of one price are added up."""
-        order = sorted_by(*self[:-1])
-        *columns, errors = self.of(order)
-        starts = first_of(*columns)
-        shared = np.add.reduceat(errors, starts)
-        return _go_on(squares, columns[0][starts], shared**2, len(squares))
+    def add_to(self, squares: np.ndarray) -> None:
+        """Add the squares of errors to those of cells, after those of one price are added up."""
+        cells, times, ranks, errors = self.of(order_by_price(*self[:-1]))
+        starts = first_of(cells, times, ranks)
+        shared = np.add.reduceat(errors, starts) if len(starts) else errors
+        squares[:] = _go_on(squares.ravel(), cells[starts], shared**2, squares.size).reshape(squares.shape)
+
+
+def _arrays(table: pa.Table) -> dict[str, np.ndarray]:
+    return {name: table[name].to_numpy() for name in table.column_names}
 
 
 def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray, count: int) -> np.ndarray:

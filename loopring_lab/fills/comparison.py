@@ -184,8 +184,9 @@ def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, 
 
     read = [*READ, "account_id", "role", "fee", *names]
     parts = windows.over(trades, caller, read, LOOKED_UP_BY, counts=counts, work=taken)
-    fills = next(iter(parts)) if convert.is_in_memory(trades) else parts.frame()
-    return fills, counts["left_out"]
+    if convert.is_in_memory(trades):
+        return pa.concat_tables([*parts], promote_options="permissive"), counts["left_out"]
+    return parts.frame(), counts["left_out"]
 
 
 def _look(window: Window, caller: str, label: Reference) -> pa.Table:
@@ -198,11 +199,13 @@ def _costs(
     window: Window, caller: str, length: int, names: list[str], classes: _SizeClasses, own: bool
 ) -> pa.Table:
     """Return costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
-    end = window.rows["last"].to_numpy()
-    history = PriceHistory(window.prices, caller, near=[around(end, length, length)])
-    lookup, until = history.lookup(window.rows), np.where(end == NAT, NAT, end + length)
+    rows, history = window.with_prices(
+        caller, near=lambda rows: [around(moments_of(rows, "last"), length, length)]
+    )
+    end = moments_of(rows, "last")
+    lookup, until = history.lookup(rows), np.where(end == NAT, NAT, end + length)
     places = lookup.before(until, newer_than=end) if own else lookup.before(until, within=2 * length)
-    fills, places = window.own(window.rows), places[window.inside]
+    fills, places = window.own(rows), places[window.inside]
     price = relative_bps(fills, history.take(places)) * cost_sign(fills)
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     costs = {"cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}

@@ -303,10 +303,11 @@ def _shortfalls(
     window: Window, caller: str, limit: int | None, names: list[str] | None, label: Reference
 ) -> pa.Table:
     """Compare the orders that began in a window with the prices on their arrival."""
-    fills = window.own(window.rows)
-    orders = _orders(fills, names or [], caller)
-    arrived, times = orders["arrived"].to_numpy(), moments_of(window.rows)
-    history = PriceHistory(window.prices, caller, near=[around(arrived, limit), around(times)])
+    rows, history = window.with_prices(
+        caller, near=lambda rows: [around(moments_of(rows, "first"), limit), around(moments_of(rows))]
+    )
+    orders = _orders(window.own(rows), names or [], caller)
+    arrived = orders["arrived"].to_numpy()
     arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
     prices = history.take(arrival)
     worse = excess_bps(orders["notional"], orders["volume"], prices) * cost_sign(orders)

@@ -16,9 +16,9 @@ from loopring_lab.amounts.limbs import basis_points
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import TIMESTAMP, engine_of, group_keys
 from loopring_lab.engines.aggregate import PairedFills, equal, result_frame
-from loopring_lab.engines.arrays import NAT, encoded, first_of, places_among
+from loopring_lab.engines.arrays import encoded, first_of, places_among
 from loopring_lab.engines.asof import TIE_BREAKERS, PriceHistory, around, check_prices
-from loopring_lab.engines.orders import ORDER, moments_of
+from loopring_lab.engines.orders import ORDER, Span, moments_of
 from loopring_lab.engines.windows import Window
 from loopring_lab.errors import LabError
 from loopring_lab.fills.intervals import Estimates, check_sampling, slim_rows
@@ -261,16 +261,18 @@ def _costs(
     window: Window, caller: str, limit: int | None, names: list[str] | None, placed_by: str, label: Reference
 ) -> pa.Table:
     """Compare fills of a window with their reference prices."""
-    moments, is_last = window.rows[placed_by].fill_null(NAT).to_numpy(), placed_by == "last"
-    reach = (0, limit) if is_last else (limit, 0)
-    near = [around(moments, *reach), around(moments_of(window.rows))]
-    history = PriceHistory(window.prices, caller, near=near)
-    lookup = history.lookup(window.rows)
-    if is_last:
+    reach = (0, limit) if placed_by == "last" else (limit, 0)
+
+    def near(rows: pa.Table) -> list[Span]:
+        return [around(moments_of(rows, placed_by), *reach), around(moments_of(rows))]
+
+    rows, history = window.with_prices(caller, near=near)
+    lookup, moments = history.lookup(rows), moments_of(rows, placed_by)
+    if placed_by == "last":
         places = lookup.after(moments, within=limit)
     else:
         places = lookup.before(moments, strictly=placed_by == "first", within=limit)
-    fills, references = window.own(window.rows), history.take(places[window.inside])
+    fills, references = window.own(rows), history.take(places[window.inside])
     cost = relative_bps(fills, references) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))

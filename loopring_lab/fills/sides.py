@@ -24,11 +24,11 @@ from loopring_lab.engines.arrays import (
     first_of,
     is_among,
     mixed,
-    numbered,
     numbers_of_ids,
 )
 from loopring_lab.engines.asof import TIE_BREAKERS, in_order
 from loopring_lab.engines.orders import moments_of
+from loopring_lab.engines.pairs import codes_of
 from loopring_lab.engines.spill import Buckets, Columns
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import SIDES
@@ -368,7 +368,7 @@ def _in_order(rows: Any, fills: pa.Table, places: np.ndarray) -> np.ndarray:
     for name in names:
         if not same.any():
             return order
-        numbers = numbered(sorted_[name])
+        numbers = codes_of(sorted_[name])[0]
         same &= numbers[1:] == numbers[:-1]
     run = np.cumsum(np.append(True, ~same)[: len(order)])
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
