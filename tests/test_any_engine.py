@@ -2,7 +2,9 @@
 
 import functools
 import os
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from support.settled_block import client_of, trades_of
 from test_order_of_rows import drawn
 
 import loopring_lab as lab
-from loopring_lab.engines import limits, windows
+from loopring_lab.engines import limits, windows, workers
+from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
 FEW = 16  # rows of a window
@@ -96,6 +99,31 @@ def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatc
         assert pa.concat_tables(parts)["number"].to_pylist() == rows["number"].to_list()
         assert len(seen) == count
         seen.clear()
+
+
+def test_an_error_does_not_wait_for_what_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    running, end = threading.Event(), threading.Event()
+
+    def wrong() -> None:
+        running.wait()
+        raise LabError("wrong")
+
+    def long() -> None:
+        running.set()
+        end.wait()
+
+    with pytest.raises(LabError, match="wrong"):
+        workers.at_once(wrong, long)
+    end.set()
+
+
+def test_threads_of_others_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    names = [lambda: threading.current_thread().name] * 2
+    with ThreadPoolExecutor(1) as pool:
+        assert len({*pool.submit(workers.at_once, *names).result()}) == 1
+    assert threading.main_thread().name not in workers.at_once(*names)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ class Window(NamedTuple):
         keys: Sequence[str] = ("market",),
         near: Callable[[pa.Table], Sequence[Span]] | None = None,
     ) -> tuple[pa.Table, PriceHistory]:
-        """Return the rows and the prices, others than the rows themselves only `near` these.
+        """Return the rows and the prices, of others than the rows only those `near` them.
 
         Rows have the spans of their orders, but for those with other prices and not `near` any.
         """
@@ -216,7 +216,7 @@ def window_of(
     if orders:
         near, inside, count = orders.span(near, window)
     here = cuts.window_of(moments_of(near)) == window
-    others = (near if count == len(near) else near.slice(0, count)) if len(tables) == 1 else tables[1]
+    others = near.slice(0, count) if len(tables) == 1 else tables[1]
     own_prices = cuts.window_of(moments_of(others)) == window
     return Window(near, here if inside is None else inside, others, here, own_prices)
 

@@ -29,8 +29,11 @@ def at_once(*jobs: Callable[[], Any]) -> list[Any]:
     """Return what jobs find, each in a thread where there are several cores for them."""
     if not are_several():
         return [job() for job in jobs]
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    pool = ThreadPoolExecutor(len(jobs))
+    try:
         return [*pool.map(lambda job: job(), jobs)]
+    finally:
+        pool.shutdown(wait=False)  # neither an error nor Ctrl-C waits for the others
 
 
 def are_several() -> bool:
