@@ -18,7 +18,7 @@ HOUR, WEEK = pd.Timedelta(hours=1), pd.Timedelta(days=7)
 TOKEN = "USDC"
 BY = ["market", "fill_type"]
 RATES = ["price_bps", "fee_bps", "all_in_bps"]
-UNITS, DRAWS = 1 << 14, 1000
+UNITS, DRAWS = 1 << 12, 1000
 UNIT_OF = {"USDT": 1e-6, "USDC": 1e-6, "WBTC": 1e-8}
 HOPS = 3
 FEWEST = 20
