@@ -172,7 +172,7 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    by_size = axis.Sizes(trades, quote, caller)
+    by_size, paired = style.beside_pairs(trades, partial(axis.Sizes, trades, quote, caller))
     sizes, token = by_size.bounds(quantiles or MOST_PARTS), by_size.token
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs = _costs_by_size(trades, sizes, token, against)
@@ -191,7 +191,8 @@ def cost_curve(
     if costs["low_all_in_bps"].isna().any():
         note += f"; {HOLLOW}"
     note += _pulled(costs)
-    with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note) as axes:
+    title = f"All-in cost by size, {token}-quoted markets"
+    with drawing(trades, ax, title, note, paired=paired) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axis.format_sizes(axes, sizes, token)
         groups = _by_fill_type(costs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, workers
 from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure
@@ -132,6 +132,14 @@ def drawing(
             corner: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.5}
             axes.legend(handles, labels, **corner, **(legend or {}))
         _mark_synthetic(axes, trades)
+
+
+def beside_pairs(trades: Any, job: Callable[[], Any]) -> tuple[Any, PairedFills]:
+    """Do a job, and meanwhile count fills with both sides if trades are in memory."""
+    paired = PairedFills(trades, "figures")
+    if not convert.is_in_memory(trades):
+        return job(), paired
+    return workers.at_once(job, lambda: paired.note)[0], paired
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
