@@ -70,10 +70,12 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
         return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
-    known, places = np.asarray(texts.is_valid()), pa.types.is_large_string(texts.type)
+    known, width = (
+        np.asarray(texts.is_valid()),
+        np.int64 if pa.types.is_large_string(texts.type) else np.int32,
+    )
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    offsets = np.frombuffer(texts.buffers()[1], np.int64 if places else np.int32)
-    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
+    offsets = np.frombuffer(texts.buffers()[1], width)[texts.offset : texts.offset + len(texts) + 1]
     numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets) * known
     for length in np.flatnonzero(np.bincount(lengths[lengths > 0])):
         rows = np.flatnonzero(lengths == length)

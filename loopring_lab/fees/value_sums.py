@@ -26,7 +26,6 @@ DEVIATIONS = 1.96  # 95 % of a normal distribution
 AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
-RANK_BITS = 32
 PARTS, ROWS = 1 << 15, 1 << 18
 """How many parts are told apart, and rows of ages read at once."""
 MARKET = ("base", "quote")
@@ -237,22 +236,21 @@ class Sums:
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""
         (noise, drift), places = self._moves.variances(), self._moves.in_order()
-        squares, none = np.zeros((len(self._groups), len(places))), np.empty(0, np.int64)
+        squares, none = np.zeros(len(self._groups)), np.empty(0, np.int64)
         left = Uses(none, none, none, np.empty(0))
         for uses in self._uses:
             market, first = uses["market"], (uses["time"] + uses["age"]).min() - (self._limit or 0)
             error = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
-            cells = uses["group"] * len(places) + places[market]
+            cells = uses["group"] * np.int64(len(places)) + places[market]
             used = Uses(cells, uses["time"], uses["rank"], error)
             is_settled = left.times < first
-            left.of(is_settled).add_to(squares)
+            squares = left.of(is_settled).added(squares, len(places))
             left = Uses(*map(np.append, left.of(~is_settled), used))
-        left.add_to(squares)
-        return np.asarray(squares.sum(axis=1))
+        return left.added(squares, len(places))
 
 
 class Uses(NamedTuple):
-    """Prices that values use, by group and market, time and rank, with the error of each value."""
+    """Prices that values use, by cell of group and market, time and rank, with the error of each value."""
 
     cells: np.ndarray
     times: np.ndarray
@@ -262,12 +260,14 @@ class Uses(NamedTuple):
     def of(self, rows: np.ndarray) -> Uses:
         return Uses(*(column[rows] for column in self))
 
-    def add_to(self, squares: np.ndarray) -> None:
-        """Add the squares of errors to those of cells, after those of one price are added up."""
-        cells, times, ranks, errors = self.of(order_by_price(*self[:-1]))
-        starts = first_of(cells, times, ranks)
-        shared = np.add.reduceat(errors, starts) if len(starts) else errors
-        squares[:] = _go_on(squares.ravel(), cells[starts], shared**2, squares.size).reshape(squares.shape)
+    def added(self, squares: np.ndarray, markets: int) -> np.ndarray:
+        """Add the squares of errors to those of groups, after those of one price are added up."""
+        prices = self.of(order_by_price(*self[:-1]))
+        starts = first_of(*prices[:-1])
+        shared = np.add.reduceat(prices.errors, starts) if len(starts) else prices.errors
+        group, market = np.divmod(prices.cells[starts], markets)
+        order = sorted_by(group, prices.times[starts], market, prices.ranks[starts])
+        return _go_on(squares, group[order], shared[order] ** 2, len(squares))
 
 
 def _arrays(table: pa.Table) -> dict[str, np.ndarray]:
