@@ -114,7 +114,7 @@ def test_an_error_does_not_wait_for_what_runs_beside_it(monkeypatch: pytest.Monk
         end.wait()
 
     with pytest.raises(LabError, match="wrong"):
-        workers.at_once(wrong, long)
+        workers.in_threads(wrong, long)
     end.set()
 
 
@@ -122,8 +122,8 @@ def test_threads_of_others_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     names = [lambda: threading.current_thread().name] * 2
     with ThreadPoolExecutor(1) as pool:
-        assert len({*pool.submit(workers.at_once, *names).result()}) == 1
-    assert threading.main_thread().name not in workers.at_once(*names)
+        assert len({*pool.submit(workers.in_threads, *names).result()}) == 1
+    assert threading.main_thread().name not in workers.in_threads(*names)
 
 
 @pytest.fixture(scope="module")

@@ -513,8 +513,7 @@ def _settle_ties(
             continue
         numbers, is_next = _numbers_in_order(table[name], name, mine), runs[1:] != runs[:-1]
         if not (is_next | (numbers[1:] >= numbers[:-1])).all():
-            scale = Scale(numbers, len(table))
-            place = np.argsort(runs * scale.width + scale(numbers), kind="stable")  # most stand in order
+            place = sorted_by(runs, numbers)
             mine, numbers = mine[place], numbers[place]
             found[at] = mine
         runs = np.append(0, np.cumsum(is_next | (numbers[1:] != numbers[:-1])))

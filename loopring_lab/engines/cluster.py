@@ -147,11 +147,7 @@ def _split(
     slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
     order = np.argsort(slots, kind="stable")
     rows, slots = rows.take(pa.array(order)), slots[order]
-    pieces = []
-    for window in range(len(cuts.edges) + 1):
-        looked_at = cuts.looked_at(window)
-        start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
-        pieces.append(workers.pack(rows.slice(start, end - start)))
+    pieces = [workers.pack(cuts.near(rows, slots, window)) for window in range(len(cuts.edges) + 1)]
     return [*pieces, *seen]
 
 

@@ -70,7 +70,7 @@ class Window(NamedTuple):
         if self.prices is not self.rows:
             rows = with_span(self.rows) if near else self.rows
             return rows, PriceHistory(self.prices, caller, keys, near(rows) if near else ())
-        rows, history = workers.at_once(
+        rows, history = workers.in_threads(
             partial(with_span, self.rows), partial(PriceHistory, self.prices, caller, keys)
         )
         return rows, history
@@ -148,6 +148,12 @@ class Cuts(NamedTuple):
         if window < len(self.edges):
             end = int(self.slot_of(self.edges[window] + self.after))
         return range(start, end)
+
+    def near(self, rows: pa.Table, slots: np.ndarray, window: int) -> pa.Table:
+        """Take what a window looks at from rows in the order of their slots."""
+        looked_at = self.looked_at(window)
+        start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
+        return rows.slice(start, end - start)
 
 
 def wanted_of(

@@ -117,10 +117,10 @@ def over(
     wanted, others = wanted_of(trades, caller, columns, optional, near)
     cuts = cut(wanted, others, near)
     if cuts is None:
-        window = _one_window(wanted, others)
-        halves = _halves(window, near) if placed_by == "moment" and others is None else []
-        found = workers.at_once(*(partial(work, half) for half in halves)) if halves else map(work, [window])
-        return Parts(trades, counts, found, several=False)
+        whole = _one_window(wanted, others)
+        parts = _halves(whole, near) if placed_by == "moment" and others is None else [whole]
+        tables = workers.in_threads(*(partial(work, part) for part in parts))
+        return Parts(trades, counts, tables, several=False)
     placing = placed_by if placed_by in SPAN else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
         answers = cluster.answers(client, cuts, wanted, others, lambda _, window: work(window), placing)
@@ -219,19 +219,16 @@ def _one_window(wanted: Columns, prices: Columns | None) -> Window:
 
 
 def _halves(whole: Window, around: Around) -> list[Window]:
-    """Cut many rows that stand in the order of time in two, for a core each; none of others."""
+    """Cut many rows that stand in the order of time in two, for a core each; others stay whole."""
     moments = moments_of(whole.rows)
-    if around.after is None or len(moments) < LEAST_OF_TWO or not workers.are_several():
-        return []
+    if around.after is None or len(moments) < LEAST_OF_TWO or not workers.has_cores():
+        return [whole]
     if moments[0] == NAT or not is_ascending(moments):
-        return []
+        return [whole]
     cuts = Cuts(moments[[len(moments) // 2]], around.after, around.keys, around.ahead)
-    slots, parts = cuts.slot_of(moments), list[pa.Table]()
-    for window in range(2):
-        looked_at = cuts.looked_at(window)
-        start, stop = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
-        parts.append(whole.rows.slice(start, stop - start))
-    before, after = workers.at_once(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
+    slots = cuts.slot_of(moments)
+    parts = [cuts.near(whole.rows, slots, window) for window in range(2)]
+    before, after = workers.in_threads(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
     near = [together([before[0], after[1]]) if cuts.ahead else before[0], together([after[0], before[1]])]
     return [window_of(cuts, rows, [rows], None, number) for number, rows in enumerate(near)]
 

@@ -25,9 +25,9 @@ def cluster() -> Any:
     return client if distributed and isinstance(client, distributed.Client) else None
 
 
-def at_once(*jobs: Callable[[], Any]) -> list[Any]:
-    """Return what jobs find, each in a thread where there are several cores for them."""
-    if not are_several():
+def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
+    """Return what jobs find, each of several in a thread where there are cores for them."""
+    if len(jobs) < 2 or not has_cores():
         return [job() for job in jobs]
     pool = ThreadPoolExecutor(len(jobs))
     try:
@@ -36,7 +36,7 @@ def at_once(*jobs: Callable[[], Any]) -> list[Any]:
         pool.shutdown(wait=False)  # neither an error nor Ctrl-C waits for the others
 
 
-def are_several() -> bool:
+def has_cores() -> bool:
     """Tell whether there are cores to use: outside the main thread, work for others uses them already."""
     return (os.cpu_count() or 1) > 1 and threading.current_thread() is threading.main_thread()
 

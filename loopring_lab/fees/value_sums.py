@@ -119,7 +119,7 @@ def part_of(
     ids, moments, values = groups.ids[priced].astype(np.int32), moments[priced], values[priced]
     at, to, forward = (column[priced] for column in used)
     logs: np.ndarray = np.log(history.amounts.floats / UNIT)
-    changes = values * np.expm1(_moves(at, to, forward, logs))
+    changes = values * np.expm1(_moved(at, to, forward, logs))
     order = _in_order(ids, moments, np.abs(values), changes)
     ages, mine = fills["age"].to_numpy()[priced], np.flatnonzero(own[history.rows])
     pairs = history.combinations()
@@ -135,7 +135,7 @@ def part_of(
     return pa.table({name: _in_one_row(columns) for name, columns in tables.items()})
 
 
-def _moves(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
+def _moved(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """Return how log prices of each row's path move on to the first ones after the fill."""
     there = np.nonzero(at >= 0)
     moved = np.where(to[there] < 0, 0.0, logs[to[there]] - logs[at[there]])
@@ -145,14 +145,11 @@ def _moves(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray
 def _uses(
     groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, at: np.ndarray, history: PriceHistory
 ) -> dict[str, np.ndarray]:
-    """Return the prices that rows use, in the order of `order_by_price`."""
+    """Return the prices that rows use: when they were, and the place of each among those of its moment."""
     there = np.nonzero(at >= 0)
     rows, at = there[0], at[there]
-    groups, markets, ranks = groups[rows], _markets(history, at), at - history.starts[at]
-    cells = groups * np.int64(history.code_count) + markets
-    order = order_by_price(cells, history.times[at], ranks)
-    rows, times = rows[order], history.times[at[order]]
-    uses = {"group": groups[order], "market": markets[order], "time": times, "rank": ranks[order]}
+    times, ranks = history.times[at], at - history.starts[at]
+    uses = {"group": groups[rows], "market": _markets(history, at), "time": times, "rank": ranks}
     return uses | {"weight": weights[rows], "age": moments[rows] - times}
 
 
@@ -166,12 +163,6 @@ def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
     arrays = [pa.array(one) if isinstance(one, np.ndarray) else combined(one) for one in columns.values()]
     rows = pa.StructArray.from_arrays(arrays, [*columns])
     return pa.ListArray.from_arrays(np.array([0, len(rows)], np.int32), rows)
-
-
-def order_by_price(cells: np.ndarray, times: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Return the order of uses by cell, time and rank; those of a cell are nearly in that order."""
-    order = sorted_by(cells)
-    return np.asarray(order[sorted_by(cells[order], times[order], ranks[order])])
 
 
 class Sums:
@@ -203,8 +194,8 @@ class Sums:
         ids = numbers[columns["group"]].astype(np.int32)
         self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids, "age": columns["age"]})
         self._changes = _go_on(self._changes, ids, columns["change"], len(self._groups))
-        uses |= {"group": numbers[uses["group"]].astype(np.int32)}
-        uses |= {"market": markets[uses["market"]].astype(np.int32)}
+        for name, of in (("group", numbers), ("market", markets)):
+            uses[name] = of[uses[name]].astype(np.int32)
         self._uses.add(np.full(len(uses["age"]), min(len(self._parts), PARTS) - 1), uses)
 
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
@@ -262,7 +253,8 @@ class Uses(NamedTuple):
 
     def added(self, squares: np.ndarray, markets: int) -> np.ndarray:
         """Add the squares of errors to those of groups, after those of one price are added up."""
-        prices = self.of(order_by_price(*self[:-1]))
+        uses = self.of(sorted_by(self.cells))  # those of a cell are nearly in the order of time
+        prices = uses.of(sorted_by(*uses[:-1]))
         starts = first_of(*prices[:-1])
         shared = np.add.reduceat(prices.errors, starts) if len(starts) else prices.errors
         group, market = np.divmod(prices.cells[starts], markets)

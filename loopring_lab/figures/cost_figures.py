@@ -20,6 +20,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import group_keys, open_frame
+from loopring_lab.engines.cuts import Columns
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
@@ -416,16 +417,17 @@ def _costs_by_size(
     trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    there, needed = {*convert.column_names(trades)}, {*SHOWN, "fee_bps", "base"}
+    caller = "lab.figures.cost_curve"
+    needed = Columns(trades, caller, [*SHOWN, "fee_bps", "base"], LOOKED_UP_BY).present()
     if convert.is_in_memory(trades):
-        read = open_frame(trades, [*(needed | {*LOOKED_UP_BY} & there)], "lab.figures.cost_curve")
+        read = open_frame(trades, needed, caller)
         rows = convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
     else:
-        known = {*needed, *LOOKED_UP_BY} & there
-        rows = nw.from_native(trades).select(*known).filter(nw.col("quote") == token).to_native()
+        there = [name for name in needed if name in convert.column_names(trades)]
+        rows = nw.from_native(trades).select(*there).filter(nw.col("quote") == token).to_native()
     work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
-    marked = windows.map_batches(rows, "lab.figures.cost_curve", ["notional"], work=work)
-    names = group_keys(["part", "fill_type"], "lab.figures.cost_curve", frame=marked)
+    marked = windows.map_batches(rows, caller, ["notional"], work=work)
+    names = group_keys(["part", "fill_type"], caller, frame=marked)
     one_token = Values(list)
     costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])

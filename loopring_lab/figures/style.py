@@ -139,7 +139,7 @@ def beside_pairs(trades: Any, job: Callable[[], Any]) -> tuple[Any, PairedFills]
     paired = PairedFills(trades, "figures")
     if not convert.is_in_memory(trades):
         return job(), paired
-    return workers.at_once(job, lambda: paired.note)[0], paired
+    return workers.in_threads(job, lambda: paired.note)[0], paired
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
