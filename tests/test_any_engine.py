@@ -17,7 +17,8 @@ from support.settled_block import client_of, trades_of
 from test_order_of_rows import drawn
 
 import loopring_lab as lab
-from loopring_lab.engines import limits, windows, workers
+from loopring_lab import cores
+from loopring_lab.engines import limits, windows
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
@@ -78,7 +79,7 @@ def test_two_cores_give_the_same_rows(question: str, monkeypatch: pytest.MonkeyP
     frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at", ignore_index=True)
     on_one = content(QUESTIONS[question](frame))
     monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cores, "count", lambda: 2)
     found = content(QUESTIONS[question](frame))
     assert found == on_one
     assert [*found[1]] == [*on_one[1]]
@@ -87,7 +88,7 @@ def test_two_cores_give_the_same_rows(question: str, monkeypatch: pytest.MonkeyP
 def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at").reset_index(names="number")
     monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cores, "count", lambda: 2)
     seen: list[windows.Window] = []
 
     def work(window: windows.Window) -> pa.Table:
@@ -102,7 +103,7 @@ def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_error_does_not_wait_for_what_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cores, "count", lambda: 2)
     running, end = threading.Event(), threading.Event()
 
     def wrong() -> None:
@@ -114,16 +115,27 @@ def test_an_error_does_not_wait_for_what_runs_beside_it(monkeypatch: pytest.Monk
         end.wait()
 
     with pytest.raises(LabError, match="wrong"):
-        workers.in_threads(wrong, long)
+        cores.share(wrong, long)
     end.set()
 
 
 def test_threads_of_others_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cores, "count", lambda: 2)
     names = [lambda: threading.current_thread().name] * 2
     with ThreadPoolExecutor(1) as pool:
-        assert len({*pool.submit(workers.in_threads, *names).result()}) == 1
-    assert threading.main_thread().name not in workers.in_threads(*names)
+        assert len({*pool.submit(cores.share, *names).result()}) == 1
+    assert threading.main_thread().name not in cores.share(*names)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs a system that can forbid cores")
+def test_cores_that_this_process_may_not_use_do_not_count() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cores.threads() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert cores.count() == len(allowed)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 
-from loopring_lab import tables
+from loopring_lab import cores, tables
 from loopring_lab.amounts import to_smallest, to_units
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.relayer import World
@@ -157,6 +157,19 @@ def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> Non
 
 
 # Layouts
+
+
+@given(st.lists(st.integers(5, 3_000), min_size=1), st.integers(1, 4))
+def test_threads_share_pages_in_order_and_alike(kilobytes: list[int], cores_here: int) -> None:
+    pages = [bytes(1_000 * length) for length in kilobytes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cores, "count", lambda: cores_here)
+        groups, threads = wire.shared(pages), cores.threads()
+    assert [page for group in groups for page in group] == pages
+    sizes, longest = [sum(map(len, group)) for group in groups], max(map(len, pages))
+    assert max(sizes) <= max(wire.GROUP_BYTES, wire.SHARED_BYTES) + longest
+    if sum(sizes) > threads * wire.SHARED_BYTES:
+        assert max(sizes[:-1], default=0) - min(sizes[:-1], default=0) <= longest
 
 
 def test_a_full_row_has_every_documented_member() -> None:

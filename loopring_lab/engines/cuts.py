@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import cores
 from loopring_lab.engines import convert, limits, workers
 from loopring_lab.engines.adapters import engine_of
 from loopring_lab.engines.arrays import (
@@ -70,7 +71,7 @@ class Window(NamedTuple):
         if self.prices is not self.rows:
             rows = with_span(self.rows) if near else self.rows
             return rows, PriceHistory(self.prices, caller, keys, near(rows) if near else ())
-        rows, history = workers.in_threads(
+        rows, history = cores.share(
             partial(with_span, self.rows), partial(PriceHistory, self.prices, caller, keys)
         )
         return rows, history

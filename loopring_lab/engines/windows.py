@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from loopring_lab import cores
 from loopring_lab.engines import cluster, convert, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
@@ -119,7 +120,7 @@ def over(
     if cuts is None:
         whole = _one_window(wanted, others)
         parts = _halves(whole, near) if placed_by == "moment" and others is None else [whole]
-        tables = workers.in_threads(*(partial(work, part) for part in parts))
+        tables = cores.share(*(partial(work, part) for part in parts))
         return Parts(trades, counts, tables, several=False)
     placing = placed_by if placed_by in SPAN else None
     if engine_of(trades) == "dask" and (client := workers.cluster()):
@@ -221,14 +222,14 @@ def _one_window(wanted: Columns, prices: Columns | None) -> Window:
 def _halves(whole: Window, around: Around) -> list[Window]:
     """Cut many rows that stand in the order of time in two, for a core each; others stay whole."""
     moments = moments_of(whole.rows)
-    if around.after is None or len(moments) < LEAST_OF_TWO or not workers.has_cores():
+    if around.after is None or len(moments) < LEAST_OF_TWO or cores.threads() < 2:
         return [whole]
     if moments[0] == NAT or not is_ascending(moments):
         return [whole]
     cuts = Cuts(moments[[len(moments) // 2]], around.after, around.keys, around.ahead)
     slots = cuts.slot_of(moments)
     parts = [cuts.near(whole.rows, slots, window) for window in range(2)]
-    before, after = workers.in_threads(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
+    before, after = cores.share(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
     near = [together([before[0], after[1]]) if cuts.ahead else before[0], together([after[0], before[1]])]
     return [window_of(cuts, rows, [rows], None, number) for number, rows in enumerate(near)]
 

@@ -1,16 +1,16 @@
-"""Work on other cores, and on the workers of Dask, which make tables of delayed frames ahead of use."""
+"""The workers of Dask, which make tables of delayed frames ahead of use."""
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+
+from loopring_lab import cores
 
 AT_ONCE = 4
 """At most so many frames are worked on at a time: the process that takes the tables is no faster."""
@@ -23,22 +23,6 @@ def cluster() -> Any:
     distributed = sys.modules.get("distributed")
     client = getattr(get_scheduler(), "__self__", None)  # type: ignore[no-untyped-call]
     return client if distributed and isinstance(client, distributed.Client) else None
-
-
-def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
-    """Return what jobs find, each of several in a thread where there are cores for them."""
-    if len(jobs) < 2 or not has_cores():
-        return [job() for job in jobs]
-    pool = ThreadPoolExecutor(len(jobs))
-    try:
-        return [*pool.map(lambda job: job(), jobs)]
-    finally:
-        pool.shutdown(wait=False)  # neither an error nor Ctrl-C waits for the others
-
-
-def has_cores() -> bool:
-    """Tell whether there are cores to use: outside the main thread, work for others uses them already."""
-    return (os.cpu_count() or 1) > 1 and threading.current_thread() is threading.main_thread()
 
 
 def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
@@ -94,4 +78,4 @@ class _Serialized:
 def threads() -> int:
     """Return how many tasks the workers run at a time."""
     client = cluster()
-    return sum(client.nthreads().values()) if client else os.cpu_count() or 1
+    return sum(client.nthreads().values()) if client else cores.count()

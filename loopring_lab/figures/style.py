@@ -18,8 +18,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from loopring_lab import cores
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engines import convert, workers
+from loopring_lab.engines import convert
 from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure
@@ -139,7 +140,7 @@ def beside_pairs(trades: Any, job: Callable[[], Any]) -> tuple[Any, PairedFills]
     paired = PairedFills(trades, "figures")
     if not convert.is_in_memory(trades):
         return job(), paired
-    return workers.in_threads(job, lambda: paired.note)[0], paired
+    return cores.share(job, lambda: paired.note)[0], paired
 
 
 def as_pandas(table: Any) -> pd.DataFrame:

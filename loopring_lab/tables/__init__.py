@@ -6,9 +6,8 @@ Only this package knows the wire's names, the order of a row's members, and thei
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import cores
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
@@ -108,7 +108,7 @@ def trades(
         raise LabError(f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive.")
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
-    groups = list(wire.group(every)) or [[]]
+    groups = wire.shared(every) or [[]]
     starts = itertools.accumulate(map(len, groups), initial=0)
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
@@ -117,7 +117,8 @@ def trades(
         table = rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
         return _sort([table]), None if batch.columns["no_trade"].null_count else batch
 
-    parts, without_trades = zip(*_in_parallel(read, groups, starts), strict=True)
+    jobs = (partial(read, *one) for one in zip(groups, starts, strict=False))
+    parts, without_trades = zip(*cores.share(*jobs), strict=True)
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
     return join_typed([*parts], lookup, account_id)
@@ -142,7 +143,7 @@ def join_batches(
     def convert(code: int, pages: Sequence[wire.Batch]) -> pa.Table:
         return _sort([rows.convert(wire.concat(pages), [code] * len(pages), lookup, fee_token)])
 
-    parts = _in_parallel(convert, *zip(*groups, strict=True)) if groups else [convert(0, [])]
+    parts = cores.share(*(partial(convert, *group) for group in groups)) or [convert(0, [])]
     return join_typed(parts, lookup, account_id)
 
 
@@ -181,11 +182,6 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
             got=f"{len(others)} rows of other accounts, such as account {others.iloc[0]}",
             hint="Check base_url. To look at these rows, give other_accounts=True; lab.anomalies lists them.",
         )
-
-
-def _in_parallel(read: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(read, *arguments))
 
 
 def _sort(parts: list[pa.Table]) -> pa.Table:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab import cores
 from loopring_lab.bounded import (
     MAX_DOCUMENT,
     MAX_PAGE,
@@ -34,7 +35,7 @@ CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
 NFT_MEMBERS = 19
-GROUP_BYTES, LEAST_BYTES = 2 << 20, 4 << 10
+GROUP_BYTES, SHARED_BYTES, LEAST_BYTES = 8 << 20, 2 << 20, 4 << 10
 CUT_AT_ONCE = 1 << 18  # bytes, or members, that stay in a processor's cache
 # pyarrow reads the digits of a decimal modulo 2**256, and takes powers of ten beyond 10**76 from outside of
 # its table; of 128 bits, modulo 2**128 and beyond 10**38. So it is given only text of which every step stays
@@ -79,15 +80,15 @@ class Batch(NamedTuple):
         return f"{self.places[page]}.trades[{position}]"
 
 
-def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
-    """Group pages by a few megabytes, which fit a processor's cache; if one fails, first those before it."""
+def group(pages: Iterable[AnyPage], most: int = GROUP_BYTES) -> Iterator[list[AnyPage]]:
+    """Group pages by a few megabytes; if one fails, first those before it."""
     members: list[AnyPage] = []
     size = 0
     try:
         for page in pages:
             members.append(page)
-            size += max(len(page), LEAST_BYTES) if isinstance(page, (bytes, str)) else GROUP_BYTES // 64
-            if size >= GROUP_BYTES:
+            size += _size(page)
+            if size >= most:
                 yield members
                 members, size = [], 0
     except UnexpectedAnswer:
@@ -95,6 +96,13 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
         raise
     if members:
         yield members
+
+
+def shared(pages: Sequence[AnyPage]) -> list[list[AnyPage]]:
+    """Group pages so that each of the threads of `cores.share` has as much to read."""
+    size, threads = sum(map(_size, pages)), cores.threads()
+    rounds = max(1, -(-size // (threads * GROUP_BYTES)))
+    return [*group(pages, max(SHARED_BYTES, -(-size // (threads * rounds))))]
 
 
 def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
@@ -307,14 +315,14 @@ def _find_members(text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
     letters = np.frombuffer(text, np.uint8)
     if letters.min() < ord(" ") or letters.max() > ord("~") or b"\\" in text:
         return None
-    commas = np.count_nonzero(letters == ord(","))
-    if np.count_nonzero(letters == ord('"')) != 2 * commas + 2:
-        return None
-    quotes, found, last = np.empty(2 * commas + 2, np.int32), 0, [np.empty(0, np.int64)]
+    commas, parts, last = 0, [], [np.empty(0, np.int64)]
     for start in range(0, len(letters), CUT_AT_ONCE):
-        places = np.flatnonzero(letters[start : start + CUT_AT_ONCE] == ord('"')) + start
-        quotes[found : found + len(places)] = places
-        found += len(places)
+        part = letters[start : start + CUT_AT_ONCE]
+        commas += int(np.count_nonzero(part == ord(",")))
+        parts.append((np.flatnonzero(part == ord('"')) + start).astype(np.int32))
+    quotes = np.concatenate(parts)
+    if len(quotes) != 2 * commas + 2:
+        return None
     for start in range(0, commas, CUT_AT_ONCE):
         closing, opening = (quotes[place:-1:2][start : start + CUT_AT_ONCE] for place in (1, 2))
         gaps = opening - closing
@@ -354,6 +362,10 @@ def _has_small_exponents(column: pa.Array) -> bool:
     lengths = ends[np.searchsorted(ends, places, "right")] - places
     is_negative = letters.take(places + 1, mode="clip") == ord("-")
     return bool((lengths == _EXPONENT).all() and is_negative.all())
+
+
+def _size(page: Page) -> int:
+    return max(len(page), LEAST_BYTES) if isinstance(page, (bytes, str)) else GROUP_BYTES // 256
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
