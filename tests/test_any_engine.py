@@ -78,16 +78,16 @@ def test_many_windows_give_the_same_digits(
 def test_two_cores_give_the_same_rows(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at", ignore_index=True)
     on_one = content(QUESTIONS[question](frame))
-    monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
+    monkeypatch.setattr(windows, "LEAST_ROWS", 3)
     monkeypatch.setattr(cores, "count", lambda: 2)
     found = content(QUESTIONS[question](frame))
     assert found == on_one
     assert [*found[1]] == [*on_one[1]]
 
 
-def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_the_order_of_time_are_cut_for_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = adversarial().dropna(subset=["created_at"]).sort_values("created_at").reset_index(names="number")
-    monkeypatch.setattr(windows, "LEAST_OF_TWO", 2)
+    monkeypatch.setattr(windows, "LEAST_ROWS", 3)
     monkeypatch.setattr(cores, "count", lambda: 2)
     seen: list[windows.Window] = []
 
@@ -95,7 +95,7 @@ def test_rows_in_the_order_of_time_are_cut_in_two(monkeypatch: pytest.MonkeyPatc
         seen.append(window)
         return window.own(window.rows).select(["number"])
 
-    for rows, count in ((frame, 2), (frame[::-1], 1)):
+    for rows, count in ((frame, 4), (frame[::-1], 1)):
         parts = windows.over(rows, "here", ["created_at", "number"], work=work)
         assert pa.concat_tables(parts)["number"].to_pylist() == rows["number"].to_list()
         assert len(seen) == count

@@ -37,6 +37,15 @@ def test_what_lies_under_a_null_changes_no_number() -> None:
     assert (arrays.numbers_of_texts(column) == arrays.numbers_of_texts(pa.array(["a", None, "d"]))).all()
 
 
+@given(st.lists(st.sampled_from(FAR)), st.lists(st.sampled_from(FAR)), st.booleans())
+def test_values_are_told_from_others_that_share_bits(values: list[int], among: list[int], few: bool) -> None:
+    ordered = np.unique(np.array(among, np.int64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "FEW", len(ordered) + 1 if few else 0)
+        found = arrays.is_among(np.array(values, np.int64), ordered)
+    assert found.tolist() == [value in among for value in values]
+
+
 SMALL = st.one_of(st.none(), st.integers(0, 2))
 ROW = st.fixed_dictionaries(
     {

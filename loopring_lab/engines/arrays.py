@@ -207,9 +207,20 @@ def first_of(*columns: np.ndarray) -> np.ndarray:
 
 
 def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Return a mask of the values that are among sorted others."""
+    """Return a mask of the values that are among sorted others; of few others, most are told by some bits."""
     if not len(ordered):
         return np.zeros(len(values), bool)
+    if len(ordered) < FEW < len(values):
+        marks = np.zeros(1 << SHORT_BITS, bool)
+        marks[ordered.astype(np.uint16)] = True
+        found = marks.take(values.astype(np.uint16))
+        some = np.flatnonzero(found)
+        found[some] = _are_among(values[some], ordered)
+        return found
+    return _are_among(values, ordered)
+
+
+def _are_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     places = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
     return np.asarray(ordered[places] == values)
 

@@ -176,6 +176,12 @@ class PriceHistory:
         return starts
 
     @cached_property
+    def ends(self) -> np.ndarray:
+        """The position after the last one of the same key and moment, for every position."""
+        lasts = np.append(np.flatnonzero(self._at[1:] != self._at[:-1]) + 1, len(self))
+        return np.repeat(lasts, np.diff(lasts, prepend=0))
+
+    @cached_property
     def _places(self) -> _Places:
         blocks, indices, known = (values[self.rows] for values in _block_places(self.table))
         return _Places(blocks, indices, known, self.starts)
@@ -251,7 +257,10 @@ class Lookup:
 
         Not counted are prices more than `within` ms old, not `newer_than` other moments, or `Placed` later.
         """
-        places = self.history.first_later(self.codes, moments, at_moment=strictly) - 1
+        if strictly:
+            places = self.history.first_later(self.codes, moments, at_moment=True) - 1
+        else:
+            places = self._first_after(moments) - 1
         places, placed = self._own.skip(places, -1, self._at), self._own.placed.of(self._at)
         near = np.flatnonzero((placed.moments == moments) & (moments != NAT) & (not strictly))
         while len(near):
@@ -267,8 +276,15 @@ class Lookup:
 
     def after(self, moments: np.ndarray, *, within: int | None = None) -> np.ndarray:
         """Find the first price after each moment, at most `within` ms later; -1 where there is none."""
-        places = self.history.first_later(self.codes, moments, at_moment=False)
+        places = self._first_after(moments)
         return self._good(self._own.skip(places, 1, self._at), moments, within)
+
+    def _first_after(self, moments: np.ndarray) -> np.ndarray:
+        """Return the first position of a key after each moment, known where a row's own price is of it."""
+        ends, own = (column[self._at] for column in self._own.spots)
+        rest = np.flatnonzero((ends < 0) | (own != moments))
+        ends[rest] = self.history.first_later(self.codes[rest], moments[rest], at_moment=False)
+        return ends
 
     def _good(self, places: np.ndarray, moments: np.ndarray, within: int | None) -> np.ndarray:
         """Return places, or -1 where a price is of another key, or farther than `within` ms away."""
@@ -298,6 +314,14 @@ class OwnRows:
     @cached_property
     def placed(self) -> Placed:
         return Placed.of_rows(self._rows)
+
+    @cached_property
+    def spots(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the prices end that have the key and moment of each row, -1 if unknown, and the moment."""
+        ends = np.full(len(self._rows), -1)
+        if self._are_same("moment", *self._history.keys):
+            ends[self._history.rows] = self._history.ends
+        return ends, self._moments[: len(ends)]
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
@@ -512,12 +536,24 @@ def _settle_ties(
         if name not in table.column_names or pa.types.is_null(table[name].type):
             continue
         numbers, is_next = _numbers_in_order(table[name], name, mine), runs[1:] != runs[:-1]
-        if not (is_next | (numbers[1:] >= numbers[:-1])).all():
-            place = sorted_by(runs, numbers)
+        falls = np.flatnonzero(~is_next & (numbers[1:] < numbers[:-1]))
+        if len(falls):
+            place = _in_runs(runs, numbers, falls)
             mine, numbers = mine[place], numbers[place]
             found[at] = mine
         runs = np.append(0, np.cumsum(is_next | (numbers[1:] != numbers[:-1])))
     return found
+
+
+def _in_runs(runs: np.ndarray, numbers: np.ndarray, falls: np.ndarray) -> np.ndarray:
+    """Return the order of rows by numbers in runs, which `falls` at some places; most runs are of two."""
+    if (np.diff(falls) > 1).all():
+        place = np.arange(len(runs))
+        place[falls], place[falls + 1] = falls + 1, falls
+        swapped = numbers[place]
+        if ((runs[1:] != runs[:-1]) | (swapped[1:] >= swapped[:-1])).all():
+            return place
+    return sorted_by(runs, numbers)
 
 
 def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:

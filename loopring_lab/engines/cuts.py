@@ -24,7 +24,16 @@ from loopring_lab.engines.arrays import (
     sorted_by,
 )
 from loopring_lab.engines.asof import PriceHistory, check_prices
-from loopring_lab.engines.orders import ORDER_ID, Span, has_span, moments_of, order_ids, order_span
+from loopring_lab.engines.orders import (
+    ORDER_ID,
+    ORDER_NUMBER,
+    Span,
+    has_span,
+    moments_of,
+    numbered_orders,
+    order_ids,
+    order_span,
+)
 from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.engines.spill import Columns as Arrays
@@ -72,7 +81,7 @@ class Window(NamedTuple):
             rows = with_span(self.rows) if near else self.rows
             return rows, PriceHistory(self.prices, caller, keys, near(rows) if near else ())
         rows, history = cores.share(
-            partial(with_span, self.rows), partial(PriceHistory, self.prices, caller, keys)
+            partial(with_span, self.rows, numbered=True), partial(PriceHistory, self.prices, caller, keys)
         )
         return rows, history
 
@@ -246,7 +255,8 @@ def at_edge(
     groups, times = row_groups(keys, cuts.keys)[0], sign * moments[-1][known]
     rows = np.arange(len(times))[::sign]  # most are in the order of time
     order = rows[sorted_by(groups[rows], times[rows])]
-    spots = order[first_of(groups[order], times[order])]
+    groups, times = groups[order], times[order]
+    spots = first_of(groups, times)
     orders, filled = np.concatenate([*map(order_ids, normalized)]), np.concatenate(moments)
     known = (orders != 0) & (filled != NAT)
     kept = _until_none_is_left(groups[spots], times[spots], orders[known], sign * filled[known])
@@ -350,9 +360,11 @@ def with_ids(rows: pa.Table) -> pa.Table:
     return rows if there else rows.append_column(ORDER_ID, pa.array(order_ids(rows)))
 
 
-def with_span(rows: pa.Table) -> pa.Table:
+def with_span(rows: pa.Table, *, numbered: bool = False) -> pa.Table:
     if has_span(rows):
         return rows
     rows = with_ids(rows)
+    if numbered:
+        rows = rows.append_column(ORDER_NUMBER, pa.array(numbered_orders(rows)[0]))
     first, last = order_span(rows)
     return rows.append_column("first", pa.array(first)).append_column("last", pa.array(last))

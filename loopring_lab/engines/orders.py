@@ -22,6 +22,8 @@ ORDER = ("order_hash", "account_id", "token_id", "storage_id")
 """What tells orders apart: the hash, or without one the account, the token sold and the storage id."""
 ORDER_ID = "id of the order"
 """A column of `order_ids`, named unlike those of trades."""
+ORDER_NUMBER = "number of the order"
+"""A column that numbers the orders of one table."""
 SPAN = ("first", "last")
 """When the order of a row was first and last filled in a whole frame, in ms."""
 PART_BITS = 14
@@ -51,6 +53,8 @@ def order_ids(rows: pa.Table) -> np.ndarray:
 
 def numbered_orders(*tables: pa.Table) -> list[np.ndarray]:
     """Number the orders of rows, alike in all of the tables; -1 for unknown."""
+    if len(tables) == 1 and ORDER_NUMBER in tables[0].column_names:
+        return [tables[0][ORDER_NUMBER].to_numpy()]
     ids = np.concatenate([*map(order_ids, tables)])
     bits = min(max(len(ids).bit_length() - PART_BITS, 0), SHORT_BITS)
     parts = (ids >> np.uint64(64 - bits)).astype(np.uint16)

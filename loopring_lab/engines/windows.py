@@ -8,9 +8,9 @@ are spread over time, and every engine gives the same digits.
 `Around` says what a window looks at. `placed_by` names the times that say which window answers for a row:
 if it is ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in
 all of the trades. Frames that are in memory, or small, are one window as they stand, which has no such
-columns; or two for a core each, of many rows that stand in the order of time. `work` depends on the window
-alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines are put
-on disk here. What it has `counted` is added up in `counts` as parts are asked for.
+columns; or some for several cores, of many rows that stand in the order of time. `work` depends on the
+window alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines
+are put on disk here. What it has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loopring_lab import cores
 from loopring_lab.engines import cluster, convert, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.arrays import NAT, is_ascending
+from loopring_lab.engines.arrays import NAT, distinct, encoded, is_ascending
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.cuts import (
     Around,
@@ -49,8 +49,8 @@ from loopring_lab.engines.spill import Buckets, Spool, frame_of_files, together
 
 __all__ = ["Parts", "Window", "add_columns", "counted", "map_batches", "over", "take_rows"]
 
-LEAST_OF_TWO = 1 << 18
-"""Rows in memory from which analyses use two cores."""
+LEAST_ROWS, WINDOWS_OF_A_CORE = 1 << 17, 2
+"""Of the windows that frames in memory are cut into for several cores: smaller ones suit their caches."""
 FILED = ("duckdb", "polars")
 """Engines whose large results are frames of files."""
 
@@ -119,7 +119,7 @@ def over(
     cuts = cut(wanted, others, near)
     if cuts is None:
         whole = _one_window(wanted, others)
-        parts = _halves(whole, near) if placed_by == "moment" and others is None else [whole]
+        parts = _several(whole, near) if placed_by == "moment" and others is None else [whole]
         tables = cores.share(*(partial(work, part) for part in parts))
         return Parts(trades, counts, tables, several=False)
     placing = placed_by if placed_by in SPAN else None
@@ -219,25 +219,31 @@ def _one_window(wanted: Columns, prices: Columns | None) -> Window:
     return Window(rows, everything, known, everything, np.ones(len(known), bool))
 
 
-def _halves(whole: Window, around: Around) -> list[Window]:
-    """Cut many rows that stand in the order of time in two, for a core each; others stay whole."""
+def _several(whole: Window, around: Around) -> list[Window]:
+    """Cut many rows that stand in the order of time into windows for all cores; others stay whole."""
     moments = moments_of(whole.rows)
-    if around.after is None or len(moments) < LEAST_OF_TWO or cores.threads() < 2:
+    count = min(WINDOWS_OF_A_CORE * cores.threads(), len(moments) // LEAST_ROWS)
+    if around.after is None or cores.threads() < 2 or count < 2:
         return [whole]
     if moments[0] == NAT or not is_ascending(moments):
         return [whole]
-    cuts = Cuts(moments[[len(moments) // 2]], around.after, around.keys, around.ahead)
-    slots = cuts.slot_of(moments)
-    parts = [cuts.near(whole.rows, slots, window) for window in range(2)]
-    before, after = cores.share(*(partial(_with_edge, cuts, part, n) for n, part in enumerate(parts)))
-    near = [together([before[0], after[1]]) if cuts.ahead else before[0], together([after[0], before[1]])]
-    return [window_of(cuts, rows, [rows], None, number) for number, rows in enumerate(near)]
+    places = np.arange(1, count) * len(moments) // count
+    cuts = Cuts(distinct(moments[places]), around.after, around.keys, around.ahead)
+    slots, numbers = cuts.slot_of(moments), range(len(cuts.edges) + 1)
+    parts = (cuts.near(whole.rows, slots, number) for number in numbers)
+    found = cores.share(*(partial(_with_edges, cuts, part, n) for n, part in enumerate(parts)))
+    own, last, first = zip(*found, strict=True)
+    near = [together([*last[:n], own[n], *first[n + 1 :]]) for n in numbers]
+    return [window_of(cuts, part, [part], None, number) for number, part in enumerate(near)]
 
 
-def _with_edge(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
-    """Return the rows of one of two windows with the ids of their orders, and those that the other needs."""
-    rows = with_ids(rows)
-    return [rows, *at_edge(cuts, [rows], rows, window, first=window == 1)]
+def _with_edges(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
+    """Return the rows of a window with the ids of their orders, what later ones need, and earlier ones."""
+    rows = near = with_ids(rows)
+    for name in cuts.keys:  # for both edges
+        near = near.set_column(near.column_names.index(name), name, encoded(near[name]))
+    first = at_edge(cuts, [rows], near, window, first=True) if cuts.ahead else [rows.slice(0, 0)]
+    return [rows, *at_edge(cuts, [rows], near, window), *first]
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:

@@ -18,7 +18,7 @@ from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, 
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
 from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
 from loopring_lab.engines.asof import OWN_BY, PLACE, TIE_BREAKERS, Placed, PriceHistory
-from loopring_lab.engines.orders import ORDER, ORDER_ID, SPAN, moments_of
+from loopring_lab.engines.orders import ORDER, ORDER_ID, ORDER_NUMBER, SPAN, moments_of
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.value_sums import Sums, part_of
 from loopring_lab.query import parse_tolerance
@@ -256,26 +256,30 @@ def value(
 
 
 class _Markets:
-    """Tokens by number in the order of their names, and the markets between them, by number as well."""
+    """Tokens by number in the order of their names, and the markets between them, by number as well.
+
+    The steps of a path are the digits, to `radix`, of one number: the lowest is the first step, and has the
+    number of its market and whether it goes from base to quote.
+    """
 
     def __init__(self, history: PriceHistory, token: str) -> None:
         self.history, self.pairs = history, history.combinations()
         self.tokens = sorted({token, *(one for pair in self.pairs for one in pair)})
         number_of = {name: number for number, name in enumerate(self.tokens)}
-        self.token, self.base = number_of[token], len(self.pairs) + 1
-        self.ends = np.array([[number_of[one] for one in pair] for pair in self.pairs]).reshape(-1, 2)
+        self.token, self.radix = number_of[token], 2 * len(self.pairs) + 1
         self.links: dict[int, list[tuple[int, int]]] = {}
-        for number, ends in enumerate(self.ends.tolist()):
-            for here, there in (ends, ends[::-1]):
-                self.links.setdefault(here, []).append((there, number))
+        for number, pair in enumerate(self.pairs):
+            ends = [number_of[one] for one in pair]
+            for forward, (here, there) in enumerate((ends[::-1], ends)):
+                self.links.setdefault(here, []).append((there, 2 * number + forward + 1))
 
     def path(self, route: int) -> str:
-        """Return the tokens of a path: its number has the first token, and a digit for each market."""
-        digits = [route // self.base**place % self.base for place in range(STEPS, -1, -1)]
-        names = [self.tokens[route // self.base**STEPS]]
-        for digit in filter(None, digits[1:]):
-            base, quote = self.pairs[digit - 1]
-            names.append(quote if base == names[-1] else base)
+        """Return the tokens of a path, from its steps and the number of its first token."""
+        steps, token = divmod(route, len(self.tokens))
+        names = [self.tokens[token]]
+        while steps:
+            steps, digit = divmod(steps, self.radix)
+            names.append(self.pairs[(digit - 1) // 2][(digit - 1) % 2])
         return ">".join(names)
 
 
@@ -289,7 +293,7 @@ class _Lookups:
         self.codes, self.starts, self.stops = self.history.runs
         self.own = np.full(len(rows), -1)
         if {*PAIR} <= {*fills.column_names}:
-            known = {"moment", *PAIR, *OWN_BY, *PLACE, ORDER_ID, *SPAN} & {*fills.column_names}
+            known = {"moment", *PAIR, *OWN_BY, *PLACE, ORDER_ID, ORDER_NUMBER, *SPAN} & {*fills.column_names}
             lookup, times = self.history.lookup(fills.select([*known])), moments_of(fills)
             number_of = np.full(self.history.code_count + 1, -1)
             number_of[self.codes] = np.arange(len(self.codes))
@@ -298,22 +302,30 @@ class _Lookups:
             self.own_next = lookup.after(times)[rows] if later else self.own_last
         self.placed = Placed.of_rows(fills).of(rows)
 
-    def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return both positions for rows in the order of time, in each of the numbered markets; else -1."""
+    def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return positions for rows in the order of time in each of the numbered markets, and their times.
+
+        These are the last one, -1 for none; its time; and the next one, -1 or of another market for none.
+        """
         moments, place_of = self.moments[rows], np.full(len(self.codes) + 1, -1)
-        last = np.empty((len(numbers), len(rows)), np.int64)
+        later = np.empty((len(numbers), len(rows)), np.int64)
         for place, number in enumerate(numbers.tolist()):
             start, stop = self.starts[number], self.stops[number]
-            last[place] = self._passed(self.history.times[start:stop], moments)
-            last[place] += start - 1
-        later = np.where(last + 1 < self.stops[numbers, None], last + 1, -1)
-        last[last < self.starts[numbers, None]] = -1
-        self._settle_blocks(last, rows, numbers)
+            later[place] = self._passed(self.history.times[start:stop], moments)
+            later[place] += start
+        last = later - 1
+        times = self.history.times_at(last)
+        for place, start in enumerate(self.starts[numbers].tolist()):
+            none = np.searchsorted(later[place], start, "right")
+            last[place, :none], times[place, :none] = -1, NAT
+        self._settle_blocks(last, times, rows, numbers)
         place_of[numbers] = np.arange(len(numbers))
         places = place_of[self.own[rows]]
         own = np.flatnonzero(places >= 0)
-        last[places[own], own], later[places[own], own] = self.own_last[rows[own]], self.own_next[rows[own]]
-        return last, later
+        at, mine = (places[own], own), rows[own]
+        last[at], later[at] = self.own_last[mine], self.own_next[mine]
+        times[at] = self.history.times_at(last[at])
+        return last, times, later
 
     @staticmethod
     def _passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -324,13 +336,15 @@ class _Lookups:
         counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
         return np.asarray(first + counts.cumsum())
 
-    def _settle_blocks(self, last: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
+    def _settle_blocks(
+        self, last: np.ndarray, times: np.ndarray, rows: np.ndarray, numbers: np.ndarray
+    ) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
-        placed = np.flatnonzero(self.placed.moments[rows] != NAT)
-        markets, some = np.nonzero(self.history.times_at(last[:, placed]) == self.moments[rows[placed]])
-        found = self.history.up_to(last[markets, placed[some]], self.placed.of(rows[placed[some]]))
-        there = self.history.has(self.codes[numbers[markets]], found)
-        last[markets, placed[some]] = np.where(there, found, -1)
+        at = np.nonzero(times == self.placed.moments[rows])
+        at = tuple(column[times[at] != NAT] for column in at)
+        found = self.history.up_to(last[at], self.placed.of(rows[at[1]]))
+        last[at] = np.where(self.history.has(self.codes[numbers[at[0]]], found), found, -1)
+        times[at] = self.history.times_at(last[at])
 
 
 class _Plan:
@@ -347,61 +361,53 @@ class _Plan:
             links = {one: self._links(one, ahead) for one in sorted(here - {markets.token})}
             self.links.append({one: some for one, some in links.items() if some or one in reached})
             reached = {*self.links[-1]}
-        used = {number for links in self.links for some in links.values() for _, number in some}
-        self.numbers = np.array(sorted(used), np.int64)
-        self.place = {number: place for place, number in enumerate(self.numbers.tolist())}
+        digits = {digit for links in self.links for some in links.values() for _, digit in some}
+        self.numbers = np.unique([(digit - 1) >> 1 for digit in sorted(digits)]).astype(np.int64)
+        self.place = np.zeros(len(markets.pairs), np.int64)
+        self.place[self.numbers] = np.arange(len(self.numbers))
 
     def _links(self, here: int, ahead: set[int]) -> list[tuple[int, int]]:
-        return [
-            (there, number) for there, number in sorted(self.markets.links.get(here, [])) if there in ahead
-        ]
+        return [(there, digit) for there, digit in sorted(self.markets.links.get(here, [])) if there in ahead]
 
     def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: Valued) -> None:
         """Find the freshest path, the shortest of equals, for rows in the order of time."""
-        moments = lookups.moments[rows]
+        moments, found.routes[rows] = lookups.moments[rows], self.unit
         if self.unit == self.markets.token:
-            found.oldest[rows], found.routes[rows] = moments, self.unit * self.markets.base**STEPS
+            found.oldest[rows] = moments
             return
-        last, later = lookups.of(rows, self.numbers)
-        oldest, hops = self._freshest(lookups.history.times_at(last))
-        if oldest is None:
-            return
-        valued = np.flatnonzero(oldest != NAT)
-        if limit is not None:
-            valued = valued[moments[valued] - oldest[valued] <= limit]
-        rows, at = rows[valued], np.full(len(valued), self.unit)
-        found.oldest[rows], found.routes[rows] = oldest[valued], self.unit
-        for step, level in enumerate(reversed(hops)):
-            hop = np.full(len(valued), -1)
-            for here, chosen in level.items():
-                hop = np.where(at == here, chosen[valued], hop)
-            moved = np.flatnonzero(hop >= 0)
-            some, hop = rows[moved], hop[moved]
-            numbers, places = self.numbers[hop], (hop, valued[moved])
-            forward = self.markets.ends[numbers, 0] == at[moved]
-            at[moved] = self.markets.ends[numbers, forward.astype(np.int64)]
-            found.positions[some, step], found.later[some, step] = last[places], later[places]
-            found.forward[some, step] = forward
-            found.routes[rows] *= self.markets.base
-            found.routes[some] += numbers + 1
+        last, times, later = lookups.of(rows, self.numbers)
+        oldest, steps = self._freshest(times)
+        valued = np.flatnonzero(oldest > NAT if limit is None else oldest >= moments - limit)
+        rows, steps = rows[valued], np.broadcast_to(steps, len(oldest))[valued]
+        found.oldest[rows] = oldest[valued]
+        found.routes[rows] += steps * len(self.markets.tokens)
+        for step in range(STEPS):
+            ahead = steps // self.markets.radix
+            digits, steps = steps - ahead * self.markets.radix, ahead
+            moved = np.flatnonzero(digits)
+            some, digits = rows[moved], digits[moved] - 1
+            numbers = digits >> 1
+            cells = self.place[numbers] * len(oldest) + valued[moved]
+            after = later.take(cells)
+            found.positions[some, step] = last.take(cells)
+            found.later[some, step] = np.where(after < lookups.stops[numbers], after, -1)
+            found.forward[some, step] = digits & 1
 
-    def _freshest(self, times: np.ndarray) -> tuple[np.ndarray | None, list[dict[int, np.ndarray]]]:
-        """Return the time of the oldest price on the freshest path, and the market to take next by token."""
-        known: dict[int, np.ndarray] = {}
-        hops: list[dict[int, np.ndarray]] = []
+    def _freshest(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the time of the oldest price on the freshest path, `NAT` for none, and its steps."""
+        known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for links in self.links:
-            found, level = dict(known), {}
+            found = dict(known)
             for here, some in links.items():
-                best = known.get(here)
-                hop = np.full(times.shape[1], -1)
-                for there, number in some:
-                    place = self.place[number]
-                    through = np.minimum(times[place], known[there]) if hops else times[place]
-                    better = through > (NAT if best is None else best)
-                    hop[better] = place
-                    best = through if best is None else np.maximum(through, best)
-                if best is not None:
-                    found[here], level[here] = best, hop
+                for there, digit in some:
+                    oldest, steps = times[self.place[(digit - 1) >> 1]], np.array(digit)
+                    if known:
+                        oldest = np.minimum(oldest, known[there][0])
+                        steps = known[there][1] * self.markets.radix + digit
+                    if here in found:
+                        best, chosen = found[here]
+                        steps = np.where(oldest > best, steps, chosen)
+                        oldest = np.maximum(oldest, best)
+                    found[here] = oldest, steps
             known = found
-            hops.append(level)
-        return known.get(self.unit), hops
+        return known.get(self.unit, (np.full(times.shape[1], NAT), np.array(0)))

@@ -117,16 +117,16 @@ def part_of(
     }
     priced = np.flatnonzero(~unpriced)
     ids, moments, values = groups.ids[priced].astype(np.int32), moments[priced], values[priced]
-    at, to, forward = (column[priced] for column in used)
     logs: np.ndarray = np.log(history.amounts.floats / UNIT)
-    changes = values * np.expm1(_moved(at, to, forward, logs))
+    changes = values * np.expm1(_moved(*used, logs))[priced]
     order = _in_order(ids, moments, np.abs(values), changes)
+    at = used[0][priced[order]]
     ages, mine = fills["age"].to_numpy()[priced], np.flatnonzero(own[history.rows])
     pairs = history.combinations()
     tables = {
         "groups": groups.key_columns() | sums,
         "fills": {"group": ids[order], "age": ages[order], "change": changes[order]},
-        "uses": _uses(ids[order], moments[order], np.abs(values[order]), at[order], history),
+        "uses": _uses(ids[order], moments[order], np.abs(values[order]), at, history),
         "markets": {
             n: pa.array([pair[place] for pair in pairs], pa.string()) for place, n in enumerate(MARKET)
         },
@@ -137,17 +137,24 @@ def part_of(
 
 def _moved(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """Return how log prices of each row's path move on to the first ones after the fill."""
-    there = np.nonzero(at >= 0)
-    moved = np.where(to[there] < 0, 0.0, logs[to[there]] - logs[at[there]])
-    return np.bincount(there[0], np.where(forward[there], moved, -moved), len(at))
+    rows, there = _steps(at)
+    to = to.ravel()[there]
+    moved = np.where(to < 0, 0.0, logs[to] - logs[at.ravel()[there]])
+    return np.bincount(rows, np.where(forward.ravel()[there], moved, -moved), len(at))
+
+
+def _steps(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each step that there is, and its place among all of the cells."""
+    there = np.flatnonzero(at.ravel() >= 0)
+    return there // at.shape[1], there
 
 
 def _uses(
     groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, at: np.ndarray, history: PriceHistory
 ) -> dict[str, np.ndarray]:
     """Return the prices that rows use: when they were, and the place of each among those of its moment."""
-    there = np.nonzero(at >= 0)
-    rows, at = there[0], at[there]
+    rows, there = _steps(at)
+    at = at.ravel()[there]
     times, ranks = history.times[at], at - history.starts[at]
     uses = {"group": groups[rows], "market": _markets(history, at), "time": times, "rank": ranks}
     return uses | {"weight": weights[rows], "age": moments[rows] - times}

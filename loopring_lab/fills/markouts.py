@@ -337,7 +337,7 @@ def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
     """Put fills together into orders: exact sums, and ``arrived``, the time of the order's first fill."""
     (numbers,) = numbered_orders(fills)
     unknown = numbers < 0
-    numbers[unknown] = len(fills) + np.flatnonzero(unknown)
+    numbers = np.where(unknown, numbers.max(initial=-1) + 1 + np.arange(len(fills)), numbers)
     itself = pc.if_else(pa.array(unknown), fills["trade_id"], pa.scalar(None, fills["trade_id"].type))
     added = {
         "number": pa.array(numbers),
