@@ -124,7 +124,7 @@ def drawing(
         axes.set_axisbelow(True)
         yield axes
         height = NOTE_LINE * (sum(text.count("\n") + 1 for text in notes) + counts_above)
-        axes.set_title(title, pad=NOTE_PAD - NOTE_LINE + height if notes else None)
+        axes.set_title(title, y=1, pad=NOTE_PAD - NOTE_LINE + height if notes else None)
         for text in reversed(notes):  # each on its own: the upper one may pass above what stands beside it
             height -= NOTE_LINE * (text.count("\n") + 1)
             _small_print(axes, text, (0, 1), "axes fraction", xytext=(0, 7 + height), fontsize=10)
@@ -273,7 +273,8 @@ def write_line(
     options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
     options |= {"textcoords": "offset points", "annotation_clip": True}
     for place, text in zip(list(places)[::step], texts[::step], strict=True):
-        axes.annotate(text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), **options)
+        written = axes.annotate(text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), **options)
+        written.set_in_layout(False)  # it stands between points and title, which take that room
 
 
 def column_width(axes: Axes) -> float:
