@@ -28,8 +28,8 @@ UNITS = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 *
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 FIRST_MONDAY = 4 * DAY  # 1970 began on a Thursday
 
-SUMMED = ("size", "notional", "fee")
-TOKENS = ("base", "quote", "fee_token")
+TOKEN_OF = {"size": "base", "notional": "quote", "fee": "fee_token"}
+SUMMED, TOKENS = tuple(TOKEN_OF), tuple(TOKEN_OF.values())
 COLUMNS = ("created_at", *TOKENS, *SUMMED, "fee_bps")
 SUM = pa.decimal256(76, 18)
 PAIRED_BY = ("trade_id", "side")
@@ -86,33 +86,35 @@ def aggregate(
     caller: str,
     every: str | None = None,
     *,
+    amounts: Sequence[str] = SUMMED,
     rates: bool = True,
     paired: PairedFills | None = None,
 ) -> pa.Table:
-    """Add up trades on their engine: rows of a period, `by` and tokens, with the `rates` of their fills.
+    """Add up amounts on the engine of trades: by period, `by` and tokens, with the `rates` of the fills.
 
     Where that reads all rows, `paired` counts both sides of them at the same time.
     """
     period = None if every is None else Period.parse(every)
     engine = adapters.engine_of(trades)
     if engine == "dask":
-        return pa.concat_tables(
-            _partition_sums(trades, by, caller, every, rates), promote_options="permissive"
-        )
-    keys = list(dict.fromkeys([*with_period(by, every), *TOKENS, "unknown"]))
+        parts = _partition_sums(trades, by, caller, every, amounts, rates)
+        return pa.concat_tables(parts, promote_options="permissive")
+    tokens = [TOKEN_OF[name] for name in amounts]
+    keys = list(dict.fromkeys([*with_period(by, every), *tokens, "unknown"]))
+    columns = list(dict.fromkeys(["created_at", *tokens, *amounts, "fee_bps", *by]))
     if engine in IN_MEMORY:
-        names = dict.fromkeys([*COLUMNS, *by, *(paired.columns if paired else ())])
+        names = dict.fromkeys([*columns, *(paired.columns if paired else ())])
         rows = adapters.open_frame(trades, [*names], caller).to_native()
         return _uniform(_sums_in_memory(rows, keys, period, rates, paired), keys, period)
-    table = adapters.open_frame(trades, list(dict.fromkeys([*COLUMNS, *by])), caller)
+    table = adapters.open_frame(trades, columns, caller)
     keys += ["milli_bps"][:rates]
     try:
-        sums = _engine_sums(table, keys, period, engine)
+        sums = _engine_sums(table, keys, period, engine, amounts)
     except Exception as error:  # each engine has its own for an overflow
         if isinstance(error, LabError) or "overflow" not in str(error).lower():
             raise
         raise _overflow(engine, caller) from None
-    if engine in WRAPPING and _may_have_wrapped(sums):
+    if engine in WRAPPING and _may_have_wrapped(sums, amounts):
         raise _overflow(engine, caller)
     return _uniform(sums, keys, period)
 
@@ -411,9 +413,8 @@ def _both_sides(rows: Any, keys: Sequence[str]) -> pa.Table:
         nw.col("is_buy").min().alias("least_side"), nw.col("is_buy").max().alias("most_side")
     )
     found = found.filter(nw.col("least_side") != nw.col("most_side"))
-    return (
-        found.group_by("all_rows", *keys).agg(nw.len().alias("fills")).lazy().collect("pyarrow").to_native()
-    )
+    counts = found.group_by("all_rows", *keys).agg(nw.len().alias("fills"))
+    return counts.lazy().collect("pyarrow").to_native()
 
 
 def result_frame(trades: Any, columns: pa.Table | Mapping[str, Any]) -> Any:
@@ -432,19 +433,15 @@ def result_table(columns: pa.Table | Mapping[str, Any]) -> pa.Table:
     return pa.table(narrow, schema=pa.schema(fields))
 
 
-def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine: str) -> pa.Table:
-    unknown = nw.col("size").is_null() | nw.col("notional").is_null() | nw.col("fee").is_null()
+def _engine_sums(
+    table: Any, keys: Sequence[str], period: Period | None, engine: str, amounts: Sequence[str]
+) -> pa.Table:
+    unknown = nw.any_horizontal(*(nw.col(name).is_null() for name in amounts), ignore_nulls=False)
+    zero = (nw.col("fee") == 0).fill_null(False) if "fee" in amounts else nw.lit(False)
+    added = [unknown.cast(nw.Int64).alias("unknown"), zero.cast(nw.Int64).alias("zero")]
     milli = nw.col("fee_bps") * MILLI_BPS + 0.5
-    if engine == "spark":  # its floor returns 64 bits, too few for larger rates
-        milli = nw.when(milli < WHOLE_FROM).then(milli.floor()).otherwise(milli)
-    else:
-        milli = milli.floor()
-    zero = (nw.col("fee") == 0).fill_null(False)
-    added = [
-        milli.alias("milli_bps"),
-        unknown.cast(nw.Int64).alias("unknown"),
-        zero.cast(nw.Int64).alias("zero"),
-    ]
+    whole = milli.floor()  # of 64 bits on Spark, too few for larger rates
+    added.append(nw.when(milli < WHOLE_FROM).then(whole).otherwise(milli).alias("milli_bps"))
     if period:
         added.append(period.bins(nw.col("moment")).alias("period"))
     sums = [
@@ -452,11 +449,11 @@ def _engine_sums(table: Any, keys: Sequence[str], period: Period | None, engine:
         nw.col("zero").sum(),
         nw.col("moment").min().alias("first"),
         nw.col("moment").max().alias("last"),
-        *(nw.col(name).sum() for name in SUMMED),
-        *(nw.col(name).count().alias(f"{name} known") for name in SUMMED),
+        *(nw.col(name).sum() for name in amounts),
+        *(nw.col(name).count().alias(f"{name} known") for name in amounts),
     ]
     if engine in WRAPPING:
-        sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in SUMMED]
+        sums += [nw.col(name).cast(nw.Float64).sum().alias(f"{name} as float") for name in amounts]
     grouped = table.with_columns(*added).group_by(*keys).agg(*sums)
     return grouped.lazy().collect("pyarrow").to_native()
 
@@ -465,19 +462,19 @@ def _sums_in_memory(
     rows: pa.Table, keys: Sequence[str], period: Period | None, rates: bool, paired: PairedFills | None
 ) -> pa.Table:
     """Add up rows by keys; where few have the same ones, each row is a group of its own."""
-    unknown = np.zeros(len(rows), np.int8)
-    for name in SUMMED:
+    unknown, amounts = np.zeros(len(rows), np.int8), [name for name in SUMMED if name in rows.column_names]
+    for name in amounts:
         if rows[name].null_count:
             unknown |= np.asarray(rows[name].is_null())
     rows = rows.append_column("unknown", pa.array(unknown))
     if period:
         rows = rows.append_column("period", period.numbers(rows["moment"]))
-    zero = equal(rows["fee"], 0)
+    zero = equal(rows["fee"], 0) if "fee" in amounts else np.zeros(len(rows), bool)
     if {"order_hash", "trade_id"}.isdisjoint(keys):
         groups, first = row_groups(rows, keys)
         columns = {name: rows[name].take(pa.array(first)) for name in keys}
         columns |= {"fills": np.bincount(groups), "zero": np.bincount(groups[zero], minlength=len(first))}
-        for name in SUMMED:
+        for name in amounts:
             columns[name], columns[f"{name} known"] = totals(rows[name], groups, len(first))
         if rates:
             columns |= rates_of(thousandths(rows["fee_bps"]), groups, len(first))
@@ -487,7 +484,7 @@ def _sums_in_memory(
         columns |= {"fills": np.ones(len(rows), np.int64), "zero": zero}
         columns |= {"milli_bps": thousandths(rows["fee_bps"])}
         columns |= {"first": rows["moment"], "last": rows["moment"]}
-        columns |= {f"{name} known": rows[name].is_valid() for name in SUMMED}
+        columns |= {f"{name} known": rows[name].is_valid() for name in amounts}
     if paired and paired.columns:
         paired.add(*sides_of(rows), groups)
     return pa.table(columns)
@@ -518,24 +515,24 @@ def rates_of(milli: np.ndarray, groups: np.ndarray, count: int) -> dict[str, pa.
 
 
 def _partition_sums(
-    trades: Any, by: Sequence[str], caller: str, every: str | None, rates: bool
+    trades: Any, by: Sequence[str], caller: str, every: str | None, amounts: Sequence[str], rates: bool
 ) -> list[pa.Table]:
     """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
     import dask
 
     def serialized_sums(part: pd.DataFrame) -> bytes:
-        return workers.pack(aggregate(part, by, caller, every, rates=rates))
+        return workers.pack(aggregate(part, by, caller, every, amounts=amounts, rates=rates))
 
     parts = adapters.partitions(trades, [*COLUMNS, *by], caller)
     results = dask.compute(*map(dask.delayed(serialized_sums), parts))  # type: ignore[attr-defined, no-untyped-call]
     return [*map(workers.unpack, results)]
 
 
-def _may_have_wrapped(sums: pa.Table) -> bool:
+def _may_have_wrapped(sums: pa.Table, amounts: Sequence[str]) -> bool:
     """Look at the same sums in floats, which do not wrap."""
-    largest = {name: pc.max(pc.abs(sums[f"{name} as float"])).as_py() or 0 for name in SUMMED}
+    largest = {name: pc.max(pc.abs(sums[f"{name} as float"])).as_py() or 0 for name in amounts}
     digits = adapters.DECIMAL_128.precision
-    return any(largest[name] > 0.99 * 10.0 ** (digits - sums[name].type.scale) for name in SUMMED)
+    return any(most > 0.99 * 10.0 ** (digits - sums[name].type.scale) for name, most in largest.items())
 
 
 def _overflow(engine: str, caller: str) -> AmountError:
@@ -560,22 +557,25 @@ def _uniform(sums: pa.Table, keys: Sequence[str], period: Period | None) -> pa.T
     """Give the partial sums of every engine the same types."""
     columns = _key_columns(sums, keys, period)
     missing = pa.scalar(None, SUM)
+    counts = {"charged": "fee known", "valued": "notional known"}
+    counts |= {name: name for name in ("fills", "zero", "first", "last")}
     for name in SUMMED:
-        known, amounts = pc.greater(sums[f"{name} known"].cast(pa.int64()), 0), sums[name].cast(SUM)
-        amounts = amounts if pc.all(known).as_py() else pc.if_else(known, amounts, missing)
-        columns[name] = amounts.combine_chunks()
-    counts = {"fills": "fills", "charged": "fee known", "valued": "notional known", "zero": "zero"}
-    counts |= {name: name for name in ("first", "last") if name in sums.column_names}
+        if f"{name} known" in sums.column_names:
+            known, amounts = pc.greater(sums[f"{name} known"].cast(pa.int64()), 0), sums[name].cast(SUM)
+            amounts = amounts if pc.all(known).as_py() else pc.if_else(known, amounts, missing)
+            columns[name] = amounts.combine_chunks()
     for name, source in counts.items():
-        columns[name] = sums[source].cast(pa.int64()).combine_chunks()
+        if source in sums.column_names:
+            columns[name] = sums[source].cast(pa.int64()).combine_chunks()
     if "rated" in sums.column_names:
         columns |= {name: sums[name] for name in ("milli_bps", "rated")}
     elif "milli_bps" in sums.column_names:
         rates = sums["milli_bps"].cast(pa.float64())
         columns |= {"milli_bps": _lists_of_one(rates), "rated": _lists_of_one(columns["fills"])}
-    in_base, in_quote = (pc.equal(columns["fee_token"], columns[token]) for token in ("base", "quote"))
-    received_quote = pc.if_else(in_quote, columns["notional"], missing)
-    columns["received"] = pc.if_else(in_base, columns["size"], received_quote)
+    if {*SUMMED} <= {*columns}:
+        in_base, in_quote = (pc.equal(columns["fee_token"], columns[token]) for token in ("base", "quote"))
+        received_quote = pc.if_else(in_quote, columns["notional"], missing)
+        columns["received"] = pc.if_else(in_base, columns["size"], received_quote)
     return pa.table(columns)
 
 

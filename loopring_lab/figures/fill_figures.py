@@ -266,7 +266,7 @@ def _sums(
 ) -> tuple[pd.DataFrame, int]:
     """Add up fills of known time, and of other `known` values, per quote and fill type; also count all."""
     keys = ["period", "quote", "fill_type"]
-    sums = aggregate(trades, keys[1:], caller, every, rates=False, paired=paired)
+    sums = aggregate(trades, keys[1:], caller, every, amounts=["notional"], rates=False, paired=paired)
     total = int(pc.sum(sums["fills"]).as_py() or 0)
     there = np.all([sums[name].is_valid().to_numpy() for name in ["period", *known]], axis=0)
     groups = GroupBy(sums.filter(pa.array(there)), keys)
