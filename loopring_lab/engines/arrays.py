@@ -169,12 +169,14 @@ def sorted_by_keys(groups: np.ndarray, keys: np.ndarray, *columns: np.ndarray) -
     packed.sort()
     rows = (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
     packed >>= np.uint64(bits)
-    alike, unlike = packed[1:] == packed[:-1], np.zeros(max(len(rows) - 1, 0), bool)
+    alike = packed[1:] == packed[:-1]
+    again = np.flatnonzero(alike)
+    unlike = np.zeros(len(again), bool)
     for column in columns:
-        unlike |= alike & (column[rows[1:]] != column[rows[:-1]])
+        unlike |= column[rows[again + 1]] != column[rows[again]]
     if unlike.any():
         run = np.append(0, np.cumsum(~alike))
-        part = np.flatnonzero(np.isin(run, run[1:][unlike]))
+        part = np.flatnonzero(is_among(run, distinct(run[again[unlike]])))
         some = rows[part]
         rows[part] = some[np.lexsort((*(column[some] for column in columns[::-1]), run[part]))]
     return rows

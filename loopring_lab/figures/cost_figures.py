@@ -20,6 +20,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import group_keys, open_frame
+from loopring_lab.engines.aggregate import PairedFills
 from loopring_lab.engines.cuts import Columns
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -173,14 +174,16 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    by_size, paired = style.beside_pairs(trades, partial(axis.Sizes, trades, quote, caller))
-    sizes, token = by_size.bounds(quantiles or MOST_PARTS), by_size.token
+    paired = PairedFills(trades, caller)
+    by_size, _ = style.at_once(trades, partial(axis.Sizes, trades, quote, caller), lambda: paired.note)
+    bounds, token = partial(by_size.bounds, quantiles or MOST_PARTS), by_size.token
+    sizes, quoted = style.at_once(trades, bounds, partial(_quoted_in, token, trades, caller))
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs = _costs_by_size(trades, sizes, token, against)
+    costs = _costs_by_size(quoted, sizes, caller, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
         sizes = by_size.bounds(parts)
-        costs = _costs_by_size(trades, sizes, token, against)
+        costs = _costs_by_size(quoted, sizes, caller, against)
     if costs.empty:
         hint = "Allow more with tolerance=, or pass a wider frame as prices=."
         raise LabError(
@@ -413,18 +416,18 @@ def _shifts(groups: Sequence[Any]) -> list[float]:
     return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
 
 
-def _costs_by_size(
-    trades: Any, sizes: pd.DataFrame, token: str, reference: Mapping[str, Any]
-) -> pd.DataFrame:
-    """Return the costs of each fill type and quantile that has any."""
-    caller = "lab.figures.cost_curve"
+def _quoted_in(token: str, trades: Any, caller: str) -> Any:
+    """Return the rows quoted in a token, with the columns that costs need."""
     needed = Columns(trades, caller, [*SHOWN, "fee_bps", "base"], LOOKED_UP_BY).present()
     if convert.is_in_memory(trades):
         read = open_frame(trades, needed, caller)
-        rows = convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
-    else:
-        there = [name for name in needed if name in convert.column_names(trades)]
-        rows = nw.from_native(trades).select(*there).filter(nw.col("quote") == token).to_native()
+        return convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
+    there = [name for name in needed if name in convert.column_names(trades)]
+    return nw.from_native(trades).select(*there).filter(nw.col("quote") == token).to_native()
+
+
+def _costs_by_size(rows: Any, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the costs of each fill type and quantile that has any."""
     work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
     marked = windows.map_batches(rows, caller, ["notional"], work=work)
     names = group_keys(["part", "fill_type"], caller, frame=marked)

@@ -135,12 +135,9 @@ def drawing(
         _mark_synthetic(axes, trades)
 
 
-def beside_pairs(trades: Any, job: Callable[[], Any]) -> tuple[Any, PairedFills]:
-    """Do a job, and meanwhile count fills with both sides if trades are in memory."""
-    paired = PairedFills(trades, "figures")
-    if not convert.is_in_memory(trades):
-        return job(), paired
-    return cores.share(job, lambda: paired.note)[0], paired
+def at_once(trades: Any, *jobs: Callable[[], Any]) -> list[Any]:
+    """Return what jobs find, done at the same time if trades are in memory."""
+    return cores.share(*jobs) if convert.is_in_memory(trades) else [job() for job in jobs]
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
