@@ -223,9 +223,8 @@ def _several(whole: Window, around: Around) -> list[Window]:
     """Cut many rows that stand in the order of time into windows for all cores; others stay whole."""
     moments = moments_of(whole.rows)
     count = min(WINDOWS_OF_A_CORE * cores.threads(), len(moments) // LEAST_ROWS)
-    if around.after is None or cores.threads() < 2 or count < 2:
-        return [whole]
-    if moments[0] == NAT or not is_ascending(moments):
+    in_order = count > 1 and moments[0] != NAT and is_ascending(moments)
+    if around.after is None or cores.threads() < 2 or not in_order:
         return [whole]
     places = np.arange(1, count) * len(moments) // count
     cuts = Cuts(distinct(moments[places]), around.after, around.keys, around.ahead)

@@ -361,8 +361,8 @@ class _Plan:
             links = {one: self._links(one, ahead) for one in sorted(here - {markets.token})}
             self.links.append({one: some for one, some in links.items() if some or one in reached})
             reached = {*self.links[-1]}
-        digits = {digit for links in self.links for some in links.values() for _, digit in some}
-        self.numbers = np.unique([(digit - 1) >> 1 for digit in sorted(digits)]).astype(np.int64)
+        used = {(digit - 1) >> 1 for links in self.links for some in links.values() for _, digit in some}
+        self.numbers = np.array(sorted(used), np.int64)
         self.place = np.zeros(len(markets.pairs), np.int64)
         self.place[self.numbers] = np.arange(len(self.numbers))
 
