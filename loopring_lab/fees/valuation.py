@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floats, floors, to_decimals
-from loopring_lab.amounts.scaling import UNIT, from_integers, to_integers
+from loopring_lab.amounts.scaling import UNIT, combined, from_integers, to_integers
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
 from loopring_lab.engines.aggregate import GroupBy, PairedFills
@@ -118,8 +118,7 @@ def in_token(
         fills, history = window.with_prices(CALLER, PAIR)
         if in_memory and not any(token in pair for pair in history.combinations()):
             _check_token(token, trades, prices)
-        rows = np.flatnonzero(window.inside)
-        return value(fills, rows, token, history, limit, later=names is not None), history
+        return value(window, fills, token, history, limit, later=names is not None), history
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
         return valued(window)[0].columns(token)
@@ -236,15 +235,22 @@ class Valued:
 
 
 def value(
-    fills: pa.Table, rows: np.ndarray, token: str, history: PriceHistory, limit: int | None, *, later: bool
+    window: windows.Window,
+    fills: pa.Table,
+    token: str,
+    history: PriceHistory,
+    limit: int | None,
+    *,
+    later: bool,
 ) -> Valued:
-    """Value the fees of some rows of fills, which are all that is known of their orders, in one token.
+    """Value the fees of a window's own fills, in one token; the others tell what belongs to their orders.
 
-    Those after the fills, which sums need, leave out own prices only if `later`.
+    Prices after the fills, which sums need, leave out own ones only if `later`.
     """
-    markets, moments = _Markets(history, token), moments_of(fills)[rows]
-    found = Valued(fills["fee"].take(pa.array(rows)).combine_chunks(), markets)
-    units = places_among(encoded(fills["fee_token"]), pa.array(markets.tokens, pa.string()))[rows]
+    own, rows = window.own(fills.select(["moment", "fee", "fee_token"])), np.flatnonzero(window.inside)
+    markets, moments = _Markets(history, token), moments_of(own)
+    found = Valued(combined(own["fee"]), markets)
+    units = places_among(encoded(own["fee_token"]), pa.array(markets.tokens, pa.string()))
     known = np.flatnonzero(np.asarray(found.fees.is_valid()) & (moments != NAT) & (units >= 0))
     known = known[sorted_by(units[known], moments[known])]
     lookups, ends = _Lookups(fills, rows, moments, markets, later), np.cumsum(np.bincount(units[known]))
