@@ -66,7 +66,7 @@ class Window(NamedTuple):
     def own(self, rows: pa.Table) -> pa.Table:
         """Return those of the window's rows that it answers for."""
         places = np.flatnonzero(self.inside)
-        if len(places) == len(rows):
+        if len(places) == len(self.inside):
             return rows
         is_run = len(places) > 0 and places[-1] - places[0] + 1 == len(places)
         return rows.slice(places[0], len(places)) if is_run else rows.filter(pa.array(self.inside))
