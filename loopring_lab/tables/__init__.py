@@ -186,9 +186,10 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
 
 def _sort(parts: list[pa.Table]) -> pa.Table:
     """Sort the rows of all parts, in an order that depends on nothing else; drop exact repetitions."""
-    filled = sorted((part for part in parts if len(part)), key=lambda part: rows.sort_keys(part)[0][0])
-    table = pa.concat_tables(filled or parts)
-    moment, trade_id = rows.sort_keys(table)
+    filled = [part for part in parts if len(part)] or parts[:1]
+    keyed = sorted(((*rows.sort_keys(part), part) for part in filled), key=lambda one: one[0][:1].tolist())
+    moments, trade_ids, tables = zip(*keyed, strict=True)
+    table, moment, trade_id = pa.concat_tables(tables), np.concatenate(moments), np.concatenate(trade_ids)
     later = (np.diff(moment) > 0) | ((np.diff(moment) == 0) & (np.diff(trade_id) > 0))
     if later.all():
         return table
