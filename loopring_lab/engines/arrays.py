@@ -82,8 +82,11 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
         texts_at = np.lib.stride_tricks.sliding_window_view(data, int(length))
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
+            places = offsets[part]
+            side_by_side = (places[1:] - places[:-1] == length).all()
+            some = slice(places[0], places[-1] + 1, length) if side_by_side else places
             words = np.zeros((len(part), -(-length // 8)), np.uint64)
-            words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_at[offsets[part]]
+            words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_at[some]
             found = np.full(len(part), length, np.uint64)
             for word in words.T:
                 found = mixed((found + np.uint64(GAMMA)) ^ word)
