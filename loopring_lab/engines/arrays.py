@@ -83,7 +83,7 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             places = offsets[part]
-            side_by_side = (places[1:] - places[:-1] == length).all()
+            side_by_side = (np.diff(places) == length).all()
             some = slice(places[0], places[-1] + 1, length) if side_by_side else places
             words = np.zeros((len(part), -(-length // 8)), np.uint64)
             words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_at[some]

@@ -84,12 +84,13 @@ class PriceHistory:
         self._labels = {name: _labels(texts, rows) for name, texts in self._keys.items()}
         times = moments_of(table)[rows]
         self._scale = Scale(times, self.code_count)
-        codes = self.codes(table)[rows]
+        self._codes = self._numbered(table)
+        codes = self._codes[rows]
         spots = self._spots(codes, times)
         if (spots[1:] <= spots[:-1]).any():
             order = sorted_by(codes, times)
             times, spots, rows = times[order], spots[order], rows[order]
-            rows = _settle_ties(table, rows, np.append(0, np.cumsum(spots[1:] != spots[:-1])))
+            rows = _settle_ties(table, rows, spots[1:] != spots[:-1])
         self.rows, self._times, self._at = rows, np.append(times, NAT), spots
         self.times = self._times[:-1]
         self._borders = np.searchsorted(spots, np.arange(self.code_count + 1) * self._scale.width)
@@ -144,10 +145,13 @@ class PriceHistory:
 
     def codes(self, rows: pa.Table) -> np.ndarray:
         """Number the keys of rows; -1 where this history has no price for them."""
+        is_known = all(rows[name].equals(self.table[name]) for name in self.keys)
+        return self._codes if is_known else self._numbered(rows)
+
+    def _numbered(self, rows: pa.Table) -> np.ndarray:
         codes = np.zeros(len(rows), np.int64)
         for name, labels in self._labels.items():
-            is_known = rows[name].equals(self.table[name])
-            places = places_among(self._keys[name] if is_known else encoded(rows[name]), labels)
+            places = places_among(self._keys[name] if rows is self.table else encoded(rows[name]), labels)
             codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
         return codes
 
@@ -493,8 +497,8 @@ def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 def in_order(table: pa.Table) -> np.ndarray:
     """Return the positions of rows in their total order: ``moment``, then `TIE_BREAKERS`, unknown last."""
-    rows, runs = np.arange(len(table)), np.zeros(len(table), np.int64)
-    return _settle_ties(table, rows, runs, ("moment", *TIE_BREAKERS))
+    rows, one_run = np.arange(len(table)), np.zeros(max(len(table) - 1, 0), bool)
+    return _settle_ties(table, rows, one_run, ("moment", *TIE_BREAKERS))
 
 
 def around(moments: np.ndarray, before: int | None = 0, after: int | None = 0) -> Span:
@@ -522,38 +526,37 @@ def _between(table: pa.Table, first: np.ndarray, last: np.ndarray) -> pa.Table:
 
 
 def _settle_ties(
-    table: pa.Table, rows: np.ndarray, runs: np.ndarray, names: Sequence[str] = TIE_BREAKERS
+    table: pa.Table, rows: np.ndarray, is_next: np.ndarray, names: Sequence[str] = TIE_BREAKERS
 ) -> np.ndarray:
-    """Put rows of a table that are in one run, and so neighbours, in the order of columns, unknown last."""
+    """Put rows in the order of columns, unknown last, within runs: `is_next` is where the next one begins."""
     found, mine, at = rows.copy(), rows, np.arange(len(rows))
     for name in names:
-        same = runs[1:] == runs[:-1]
-        tied = np.append(same, False) | np.append(False, same) if len(runs) else same
-        if not tied.all():
-            mine, at, runs = mine[tied], at[tied], runs[tied]
+        tied = np.flatnonzero(np.append(~is_next, False) | np.append(False, ~is_next)) if len(mine) else mine
+        if len(tied) < len(mine):
+            mine, at, is_next = mine[tied], at[tied], np.append(is_next, True)[tied][:-1]
         if not len(at):
             break
         if name not in table.column_names or pa.types.is_null(table[name].type):
             continue
-        numbers, is_next = _numbers_in_order(table[name], name, mine), runs[1:] != runs[:-1]
+        numbers = _numbers_in_order(table[name], name, mine)
         falls = np.flatnonzero(~is_next & (numbers[1:] < numbers[:-1]))
         if len(falls):
-            place = _in_runs(runs, numbers, falls)
+            place = _in_runs(is_next, numbers, falls)
             mine, numbers = mine[place], numbers[place]
             found[at] = mine
-        runs = np.append(0, np.cumsum(is_next | (numbers[1:] != numbers[:-1])))
+        is_next = is_next | (numbers[1:] != numbers[:-1])
     return found
 
 
-def _in_runs(runs: np.ndarray, numbers: np.ndarray, falls: np.ndarray) -> np.ndarray:
+def _in_runs(is_next: np.ndarray, numbers: np.ndarray, falls: np.ndarray) -> np.ndarray:
     """Return the order of rows by numbers in runs, which `falls` at some places; most runs are of two."""
     if (np.diff(falls) > 1).all():
-        place = np.arange(len(runs))
+        place = np.arange(len(numbers))
         place[falls], place[falls + 1] = falls + 1, falls
         swapped = numbers[place]
-        if ((runs[1:] != runs[:-1]) | (swapped[1:] >= swapped[:-1])).all():
+        if (is_next | (swapped[1:] >= swapped[:-1])).all():
             return place
-    return sorted_by(runs, numbers)
+    return sorted_by(np.append(0, np.cumsum(is_next)), numbers)
 
 
 def _numbers_in_order(column: Any, name: str, rows: np.ndarray) -> np.ndarray:
