@@ -67,6 +67,8 @@ def columns(found: Any, type_: pa.DataType) -> list[pa.Array]:
 def test_quotients_are_those_of_integers(type_: pa.DataType, data: st.DataObject) -> None:
     found = data.draw(rows(type_, 3))
     assert_same_bits(limbs.basis_points(*columns(found, type_)), on_integers(found, bps))
+    of_origins = [(value, origin, origin) for value, origin, _ in found]
+    assert_same_bits(limbs.basis_points(*columns(found, type_)[:2]), on_integers(of_origins, bps))
     times = data.draw(st.sampled_from([1, 10_000]))
     pairs = [row[:2] for row in found]
     wanted = on_integers(pairs, lambda a, b: a * times / b)

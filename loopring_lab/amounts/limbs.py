@@ -164,12 +164,12 @@ def floats(amounts: Decimals) -> np.ndarray:
     return np.array(amounts.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
-def basis_points(values: Decimals, origins: Decimals, bases: Decimals) -> np.ndarray:
-    """Return how far values lie above origins in basis points of bases, correctly rounded, or NaN."""
+def basis_points(values: Decimals, origins: Decimals, *bases: Decimals) -> np.ndarray:
+    """Return how far values lie above origins, in basis points of these or of bases; rounded once, or NaN."""
     return _rounded(
-        [values, origins, bases],
-        lambda value, origin, base: quotients(value - origin, base, BPS),
-        lambda value, origin, base: (value - origin) * BPS / base,
+        [values, origins, *bases],
+        lambda value, origin, *base: quotients(value - origin, (*base, origin)[0], BPS),
+        lambda value, origin, *base: (value - origin) * BPS / (*base, origin)[0],
     )
 
 

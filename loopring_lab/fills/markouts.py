@@ -327,9 +327,9 @@ def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str,
     """Return the effective cost, and the realized cost and impact that it is the sum of."""
     sign, prices = cost_sign(fills), known_prices(fills)
     return {
-        "effective_bps": basis_points(prices, before, before) * sign + 0.0,
+        "effective_bps": basis_points(prices, before) * sign + 0.0,
         "realized_bps": basis_points(prices, after, before) * sign + 0.0,
-        "impact_bps": basis_points(after, before, before) * sign + 0.0,
+        "impact_bps": basis_points(after, before) * sign + 0.0,
     }
 
 

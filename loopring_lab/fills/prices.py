@@ -282,7 +282,7 @@ def _costs(
 
 def relative_bps(fills: pa.Table, references: pa.Array) -> np.ndarray:
     """Return how much higher prices of fills are than references, in basis points."""
-    return basis_points(known_prices(fills), references, references)
+    return basis_points(known_prices(fills), references)
 
 
 def known_prices(fills: pa.Table) -> pa.ChunkedArray:
