@@ -170,7 +170,8 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             raise LabError(
                 f"{name!r} is {column.type}, which engines cannot hold. Convert it to strings or numbers."
             )
-        column = column.cast(column.type.value_type)
+        values = column.type.value_type
+        return column.cast(pa.string() if pa.types.is_large_string(values) else values)
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 

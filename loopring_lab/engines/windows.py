@@ -241,8 +241,9 @@ def _with_edges(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
     rows = near = with_ids(rows)
     for name in cuts.keys:  # for both edges
         near = near.set_column(near.column_names.index(name), name, encoded(near[name]))
-    first = at_edge(cuts, [rows], near, window, first=True) if cuts.ahead else [rows.slice(0, 0)]
-    return [rows, *at_edge(cuts, [rows], near, window), *first]
+    last = at_edge(cuts, [rows], near, window) if window < len(cuts.edges) else [rows.slice(0, 0)]
+    first = at_edge(cuts, [rows], near, window, first=True) if cuts.ahead and window else [rows.slice(0, 0)]
+    return [rows, *last, *first]
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:

@@ -65,9 +65,7 @@ class Moves:
         for pair, number in self._numbers.items():
             if not self._passed.get(pair):
                 continue
-            gaps, counts, squares = self._gaps[pair]
-            order = np.argsort(gaps)
-            counts, squares = counts[order], squares[order]
+            _, counts, squares = self._gaps[pair]
             least = -(-counts.sum() // 4)
             shares = np.clip((least - counts.cumsum() + counts) / counts, 0, 1)
             found[number] = (squares * shares).sum() / least / 2, squares.sum() / self._passed[pair]
@@ -84,15 +82,14 @@ class Moves:
         self._add_gaps(pair, gaps[later], np.diff(logs)[later] ** 2)
 
     def _add_gaps(self, pair: Pair, gaps: np.ndarray, squares: np.ndarray) -> None:
-        """Add up squares of moves by the time between prices."""
+        """Add up squares of moves by numbers in the order of the time between prices."""
         bits = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - KEPT_BITS, 0)
         nothing = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         before = self._gaps.get(pair, nothing)
-        found = pa.array(np.append(before[0], gaps >> bits << bits)).dictionary_encode()
-        numbers, count = found.indices.to_numpy(), len(found.dictionary)
-        counts = np.bincount(numbers, np.append(before[1], np.ones(len(gaps))), count)
-        sums = np.bincount(numbers, np.append(before[2], squares), count)
-        self._gaps[pair] = found.dictionary.to_numpy(), counts.astype(np.int64), sums
+        numbers = np.append(before[0], (bits << KEPT_BITS) + (gaps >> bits))
+        counts = np.bincount(numbers, np.append(before[1], np.ones(len(gaps))))
+        sums, there = np.bincount(numbers, np.append(before[2], squares)), np.flatnonzero(counts)
+        self._gaps[pair] = there, counts[there].astype(np.int64), sums[there]
 
 
 def part_of(
