@@ -165,14 +165,15 @@ def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.Chun
 
 def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Decode categories and large strings; raise for values engines cannot hold, such as intervals."""
-    if pa.types.is_dictionary(column.type):
-        if _is_nested(column.type):
+    values = column.type
+    if pa.types.is_dictionary(values):
+        if _is_nested(values):
             raise LabError(
-                f"{name!r} is {column.type}, which engines cannot hold. Convert it to strings or numbers."
+                f"{name!r} is {values}, which engines cannot hold. Convert it to strings or numbers."
             )
-        values = column.type.value_type
-        return column.cast(pa.string() if pa.types.is_large_string(values) else values)
-    return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
+        values = values.value_type
+    to = pa.string() if pa.types.is_large_string(values) else values
+    return column if to == column.type else column.cast(to)
 
 
 def _key(frame: Any, name: str) -> Key:

@@ -482,7 +482,7 @@ def _sums_in_memory(
         groups = np.arange(len(rows))
         columns = {name: rows[name] for name in rows.column_names}
         columns |= {"fills": np.ones(len(rows), np.int64), "zero": zero}
-        columns |= {"milli_bps": thousandths(rows["fee_bps"])}
+        columns["milli_bps"] = thousandths(rows["fee_bps"])
         columns |= {"first": rows["moment"], "last": rows["moment"]}
         columns |= {f"{name} known": rows[name].is_valid() for name in amounts}
     if paired and paired.columns:

@@ -70,10 +70,8 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
         return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
-    known, width = (
-        np.asarray(texts.is_valid()),
-        np.int64 if pa.types.is_large_string(texts.type) else np.int32,
-    )
+    known = np.asarray(texts.is_valid())
+    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     offsets = np.frombuffer(texts.buffers()[1], width)[texts.offset : texts.offset + len(texts) + 1]
     numbers, lengths = np.zeros(len(texts), np.uint64), np.diff(offsets) * known
