@@ -174,6 +174,24 @@ def test_the_rows_of_the_relayer_need_no_python_integers() -> None:
     assert limbs.quotients(price - other, other, 10_000)[1].all()
 
 
+@pytest.mark.parametrize("bits", [40, 61, 62, 90])
+def test_products_over_divisors_are_rounded_down(bits: int) -> None:
+    dice = random.Random(bits)
+    divisors = [dice.randrange((1 << bits) - (1 << bits // 2), 1 << bits) for _ in range(5000)]
+    others = [dice.choice([1, divisor - 1, divisor, divisor + 1]) for divisor in divisors]
+    factors = [dice.randrange(1 << dice.randrange(1, 96)) for _ in divisors]
+    columns = (limbs.Limbs.of(from_integers(column, SUM)) for column in (factors, others, divisors))
+    found, known = limbs.floors(*columns)
+    assert known[np.array(factors, object) < 1 << 95].all()
+    wanted = [
+        factor * other // divisor for factor, other, divisor in zip(factors, others, divisors, strict=True)
+    ]
+    given = to_integers(limbs.to_decimals(found, SUM))
+    assert [one for one, sure in zip(given, known, strict=True) if sure] == [
+        one for one, sure in zip(wanted, known, strict=True) if sure
+    ]
+
+
 def test_columns_of_many_chunks_and_slices_are_read() -> None:
     whole = from_integers([None, *range(1, 40_000)], AMOUNT)
     chunks = pa.chunked_array([whole[:7], whole[7:7], whole[7:20_001], whole[20_001:]])

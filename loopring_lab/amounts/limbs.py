@@ -98,6 +98,11 @@ class Limbs:
     def __getitem__(self, rows: Any) -> Limbs:
         return Limbs(self.low[rows], self.high[rows], self.known[rows])
 
+    def then(self, other: Limbs) -> Limbs:
+        """Put other integers after these."""
+        low, high = np.append(self.low, other.low), np.append(self.high, other.high)
+        return Limbs(low, high, np.append(self.known, other.known))
+
     def __add__(self, other: Limbs) -> Limbs:
         low = self.low + other.low
         return Limbs(low, self.high + other.high + (low < self.low), self.known & other.known)
@@ -245,8 +250,13 @@ def floors(factors: Limbs, others: Limbs, divisors: Limbs) -> tuple[Limbs, np.nd
         rest = np.floor(np.where(known, (high - whole) + low, 0.0)).astype(np.int64)
     found = Limbs((whole - top * LIMB).astype(np.uint64), top.astype(np.int64), known)
     found += Limbs.small(rest)
-    remainder = factors * others - found * divisors  # true ones lie between -2 and 2 divisors
-    step = np.where(remainder.high < 0, -1, (~(remainder < divisors)).astype(np.int64))
+    if divisors.largest() < FITTING:  # true remainders lie between -2 and 2 divisors: one limb is enough
+        divisor = divisors.low.view(np.int64)
+        remainder = (factors.low * others.low - found.low * divisors.low).view(np.int64)
+        step = (remainder >= divisor).astype(np.int64) - (remainder < 0)
+    else:
+        remainders = factors * others - found * divisors
+        step = np.where(remainders.high < 0, -1, (~(remainders < divisors)).astype(np.int64))
     return found + Limbs.small(step), known
 
 

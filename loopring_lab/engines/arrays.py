@@ -61,7 +61,7 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
 def coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
     """Return the number of each text of a column, -1 for null, and the texts."""
     texts = encoded(column)
-    return np.asarray(texts.indices.fill_null(-1), np.int64), texts.dictionary.to_pylist()
+    return integers(texts.indices, -1), texts.dictionary.to_pylist()
 
 
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -69,7 +69,7 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     texts = combined(texts)
     if pa.types.is_dictionary(texts.type):
         numbers = np.append(numbers_of_texts(texts.dictionary), numbers_of_texts(pa.array([""])))
-        return np.asarray(numbers[texts.indices.fill_null(len(texts.dictionary)).to_numpy()])
+        return np.asarray(numbers[integers(texts.indices, len(texts.dictionary))])
     known = np.asarray(texts.is_valid())
     width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
@@ -92,15 +92,21 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
+def integers(column: pa.Array | pa.ChunkedArray, null: int) -> np.ndarray:
+    """Return a column of numbers as integers of 64 bits, with this one in place of null."""
+    column = column.cast(pa.int64(), safe=False)
+    return np.asarray((column.fill_null(null) if column.null_count else column).to_numpy())
+
+
 def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
     """Return a 64-bit number for each id: integers themselves, also as text, others by their text."""
     if pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type):
-        return np.asarray(ids.cast(pa.int64(), safe=False).fill_null(0).to_numpy()).view(np.uint64)
+        return integers(ids, 0).view(np.uint64)
     texts = encoded(ids)
     whole = pc.match_substring_regex(texts.dictionary, WHOLE)
     numbers = numbers_of_texts(texts.dictionary)
     numbers[np.asarray(whole)] = texts.dictionary.filter(whole).cast(pa.int64()).to_numpy().view(np.uint64)
-    return np.asarray(np.append(numbers, np.uint64(0))[texts.indices.fill_null(len(numbers)).to_numpy()])
+    return np.asarray(np.append(numbers, np.uint64(0))[integers(texts.indices, len(numbers))])
 
 
 def mixed(words: np.ndarray) -> np.ndarray:
@@ -238,7 +244,5 @@ def expand(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def places_among(values: pa.DictionaryArray, among: pa.Array) -> np.ndarray:
     """Return the place of each value among others; -1 where it is null or not there."""
-    places = pc.index_in(values.dictionary, value_set=among).fill_null(-1).to_numpy(zero_copy_only=False)
-    indices = values.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
-    found: np.ndarray = np.append(places, -1).astype(np.int64)[indices]
-    return found
+    places = integers(pc.index_in(values.dictionary, value_set=among), -1)
+    return np.append(places, -1).take(integers(values.indices, len(places)))

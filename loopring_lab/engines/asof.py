@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import Limbs
-from loopring_lab.amounts.scaling import combined
+from loopring_lab.amounts.scaling import UNIT, combined
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import ranks
@@ -27,6 +27,7 @@ from loopring_lab.engines.arrays import (
     expand,
     first_of,
     ids_of,
+    integers,
     is_ascending,
     places_among,
     search,
@@ -54,6 +55,8 @@ PLACE = ("block_id", "index_in_block")
 NOTHING = np.empty(0, np.int64)
 FIRST = 4
 """Own prices beside a row that are looked at one by one."""
+TICK = 10**8
+"""Most prices have fewer decimals than the columns they stand in, which hold multiples of this."""
 FEW_TIMES, TIME_BITS = 4, 18
 """Prices are chosen by time where they outnumber rows so many times, in parts of the time so many at most."""
 
@@ -102,6 +105,16 @@ class PriceHistory:
     def amounts(self) -> Limbs:
         """The prices in order, exact and above zero."""
         return Limbs.of(self._prices)[self.rows]
+
+    @cached_property
+    def ratios(self) -> tuple[Limbs, Limbs]:
+        """Numerators and denominators of the prices in order, then of their reciprocals; most are small."""
+        prices = self.amounts
+        ticks = prices.over(TICK)
+        is_whole = (ticks.high == 0) & (ticks.low * np.uint64(TICK) == prices.low)
+        ticks = Limbs.where(is_whole, ticks, prices)
+        ones = Limbs.small(np.where(is_whole, UNIT // TICK, UNIT))
+        return ticks.then(ones), ones.then(ticks)
 
     @cached_property
     def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -492,7 +505,7 @@ def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return numbers as integers, unknown ones and those of another type as `LAST`."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return np.full(len(column), LAST)
-    return np.asarray(column.cast(pa.int64(), safe=False).fill_null(LAST), np.int64)
+    return integers(column, LAST)
 
 
 def in_order(table: pa.Table) -> np.ndarray:

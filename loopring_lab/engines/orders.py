@@ -12,6 +12,7 @@ from loopring_lab.engines.arrays import (
     NAT,
     SHORT_BITS,
     as_text,
+    integers,
     mixed,
     numbers_of_ids,
     numbers_of_texts,
@@ -111,7 +112,7 @@ def first_and_last(numbers: np.ndarray, moments: np.ndarray, count: int) -> tupl
 
 def moments_of(rows: pa.Table, name: str = "moment") -> np.ndarray:
     """Return a column of times in ms as integers, unknown ones as `NAT`."""
-    return np.asarray(rows[name].fill_null(NAT).to_numpy(), np.int64)
+    return integers(rows[name], NAT)
 
 
 def column_of(rows: pa.Table, name: str) -> pa.ChunkedArray:

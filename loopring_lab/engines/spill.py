@@ -50,7 +50,7 @@ class Buckets:
         self._parts.append((numbers, columns))
         self._bytes += sum(column.nbytes for column in columns.values())
         if self._bytes > limits.memory_limit() // KEPT_SHARE:
-            self._write()
+            self.to_disk()
 
     def __iter__(self) -> Iterator[Columns]:
         """Yield the rows of each bucket that has any, in the order of the buckets."""
@@ -62,7 +62,7 @@ class Buckets:
         """Return the rows of a range of buckets that has some; all rows while they are in memory."""
         if self._folder is None:
             return stacked([columns for _, columns in self._parts])
-        self._write()
+        self.to_disk()
         found = []
         for number in range(first, last + 1):
             if self.counts[number]:
@@ -75,7 +75,8 @@ class Buckets:
         """Whether nothing is on disk."""
         return self._folder is None
 
-    def _write(self) -> None:
+    def to_disk(self) -> None:
+        """Put what is in memory on disk."""
         if not self._parts:
             return
         if self._folder is None:

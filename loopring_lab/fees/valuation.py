@@ -37,7 +37,7 @@ SUMMED = (
     "max_age",
 )
 STEPS = 3
-CHUNK = 1 << 15
+CHUNK = 1 << 17
 WITHIN = 1 << 58
 """High limbs of what has certainly not more than 37 digits."""
 
@@ -180,7 +180,7 @@ def _distinct(frame: Any, name: str) -> list[Any]:
 class Valued:
     """Fees in one token, and how each value came about.
 
-    `oldest` is the time of the oldest price used, `NAT` without a value. By row and step of the path,
+    `oldest` is the time of the oldest price used, `NAT` without a value. By step of the path and row,
     `positions` are those of the price used and `later` those of the first one after the fill, -1 for none;
     `forward` is whether from base to quote. `routes` number the paths.
     """
@@ -189,20 +189,19 @@ class Valued:
         count = len(fees)
         self.fees, self.markets = fees, markets
         self.oldest, self.routes = np.full(count, NAT), np.zeros(count, np.int64)
-        self.positions, self.later = (np.full((count, STEPS), -1, np.int32) for _ in range(2))
-        self.forward = np.zeros((count, STEPS), bool)
+        self.positions, self.later = (np.full((STEPS, count), -1, np.int32) for _ in range(2))
+        self.forward = np.zeros((STEPS, count), bool)
 
     def amounts(self) -> pa.Array:
         """Convert the fees along their paths."""
         valued, numbers = self.oldest != NAT, Limbs.of(self.fees)
         numbers.known &= valued & (np.abs(numbers.high) < WITHIN)
-        prices, unit = self.markets.history.amounts, Limbs.small(UNIT)
+        numerators, denominators = self.markets.history.ratios
         for start in range(0, len(valued), ROWS_AT_ONCE):
-            for step in range(STEPS):
-                rows = start + np.flatnonzero(self.positions[start : start + ROWS_AT_ONCE, step] >= 0)
-                price, forward = prices[self.positions[rows, step]], self.forward[rows, step]
-                factor, divisor = Limbs.where(forward, price, unit), Limbs.where(forward, unit, price)
-                found, numbers.known[rows] = floors(numbers[rows], factor, divisor)
+            for positions, forward in zip(self.positions, self.forward, strict=True):
+                rows = start + np.flatnonzero(positions[start : start + ROWS_AT_ONCE] >= 0)
+                at = positions[rows] + ~forward[rows] * len(self.markets.history)
+                found, numbers.known[rows] = floors(numbers[rows], numerators[at], denominators[at])
                 numbers.low[rows], numbers.high[rows] = found.low, found.high
         amounts, rest = to_decimals(numbers, DECIMAL_256), valued & ~numbers.known
         if not rest.any():
@@ -213,11 +212,10 @@ class Valued:
     def _exactly(self, rows: np.ndarray) -> np.ndarray:
         """Convert the fees of a few rows in Python's integers."""
         found = to_integers(self.fees.take(pa.array(rows)))
-        for step in range(STEPS):
-            prices = to_integers(self.markets.history.take(self.positions[rows, step]))
-            for place in np.flatnonzero(self.positions[rows, step] >= 0):
-                forward = self.forward[rows[place], step]
-                factor, divisor = (prices[place], UNIT) if forward else (UNIT, prices[place])
+        for positions, forward in zip(self.positions[:, rows], self.forward[:, rows], strict=True):
+            prices = to_integers(self.markets.history.take(positions))
+            for place in np.flatnonzero(positions >= 0):
+                factor, divisor = (prices[place], UNIT) if forward[place] else (UNIT, prices[place])
                 found[place] = found[place] * factor // divisor
         return found
 
@@ -252,12 +250,16 @@ def value(
     found = Valued(combined(own["fee"]), markets)
     units = places_among(encoded(own["fee_token"]), pa.array(markets.tokens, pa.string()))
     known = np.flatnonzero(np.asarray(found.fees.is_valid()) & (moments != NAT) & (units >= 0))
-    known = known[sorted_by(units[known], moments[known])]
-    lookups, ends = _Lookups(fills, rows, moments, markets, later), np.cumsum(np.bincount(units[known]))
-    for unit, mine in enumerate(np.split(known, ends[:-1])):
-        plan = _Plan(markets, unit)
-        for start in range(0, len(mine), CHUNK):
-            plan.follow(mine[start : start + CHUNK], lookups, limit, found)
+    known = known[sorted_by(moments[known])]
+    units, lookups = units[known], _Lookups(fills, rows, moments, markets, later)
+    plans = [_Plan(markets, unit) for unit in range(len(markets.tokens))]
+    for start in range(0, len(known), CHUNK):
+        some = units[start : start + CHUNK]
+        lookups.look_at(known[start : start + CHUNK])
+        ends = np.cumsum(np.bincount(some, minlength=len(plans)))
+        for plan, mine in zip(plans, np.split(sorted_by(some), ends[:-1]), strict=True):
+            if len(mine):
+                plan.follow(mine, lookups, limit, found)
     return found
 
 
@@ -308,45 +310,53 @@ class _Lookups:
             self.own_next = lookup.after(times)[rows] if later else self.own_last
         self.placed = Placed.of_rows(fills).of(rows)
 
-    def of(self, rows: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return positions for rows in the order of time in each of the numbered markets, and their times.
+    def look_at(self, rows: np.ndarray) -> None:
+        """Choose rows in the order of time; `of` is for some of them."""
+        self.rows, self._later = rows, dict[int, np.ndarray]()
+
+    def of(self, some: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return positions for some of the chosen rows in each of the numbered markets, and their times.
 
         These are the last one, -1 for none; its time; and the next one, -1 or of another market for none.
         """
-        moments, place_of = self.moments[rows], np.full(len(self.codes) + 1, -1)
+        rows, place_of = self.rows[some], np.full(len(self.codes) + 1, -1)
         later = np.empty((len(numbers), len(rows)), np.int64)
         for place, number in enumerate(numbers.tolist()):
-            start, stop = self.starts[number], self.stops[number]
-            later[place] = self._passed(self.history.times[start:stop], moments)
-            later[place] += start
+            self._later_in(number).take(some, out=later[place], mode="clip")
         last = later - 1
         times = self.history.times_at(last)
         for place, start in enumerate(self.starts[numbers].tolist()):
             none = np.searchsorted(later[place], start, "right")
             last[place, :none], times[place, :none] = -1, NAT
-        self._settle_blocks(last, times, rows, numbers)
         place_of[numbers] = np.arange(len(numbers))
         places = place_of[self.own[rows]]
         own = np.flatnonzero(places >= 0)
-        at, mine = (places[own], own), rows[own]
-        last[at], later[at] = self.own_last[mine], self.own_next[mine]
-        times[at] = self.history.times_at(last[at])
+        cells, mine = places[own] * len(rows) + own, rows[own]
+        self._settle_blocks(last, times, rows, numbers, cells)
+        last.ravel()[cells], later.ravel()[cells] = self.own_last[mine], self.own_next[mine]
+        times.ravel()[cells] = self.history.times_at(self.own_last[mine])
         return last, times, later
 
-    @staticmethod
-    def _passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
-        """Count the times at or before each moment; both are in order."""
-        first, end = np.searchsorted(times, moments[[0, -1]], "right")
-        if end - first > len(moments):
-            return np.searchsorted(times, moments, "right")
-        counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
-        return np.asarray(first + counts.cumsum())
+    def _later_in(self, number: int) -> np.ndarray:
+        """Return the first position of a market after each of the chosen rows, or of the next market."""
+        if number not in self._later:
+            start, moments = self.starts[number], self.moments[self.rows]
+            times = self.history.times[start : self.stops[number]]
+            first, end = np.searchsorted(times, moments[[0, -1]], "right")
+            if end - first > len(moments):
+                self._later[number] = start + np.searchsorted(times, moments, "right")
+            else:
+                counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
+                self._later[number] = start + first + counts.cumsum()
+        return self._later[number]
 
     def _settle_blocks(
-        self, last: np.ndarray, times: np.ndarray, rows: np.ndarray, numbers: np.ndarray
+        self, last: np.ndarray, times: np.ndarray, rows: np.ndarray, numbers: np.ndarray, own: np.ndarray
     ) -> None:
         """Move positions before the prices of a row's own block that come after its place there."""
-        at = np.nonzero(times == self.placed.moments[rows])
+        is_same = times == self.placed.moments[rows]
+        is_same.ravel()[own] = False
+        at = np.divmod(np.flatnonzero(is_same), len(rows))
         at = tuple(column[times[at] != NAT] for column in at)
         found = self.history.up_to(last[at], self.placed.of(rows[at[1]]))
         last[at] = np.where(self.history.has(self.codes[numbers[at[0]]], found), found, -1)
@@ -375,13 +385,14 @@ class _Plan:
     def _links(self, here: int, ahead: set[int]) -> list[tuple[int, int]]:
         return [(there, digit) for there, digit in sorted(self.markets.links.get(here, [])) if there in ahead]
 
-    def follow(self, rows: np.ndarray, lookups: _Lookups, limit: int | None, found: Valued) -> None:
-        """Find the freshest path, the shortest of equals, for rows in the order of time."""
+    def follow(self, some: np.ndarray, lookups: _Lookups, limit: int | None, found: Valued) -> None:
+        """Find the freshest path, the shortest of equals, for some of the rows that lookups look at."""
+        rows = lookups.rows[some]
         moments, found.routes[rows] = lookups.moments[rows], self.unit
         if self.unit == self.markets.token:
             found.oldest[rows] = moments
             return
-        last, times, later = lookups.of(rows, self.numbers)
+        last, times, later = lookups.of(some, self.numbers)
         oldest, steps = self._freshest(times)
         valued = np.flatnonzero(oldest > NAT if limit is None else oldest >= moments - limit)
         rows, steps = rows[valued], np.broadcast_to(steps, len(oldest))[valued]
@@ -390,14 +401,14 @@ class _Plan:
         for step in range(STEPS):
             ahead = steps // self.markets.radix
             digits, steps = steps - ahead * self.markets.radix, ahead
-            moved = np.flatnonzero(digits)
-            some, digits = rows[moved], digits[moved] - 1
+            moved = np.flatnonzero(digits > 0)
+            at, digits = rows[moved], digits[moved] - 1
             numbers = digits >> 1
             cells = self.place[numbers] * len(oldest) + valued[moved]
             after = later.take(cells)
-            found.positions[some, step] = last.take(cells)
-            found.later[some, step] = np.where(after < lookups.stops[numbers], after, -1)
-            found.forward[some, step] = digits & 1
+            found.positions[step][at] = last.take(cells)
+            found.later[step][at] = np.where(after < lookups.stops[numbers], after, -1)
+            found.forward[step][at] = digits & 1
 
     def _freshest(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the time of the oldest price on the freshest path, `NAT` for none, and its steps."""

@@ -21,14 +21,13 @@ from loopring_lab.engines.aggregate import GroupBy, Groups
 from loopring_lab.engines.arrays import first_of, float_keys, sorted_by, sorted_by_keys
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.selection import medians
-from loopring_lab.engines.spill import BUCKETS, Buckets
+from loopring_lab.engines.spill import Buckets
 
 DEVIATIONS = 1.96  # 95 % of a normal distribution
 AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
-PARTS, ROWS = 1 << 15, 1 << 18
-"""How many parts are told apart, and rows of ages read at once."""
+PARTS = 1 << 15  # that are told apart
 MARKET = ("base", "quote")
 
 Pair = tuple[str, ...]
@@ -86,9 +85,9 @@ class Moves:
         bits = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - KEPT_BITS, 0)
         nothing = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         before = self._gaps.get(pair, nothing)
-        numbers = np.append(before[0], (bits << KEPT_BITS) + (gaps >> bits))
+        numbers = np.append(before[0], (bits << KEPT_BITS - 1) + (gaps >> bits))
         counts = np.bincount(numbers, np.append(before[1], np.ones(len(gaps))))
-        sums, there = np.bincount(numbers, np.append(before[2], squares)), np.flatnonzero(counts)
+        sums, there = np.bincount(numbers, np.append(before[2], squares)), np.flatnonzero(counts > 0)
         self._gaps[pair] = there, counts[there].astype(np.int64), sums[there]
 
 
@@ -103,7 +102,7 @@ def part_of(
 ) -> pa.Table:
     """Return, as lists in one row, the sums of fills by keys and what tells how far these may be off.
 
-    `used` has positions by row and step, as `Valued`; `own` masks the prices that tell moves.
+    `used` has positions by step and row, as `Valued`; `own` masks the prices that tell moves.
     """
     groups, unpriced = GroupBy(fills, keys), np.asarray(fills["fee_value"].is_null())
     sums = {
@@ -118,13 +117,13 @@ def part_of(
     logs: np.ndarray = np.log(history.amounts.floats / UNIT)
     changes = values * np.expm1(_moved(*used, logs))[priced]
     order = _in_order(ids, moments, np.abs(values), changes)
-    at = used[0][priced[order]]
+    at = used[0][:, priced[order]]
     ages, mine = fills["age"].to_numpy()[priced], np.flatnonzero(own[history.rows])
     pairs = history.combinations()
     tables = {
         "groups": groups.key_columns() | sums,
         "fills": {"group": ids[order], "age": ages[order], "change": changes[order]},
-        "uses": _uses(ids[order], moments[order], np.abs(values[order]), at, history),
+        **_uses(ids[order], moments[order], np.abs(values[order]), at, history),
         "markets": {
             n: pa.array([pair[place] for pair in pairs], pa.string()) for place, n in enumerate(MARKET)
         },
@@ -135,27 +134,27 @@ def part_of(
 
 def _moved(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """Return how log prices of each row's path move on to the first ones after the fill."""
-    rows, there = _steps(at)
+    there = np.flatnonzero(at >= 0)
     to = to.ravel()[there]
     moved = np.where(to < 0, 0.0, logs[to] - logs[at.ravel()[there]])
-    return np.bincount(rows, np.where(forward.ravel()[there], moved, -moved), len(at))
-
-
-def _steps(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each step that there is, and its place among all of the cells."""
-    there = np.flatnonzero(at.ravel() >= 0)
-    return there // at.shape[1], there
+    return np.bincount(there % at.shape[1], np.where(forward.ravel()[there], moved, -moved), at.shape[1])
 
 
 def _uses(
     groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, at: np.ndarray, history: PriceHistory
-) -> dict[str, np.ndarray]:
-    """Return the prices that rows use: when they were, and the place of each among those of its moment."""
-    rows, there = _steps(at)
-    at = at.ravel()[there]
-    times, ranks = history.times[at], at - history.starts[at]
-    uses = {"group": groups[rows], "market": _markets(history, at), "time": times, "rank": ranks}
-    return uses | {"weight": weights[rows], "age": moments[rows] - times}
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return the prices that groups use, each with how many values, and these values in the same order."""
+    steps, at = len(at), at.T.ravel()
+    there = np.flatnonzero(at >= 0)
+    rows, at, market = there // steps, at[there], _markets(history, np.arange(len(history)))
+    order = sorted_by(groups[rows], market[at])  # those of a group and market are nearly in the order of time
+    order = order[sorted_by(groups[rows[order]], at[order])]
+    rows, at = rows[order], at[order]
+    starts = first_of(groups[rows], at)
+    first = at[starts]
+    used = {"group": groups[rows[starts]], "market": market[first], "time": history.times[first]}
+    used |= {"rank": first - history.starts[first], "uses": np.diff(starts, append=len(at))}
+    return {"used": used, "uses": {"weight": weights[rows], "age": moments[rows] - history.times[at]}}
 
 
 def _markets(history: PriceHistory, positions: np.ndarray) -> np.ndarray:
@@ -180,7 +179,7 @@ class Sums:
         self._groups, self._limit, self._moves = Groups(keys), limit, Moves()
         self._parts: list[pa.Table] = []
         self._changes = np.zeros(0)
-        self._ages, self._uses = Buckets(), Buckets(PARTS)
+        self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
 
     def add(self, parts: Iterable[pa.Table]) -> None:
         """Add what `part_of` returns for parts of rows, in the order of time."""
@@ -191,17 +190,20 @@ class Sums:
         lists = {
             name: pa.Table.from_struct_array(part[name].chunk(0).flatten()) for name in part.column_names
         }
-        groups, fills, uses = lists["groups"], lists["fills"], _arrays(lists["uses"])
-        numbers = self._groups.add(groups.select(self._groups.keys))
-        markets = self._moves.add(lists["markets"], **_arrays(lists["prices"]))
+        groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
+        numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
+        markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
         self._parts.append(groups.append_column("number", pa.array(numbers)))
-        columns = _arrays(fills)
-        ids = numbers[columns["group"]].astype(np.int32)
-        self._ages.add(np.arange(len(ids)) % BUCKETS, {"group": ids, "age": columns["age"]})
-        self._changes = _go_on(self._changes, ids, columns["change"], len(self._groups))
-        for name, of in (("group", numbers), ("market", markets)):
-            uses[name] = of[uses[name]].astype(np.int32)
-        self._uses.add(np.full(len(uses["age"]), min(len(self._parts), PARTS) - 1), uses)
+        ids = numbers[fills["group"]]
+        self._changes = _go_on(self._changes, ids, fills["change"], len(self._groups))
+        used |= {"group": numbers[used["group"]], "market": markets[used["market"]]}
+        number = min(len(self._parts), PARTS) - 1
+        self._ages.add(np.full(len(ids), number), {"group": ids, "age": fills["age"]})
+        self._used.add(np.full(len(used["uses"]), number), used)
+        self._uses.add(np.full(used["uses"].sum(), number), _arrays(lists["uses"]))
+        if not (self._used.in_memory and self._uses.in_memory):
+            self._used.to_disk()
+            self._uses.to_disk()
 
     def columns(self) -> tuple[GroupBy, dict[str, Any]]:
         """Return the groups and their columns."""
@@ -210,12 +212,13 @@ class Sums:
         number_of[groups.ids] = groups.table["number"].to_numpy()
         columns = {name: groups.sum(name) for name in ("fills", "unpriced", "fee", "fee_value")}
         totals = np.abs(floats(columns["fee_value"]))
-        error = DEVIATIONS * np.sqrt(self._squares()[number_of]) + np.abs(self._changes[number_of])
+        counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
+        read = partial(self._ages_of, np.argsort(number_of))
+        squares, middle = cores.share(self._squares, partial(medians, read, counts))
+        error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, 10_000 * error / totals)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
-        counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
-        middle = medians(partial(self._ages_of, np.argsort(number_of)), counts)
         for name, ages in (
             ("median_age", np.rint(np.nan_to_num(middle)).astype(np.int64)),
             ("max_age", groups.aggregate("max_age", "max").fill_null(0).to_numpy()),
@@ -225,58 +228,56 @@ class Sums:
 
     def _ages_of(self, groups: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for part in self._ages:
-            for start in range(0, len(part["age"]), ROWS):
-                rows = slice(start, start + ROWS)
-                yield groups[part["group"][rows]], part["age"][rows]
+            yield groups[part["group"]], part["age"]
 
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""
         (noise, drift), places = self._moves.variances(), self._moves.in_order()
-        squares, none = np.zeros(len(self._groups)), np.empty(0, np.int64)
-        left = Uses(none, none, none, np.empty(0))
-        for uses in self._uses:
-            market, first = uses["market"], (uses["time"] + uses["age"]).min() - (self._limit or 0)
-            error = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
-            cells = uses["group"] * np.int64(len(places)) + places[market]
-            used = Uses(cells, uses["time"], uses["rank"], error)
+        none, nothing = np.empty(0, np.int64), np.empty(0)
+        (cells, squares), left = (none, nothing), Used(none, none, none, nothing)
+        for used, uses in zip(self._used, self._uses, strict=True):
+            market, starts = np.repeat(used["market"], used["uses"]), used["uses"].cumsum() - used["uses"]
+            errors = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
+            first = (used["time"] + uses["age"][starts]).min() - (self._limit or 0)
             is_settled = left.times < first
-            squares = left.of(is_settled).added(squares, len(places))
-            left = Uses(*map(np.append, left.of(~is_settled), used))
-        return left.added(squares, len(places))
+            cells, squares = left.of(is_settled).squared(cells, squares)
+            cell = used["group"] * np.int64(len(places)) + places[used["market"]]
+            left = left.of(~is_settled).then((cell, used["time"], used["rank"]), used["uses"], errors)
+        cells, squares = left.squared(cells, squares)
+        return np.bincount(cells // max(len(places), 1), squares, len(self._groups))
 
 
-class Uses(NamedTuple):
-    """Prices that values use, by cell of group and market, time and rank, with the error of each value."""
+class Used(NamedTuple):
+    """Prices that values use, by cell of group and market, time and rank, with the sum of these errors."""
 
     cells: np.ndarray
     times: np.ndarray
     ranks: np.ndarray
     errors: np.ndarray
 
-    def of(self, rows: np.ndarray) -> Uses:
-        return Uses(*(column[rows] for column in self))
+    def of(self, rows: np.ndarray) -> Used:
+        return Used(*(column[rows] for column in self))
 
-    def added(self, squares: np.ndarray, markets: int) -> np.ndarray:
-        """Add the squares of errors to those of groups; two cores take groups of about as many uses each."""
-        groups = self.cells // markets
-        by_size = np.argsort(-np.bincount(groups, minlength=len(squares)))
-        is_second = np.zeros(len(squares), bool)
-        is_second[by_size[1::4]] = is_second[by_size[2::4]] = True
-        second = is_second[groups]
-        rows = (np.flatnonzero(second == part) for part in (True, False))
-        found = cores.share(*(partial(self._added, some, squares, markets) for some in rows))
-        return np.asarray(np.where(is_second, *found))
+    def then(self, prices: Sequence[np.ndarray], counts: np.ndarray, errors: np.ndarray) -> Used:
+        """Add prices, each with the errors of so many values."""
+        keys = [*map(np.append, self[:-1], prices)]
+        counts = np.append(np.ones(len(self.cells), np.int64), counts)
+        return Used(*_added_up(keys, counts, np.append(self.errors, errors)))
 
-    def _added(self, rows: np.ndarray, squares: np.ndarray, markets: int) -> np.ndarray:
-        """Add the squares of some rows' errors, after those of one price are added up."""
-        uses = self.of(rows[sorted_by(self.cells[rows])])  # those of a cell are nearly in the order of time
-        prices = uses.of(sorted_by(*uses[:-1]))
-        starts = first_of(*prices[:-1])
-        shared = np.add.reduceat(prices.errors, starts) if len(starts) else prices.errors
-        group = prices.cells[starts] // markets
-        market = prices.cells[starts] - group * markets
-        order = sorted_by(group, prices.times[starts], market, prices.ranks[starts])
-        return _go_on(squares, group[order], shared[order] ** 2, len(squares))
+    def squared(self, cells: np.ndarray, squares: np.ndarray) -> Sequence[np.ndarray]:
+        """Add the squares of errors to those of cells."""
+        return _added_up([np.append(cells, self.cells)], 1, np.append(squares, self.errors**2))
+
+
+def _added_up(
+    keys: Sequence[np.ndarray], counts: np.ndarray | int, values: np.ndarray
+) -> Sequence[np.ndarray]:
+    """Return the different keys in order, and sums of the values, of which each row of keys has so many."""
+    order = sorted_by(*keys)
+    keys, number = [key[order] for key in keys], np.empty(len(order), np.int64)
+    starts = first_of(*keys)
+    number[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    return [*(key[starts] for key in keys), np.bincount(np.repeat(number, counts), values, len(starts))]
 
 
 def _arrays(table: pa.Table) -> dict[str, np.ndarray]:
