@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -61,6 +62,28 @@ def answer(ask: Ask, engine: str, frame: pd.DataFrame) -> Any:
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_every_engine_gives_the_same_digits(engine: str, question: str) -> None:
     assert answer(QUESTIONS[question], engine, adversarial()) == on_pandas(question)
+
+
+def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
+    """Give texts of pyarrow two codes each, one that is not used, and one whose text is unknown."""
+    table = on("pyarrow", frame)
+    for place, name in enumerate(table.column_names):
+        column = table[name].combine_chunks()
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type):
+            codes = plain.dictionary_encode()
+            words = ["not used", None, *codes.dictionary.to_pylist(), *codes.dictionary.to_pylist()]
+            seconds = len(codes.dictionary) * (np.arange(len(plain)) % 2)
+            numbers = codes.indices.fill_null(-1).to_numpy() + 2 + seconds * np.asarray(plain.is_valid())
+            odd = pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(words, pa.large_string()))
+            table = table.set_column(place, name, odd)
+    return table
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_categories_are_their_texts(question: str) -> None:
+    asked = without_warnings(QUESTIONS[question], adversarial(), with_odd_categories)
+    assert content(asked) == on_pandas(question)
 
 
 @pytest.mark.thorough

@@ -163,9 +163,13 @@ def checked_cast(column: pa.ChunkedArray, to: pa.DataType, name: str) -> pa.Chun
         ) from None
 
 
-def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Decode categories and large strings; raise for values engines cannot hold, such as intervals."""
+def decode(column: pa.ChunkedArray, name: str, *, encoded: bool = False) -> pa.ChunkedArray:
+    """Decode large strings, and categories but for those of strings if they may stay `encoded`.
+
+    Raise for values engines cannot hold, such as intervals.
+    """
     values = column.type
+    encoded &= pa.types.is_dictionary(values) and not any(one.dictionary.null_count for one in column.chunks)
     if pa.types.is_dictionary(values):
         if _is_nested(values):
             raise LabError(
@@ -173,6 +177,8 @@ def decode(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             )
         values = values.value_type
     to = pa.string() if pa.types.is_large_string(values) else values
+    if encoded and pa.types.is_string(to):
+        to = pa.dictionary(column.type.index_type, to, column.type.ordered)
     return column if to == column.type else column.cast(to)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -103,8 +103,7 @@ def aggregate(
     keys = list(dict.fromkeys([*with_period(by, every), *tokens, "unknown"]))
     columns = list(dict.fromkeys(["created_at", *tokens, *amounts, "fee_bps", *by]))
     if engine in IN_MEMORY:
-        names = dict.fromkeys([*columns, *(paired.columns if paired else ())])
-        rows = adapters.open_frame(trades, [*names], caller).to_native()
+        rows = convert.to_table(trades, caller, [*columns, *(paired.columns if paired else ())])
         return _uniform(_sums_in_memory(rows, keys, period, rates, paired), keys, period)
     table = adapters.open_frame(trades, columns, caller)
     keys += ["milli_bps"][:rates]
@@ -273,16 +272,6 @@ def totals(column: pa.ChunkedArray, ids: np.ndarray, count: int) -> tuple[pa.Arr
     return pa.array(sums, mask=counts == 0), counts
 
 
-def batches(trades: Any, names: Sequence[str], caller: str) -> Iterator[pa.Table]:
-    """Read columns in batches to group by; those in memory keep their dictionaries."""
-    if adapters.engine_of(trades) not in IN_MEMORY:
-        yield from convert.batches(trades, names, caller)
-        return
-    rows = adapters.open_frame(trades, names, caller).to_native()
-    for start in range(0, max(len(rows), 1), convert.BATCH_ROWS):
-        yield rows.slice(start, convert.BATCH_ROWS)
-
-
 def equal(left: pa.ChunkedArray, right: Any) -> np.ndarray:
     """Return a mask of the rows where values are equal; null equals nothing."""
     return np.asarray(pc.fill_null(pc.equal(left, right), False))
@@ -375,7 +364,7 @@ class PairedFills:
     def _read(self, keys: Sequence[str], period: Period | None) -> tuple[Sides, list[pa.Table]]:
         """Read all rows in batches, and the combinations of keys in each, which groups are numbered by."""
         sides, parts, count = Sides(), list[pa.Table](), 0
-        for batch in batches(self._trades, self._needed(keys, period), self._caller):
+        for batch in convert.batches(self._trades, self._needed(keys, period), self._caller):
             rows = batch.append_column("period", period.numbers(batch["moment"])) if period else batch
             groups, first = row_groups(rows, keys)
             sides.add(*sides_of(rows), groups + count)

@@ -98,12 +98,10 @@ def batches(
     caller: str,
     most: int = BATCH_ROWS,
     work: Callable[[pa.Table], pa.Table] = as_read,
-    *,
-    decoded: bool = True,
 ) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches of at most `most` rows, as normalized tables.
 
-    `work` is applied to each batch, by Dask's workers to partitions; categories may stay if not `decoded`.
+    `work` is applied to each batch, by Dask's workers to partitions.
     """
     if engine_of(frame) == "dask":
         read = functools.partial(_read, caller=caller, columns=columns, work=work)
@@ -114,7 +112,7 @@ def batches(
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):
         for start in range(0, max(len(part), 1), most):
-            yield work(normalize(part.slice(start, most), decoded=decoded))
+            yield work(normalize(part.slice(start, most)))
 
 
 def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
@@ -162,10 +160,9 @@ def is_normalized(frame: Any) -> bool:
     return "moment" in names and "created_at" not in names
 
 
-def normalize(part: pa.Table, *, decoded: bool = True) -> pa.Table:
-    """Convert categories to strings, amounts to ``decimal256(37, 18)``, moments to integers."""
-    decode = adapters.decode if decoded else lambda column, _: column
-    columns = {name: decode(part[name], name) for name in part.column_names}
+def normalize(part: pa.Table) -> pa.Table:
+    """Convert amounts to ``decimal256(37, 18)``, moments to integers; categories of strings stay."""
+    columns = {name: adapters.decode(part[name], name, encoded=True) for name in part.column_names}
     for name, column in columns.items():
         if name in adapters.AMOUNTS:
             columns[name] = adapters.checked_cast(column, adapters.DECIMAL_256, name)

@@ -11,13 +11,12 @@ import pyarrow as pa
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.limbs import LIMB, Limbs
 from loopring_lab.amounts.scaling import combined
-from loopring_lab.engines import limits
+from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import (
     GroupBy,
     Groups,
     PairedFills,
-    batches,
     rates_of,
     thousandths,
 )
@@ -111,7 +110,7 @@ def sums_by_size(
     """Add up notionals and list fee rates by `outer`, fill type and quantile of the notional in `outer`."""
     groups, by_size = Groups([*outer, "fill_type"]), BySize()
     needed = list(dict.fromkeys([*groups.keys, "notional", "fee_bps", *paired.columns]))
-    for batch in batches(trades, needed, caller):
+    for batch in convert.batches(trades, needed, caller):
         columns = {"milli": thousandths(batch["fee_bps"])}
         if paired.columns:
             columns["trade"], columns["side"] = sides_of(batch)

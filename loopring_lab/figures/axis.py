@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.limbs import Limbs
 from loopring_lab.engines import adapters, convert
-from loopring_lab.engines.aggregate import DAY, Groups, Period, batches, check_quantiles
+from loopring_lab.engines.aggregate import DAY, Groups, Period, check_quantiles
 from loopring_lab.engines.selection import BySize
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
@@ -134,7 +134,7 @@ class Sizes:
 
     def __init__(self, trades: Any, quote: str | None, caller: str) -> None:
         groups, self._rows, self.total = Groups(["quote"]), BySize(), 0
-        for batch in batches(trades, ["quote", "notional"], "fills.size_profile"):
+        for batch in convert.batches(trades, ["quote", "notional"], "fills.size_profile"):
             self._rows.add(Limbs.of(batch["notional"]), groups.numbers(batch), {})
             self.total += len(batch)
         quotes = groups.ordered().table["quote"].to_pylist()

@@ -212,7 +212,7 @@ def _costs(
     found = slim_rows(fills, [*names, "market", "side", "fill_type"])
     for name, column in (costs | {"size_class": classes.of(fills)}).items():
         found = found.append_column(name, pa.array(column))
-    of_markets = pc.is_in(window.prices["market"], window.rows["market"].unique())
+    of_markets = pc.is_in(as_text(window.prices["market"]), as_text(window.rows["market"].unique()))
     shared = int(pc.sum(of_markets, min_count=0).as_py())
     return windows.counted(found, fills=len(fills), prices=len(window.prices), shared=shared)
 

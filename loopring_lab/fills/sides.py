@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import DECIMAL_256
+from loopring_lab.engines.adapters import DECIMAL_256, decode
 from loopring_lab.engines.aggregate import equal, ranks
 from loopring_lab.engines.arrays import (
     GAMMA,
@@ -372,7 +372,10 @@ def _in_order(rows: Any, fills: pa.Table, places: np.ndarray) -> np.ndarray:
         same &= numbers[1:] == numbers[:-1]
     run = np.cumsum(np.append(True, ~same)[: len(order)])
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
-    whole = nw.from_native(convert.take(rows, places[order[tied]])).lazy().collect().to_pandas()
+    some = convert.take(rows, places[order[tied]])
+    if isinstance(some, pa.Table):  # whose categories may have null, unlike those of pandas
+        some = pa.table({name: decode(some[name], name) for name in some.column_names})
+    whole = nw.from_native(some).lazy().collect().to_pandas()
     texts = [whole[name].astype(str).fillna("") for name in whole]
     content = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
     order[tied] = order[tied[np.lexsort((content, run[tied]))]]

@@ -123,10 +123,9 @@ class Rates(NamedTuple):
         codes, names = coded(fills["quote"])
         values[(codes < 0) | (moments == NAT)] = np.nan
         for code, name in enumerate(names):
-            if self.token == [name]:
-                continue
             rows = np.flatnonzero((codes == code) & (moments != NAT))
-            values[rows] *= self._at(name, moments[rows])
+            if len(rows) and self.token != [name]:
+                values[rows] *= self._at(name, moments[rows])
         return values
 
     def _at(self, token: str, times: np.ndarray) -> np.ndarray | float:
@@ -144,7 +143,7 @@ def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
     """Read prices; as they stand if they are in memory, where only those of some pairs are looked at."""
     in_memory = convert.is_in_memory(frame)
     work = convert.as_read if in_memory else _slim
-    return convert.batches(frame, PRICED, caller, work=work, decoded=not in_memory)
+    return convert.batches(frame, PRICED, caller, work=work)
 
 
 def _slim(rows: pa.Table) -> pa.Table:
