@@ -154,3 +154,17 @@ def test_an_archive_is_read_in_parts_by_the_workers(
         for by in ("market", ["account_id", "side"]):
             found = lab.fees.summary(trades, by=by)
             assert collected(found).equals(collected(lab.fees.summary(expected, by=by)))
+
+
+def test_tables_are_made_by_the_current_client(cluster: Any) -> None:
+    distributed, dask = package_or_skip("distributed"), package_or_skip("dask")
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as other,
+        distributed.Client(other),
+        cluster.as_current(),
+    ):
+        made = workers.apply(lambda _: pa.table({"pid": [os.getpid()]}), [dask.delayed(1)] * 3)
+        pids = pa.concat_tables(made)["pid"].to_pylist()
+    assert len(pids) == 3
+    assert os.getpid() not in pids

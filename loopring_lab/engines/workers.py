@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,15 +29,16 @@ def cluster() -> Any:
 def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
     """Yield what `work` makes of each delayed frame; few tables are in memory here at once."""
     import dask
+    from dask.base import get_scheduler
 
-    several, remaining = max(1, min(threads(), AT_ONCE)), iter(frames)
+    compute: Any = partial(dask.compute, scheduler=get_scheduler())  # type: ignore[attr-defined, no-untyped-call]
+    several, running = max(1, min(threads(), AT_ONCE)), deque[Future[Any]]()
     serialized: Any = dask.delayed(_Serialized(work))  # type: ignore[attr-defined]
-    with ThreadPoolExecutor(1) as background:
-        running: list[Future[Any]] = []
-        while tasks := [serialized(frame) for frame in islice(remaining, several)]:
-            running.append(background.submit(dask.compute, *tasks))  # type: ignore[attr-defined]
-            if len(running) > 1:
-                yield from map(unpack, running.pop(0).result())
+    with ThreadPoolExecutor(several) as background:
+        for frame in frames:
+            running.append(background.submit(compute, serialized(frame)))
+            if len(running) > several:
+                yield from map(unpack, running.popleft().result())
         for last in running:
             yield from map(unpack, last.result())
 
