@@ -79,8 +79,8 @@ def in_token(
         decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest
         price used; null where no path has prices within `tolerance`. With `by`, one row per group: ``fills``,
         ``unpriced`` (fills without a value), ``fee``, ``fee_value``, ``value_token``, ``within_bps``
-        (float64), ``median_age`` and ``max_age``, how old the oldest price of each value was (ms), and
-        ``both_sides``, as for `summary`; sums cover known amounts only.
+        (float64, rounded up to 6 decimals), ``median_age`` and ``max_age``, how old the oldest price of each
+        value was (ms), and ``both_sides``, as for `summary`; sums cover known amounts only.
 
     Raises
     ------

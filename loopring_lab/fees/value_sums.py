@@ -28,6 +28,7 @@ AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
 PARTS = 1 << 15  # that are told apart
+PER_BPS = 10**6  # more digits of within_bps depend on the processor's logarithms
 MARKET = ("base", "quote")
 
 Pair = tuple[str, ...]
@@ -217,12 +218,11 @@ class Sums:
         squares, middle = cores.share(self._squares, partial(medians, read, counts))
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
-            bps = np.where(error == 0, 0.0, 10_000 * error / totals)
+            bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
-        for name, ages in (
-            ("median_age", np.rint(np.nan_to_num(middle)).astype(np.int64)),
-            ("max_age", groups.aggregate("max_age", "max").fill_null(0).to_numpy()),
-        ):  # DuckDB reads what lies under a null too
+        middle = np.rint(np.nan_to_num(middle)).astype(np.int64)
+        longest = groups.aggregate("max_age", "max").fill_null(0).to_numpy()
+        for name, ages in (("median_age", middle), ("max_age", longest)):  # DuckDB reads under nulls too
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
 
