@@ -509,7 +509,7 @@ def _partition_sums(
     """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
     import dask
 
-    def serialized_sums(part: pd.DataFrame) -> bytes:
+    def serialized_sums(part: pd.DataFrame) -> workers.Packed:
         return workers.pack(aggregate(part, by, caller, every, amounts=amounts, rates=rates))
 
     parts = adapters.partitions(trades, [*COLUMNS, *by], caller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -32,6 +32,7 @@ from loopring_lab.engines.cuts import (
 from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.spill import together
+from loopring_lab.engines.workers import Packed
 
 
 class Answers:
@@ -41,10 +42,9 @@ class Answers:
         self.client, self.futures = client, client.compute(tasks)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the tables; the workers keep those that are not asked for yet."""
-        futures, self.futures = deque(self.futures), None
-        while futures:
-            yield workers.unpack(futures.popleft().result())
+        """Yield the tables, once."""
+        futures, self.futures = self.futures, None
+        return map(workers.unpack, workers.in_turn(futures))
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Apply a function to every table on its worker; what it returns stays there."""
@@ -55,7 +55,8 @@ class Answers:
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
         found = Counter[str]()
-        for schema in self.client.gather(self.client.map(_schema, self.futures, pure=False)):
+        schemas = self.client.map(_schema, self.futures, pure=False, priority=workers.AHEAD)
+        for schema in self.client.gather(schemas):
             found.update(workers.counts_of(schema))
         return found
 
@@ -136,7 +137,7 @@ def _split(
         if whole
         else partial(convert.to_table, caller=caller, columns=names)
     )
-    tables = [workers.unpack(frame) if isinstance(frame, bytes) else frame for frame in frames]
+    tables = [workers.unpack(frame) if isinstance(frame, Packed) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
     if not whole:
         rows = with_ids(rows)
@@ -151,53 +152,53 @@ def _split(
     return [*pieces, *seen]
 
 
-def _together(pieces: Sequence[bytes]) -> bytes:
+def _together(pieces: Sequence[Packed]) -> Packed:
     return workers.pack(pa.concat_tables(map(workers.unpack, pieces), promote_options="permissive"))
 
 
-def _own_of_several(cuts: Cuts, near: bytes, window: int, hashes: Sequence[np.ndarray]) -> bytes:
+def _own_of_several(cuts: Cuts, near: Packed, window: int, hashes: Sequence[np.ndarray]) -> Packed:
     """Return the rows of a window whose orders have fills in several."""
     rows = workers.unpack(near)
     rows = rows.filter(pa.array(cuts.window_of(moments_of(rows)) == window))
     return workers.pack(of_orders(rows, joined(hashes)))
 
 
-def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[bytes]) -> Orders:
+def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[Packed]) -> Orders:
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
 def _at_edge(
-    cuts: Cuts, parts: Sequence[bytes], window: int, read: Callable[[pa.Table], pa.Table], first: bool
-) -> list[bytes]:
+    cuts: Cuts, parts: Sequence[Packed], window: int, read: Callable[[pa.Table], pa.Table], first: bool
+) -> list[Packed]:
     tables = [*map(workers.unpack, parts)]
     return [*map(workers.pack, at_edge(cuts, tables, read(tables[0]), window, first=first))]
 
 
 def _answer(
     cuts: Cuts,
-    parts: Sequence[Sequence[bytes]],
+    parts: Sequence[Sequence[Packed]],
     orders: Orders | None,
     window: int,
     work: Callable[[pa.Table, Window], pa.Table],
     read: Callable[[pa.Table], pa.Table],
-) -> bytes:
+) -> Packed:
     tables = [together(map(workers.unpack, some)) for some in zip(*parts, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 
-def _of_table(function: Callable[..., Any], answer: bytes, *arguments: Any) -> Any:
+def _of_table(function: Callable[..., Any], answer: Packed, *arguments: Any) -> Any:
     return function(workers.unpack(answer), *arguments)
 
 
-def _schema(answer: bytes) -> pa.Schema:
+def _schema(answer: Packed) -> pa.Schema:
     return pa.ipc.open_stream(answer).schema
 
 
-def _result(answer: bytes) -> bytes:
+def _result(answer: Packed) -> Packed:
     return workers.pack(result_table(workers.unpack(answer)))
 
 
-def _partition(result: bytes, schema: pa.Schema, constants: Mapping[str, Any]) -> pd.DataFrame:
+def _partition(result: Packed, schema: pa.Schema, constants: Mapping[str, Any]) -> pd.DataFrame:
     """Return a result as a partition, with the columns of all."""
     parts = [schema.empty_table(), workers.unpack(result)]
     whole = pa.concat_tables(parts, promote_options="permissive").cast(schema)

@@ -129,28 +129,32 @@ def in_token(
     keys = [*dict.fromkeys([*names, "fee_token"])]
 
     def sums_of(window: windows.Window) -> pa.Table:
-        return _to_sum(window, *valued(window), keys)
+        return _to_sum(window, *valued(window), keys, paired.columns)
 
-    sums = Sums(keys, limit)
+    paired = PairedFills(trades, CALLER)
+    sums = Sums(keys, limit, paired)
     around |= {"after": None if limit is None else 0, "ahead": True}
     sums.add(windows.over(trades, CALLER, needed, optional, **around, work=sums_of))
     groups, columns = sums.columns()
     columns |= {"value_token": pa.repeat(token, groups.count)}
-    return PairedFills(trades, CALLER).summary(
+    return paired.summary(
         groups,
         groups.key_columns() | {name: columns[name] for name in SUMMED},
         around=GroupBy(groups.table, names),
     )
 
 
-def _to_sum(window: windows.Window, found: Valued, history: PriceHistory, keys: list[str]) -> pa.Table:
+def _to_sum(
+    window: windows.Window, found: Valued, history: PriceHistory, keys: list[str], sides: Sequence[str]
+) -> pa.Table:
     """Add up the values of a window's rows by keys, with the ages of prices and what is uncertain."""
-    fills, amounts = window.own(window.rows.select([*dict.fromkeys([*keys, "fee"])])), found.amounts()
+    names = [*dict.fromkeys([*keys, "fee", *sides])]
+    fills, amounts = window.own(window.rows.select(names)), found.amounts()
     moments, values = moments_of(window.rows)[window.inside], np.nan_to_num(floats(amounts))
     ages = pa.array(moments - found.oldest, mask=found.oldest == NAT)
     fills = fills.append_column("fee_value", amounts).append_column("age", ages)
     used = found.positions, found.later, found.forward
-    return part_of(fills, keys, values, moments, used, history, window.own_prices)
+    return part_of(fills, keys, sides, values, moments, used, history, window.own_prices)
 
 
 def _check_token(token: Any, trades: Any, prices: Any) -> None:

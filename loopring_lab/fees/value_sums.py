@@ -17,9 +17,10 @@ import pyarrow as pa
 from loopring_lab import cores
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.amounts.scaling import UNIT, combined
-from loopring_lab.engines.aggregate import GroupBy, Groups
+from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills
 from loopring_lab.engines.arrays import first_of, float_keys, sorted_by, sorted_by_keys
 from loopring_lab.engines.asof import PriceHistory
+from loopring_lab.engines.pairs import sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import Buckets
 
@@ -95,6 +96,7 @@ class Moves:
 def part_of(
     fills: pa.Table,
     keys: Sequence[str],
+    sides: Sequence[str],
     values: np.ndarray,
     moments: np.ndarray,
     used: tuple[np.ndarray, np.ndarray, np.ndarray],
@@ -130,6 +132,8 @@ def part_of(
         },
         "prices": {"market": _markets(history, mine), "time": history.times[mine], "log": logs[mine]},
     }
+    if sides:
+        tables["sides"] = dict(zip(("trade", "side", "group"), (*sides_of(fills), groups.ids), strict=True))
     return pa.table({name: _in_one_row(columns) for name, columns in tables.items()})
 
 
@@ -174,10 +178,11 @@ class Sums:
     """Sums of each group's values, added part by part in the order of time.
 
     Prices count once for all fills valued at them, which are within `limit` ms (None: all in one part).
+    The sides of fills are added to `paired`.
     """
 
-    def __init__(self, keys: Sequence[str], limit: int | None) -> None:
-        self._groups, self._limit, self._moves = Groups(keys), limit, Moves()
+    def __init__(self, keys: Sequence[str], limit: int | None, paired: PairedFills) -> None:
+        self._groups, self._limit, self._moves, self._paired = Groups(keys), limit, Moves(), paired
         self._parts: list[pa.Table] = []
         self._changes = np.zeros(0)
         self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
@@ -194,6 +199,9 @@ class Sums:
         groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
+        if "sides" in lists:
+            trade, side, group = _arrays(lists["sides"]).values()
+            self._paired.add(trade, side, group + sum(map(len, self._parts)))
         self._parts.append(groups.append_column("number", pa.array(numbers)))
         ids = numbers[fills["group"]]
         self._changes = _go_on(self._changes, ids, fills["change"], len(self._groups))

@@ -8,7 +8,6 @@ nothing. Nor do the parts in which rows are added: sums are rounded alike in any
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.amounts.limbs import floats
+from loopring_lab.engines import workers
 from loopring_lab.engines.aggregate import GroupBy, Groups
 from loopring_lab.engines.arrays import (
     GAMMA,
@@ -103,6 +103,7 @@ class Estimates:
         self._counts = np.zeros((2, 0), np.int64)
         self._rows, self._sides = Buckets(), Sides()
         self._shared: SharedRows | None = None
+        self._shared_sides: Iterable[tuple[int, np.ndarray]] = ()
         self._tells_sides = True
         self._rates: list[str] = []
 
@@ -112,6 +113,7 @@ class Estimates:
         code = partial(Coded.of, keys=self._groups.keys, rates=rates, priced=priced, values=values)
         if isinstance(parts, Parts) and parts.answers and (values is None or values.in_memory):
             self._shared = SharedRows(parts.answers, code, self._see)
+            self._shared_sides = self._shared.both_sides(len(self._groups))
             parts.count()
             return
         for fills in parts:
@@ -153,8 +155,7 @@ class Estimates:
     def _both_sides(self) -> tuple[int, np.ndarray]:
         """Count the fills of which both sides are there, and those of which a group has both."""
         count = len(self._groups)
-        found = [self._sides.count(np.arange(count), count)]
-        found += self._shared.both_sides(count) if self._shared else []
+        found = [self._sides.count(np.arange(count), count), *self._shared_sides]
         totals, counts = zip(*found, strict=True)
         return sum(totals), np.sum(counts, axis=0)
 
@@ -185,32 +186,29 @@ class SharedRows:
         self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
         coded = answers.each(_in_shares, sent, shares)
-
-        def pieces(place: int) -> list[Any]:
-            return list(self._client.map(itemgetter(place), coded, pure=False))
-
-        numbers = [see(head) for head in self._client.gather(pieces(0))]
-        shared = [
-            self._client.submit(_share, pieces(1 + share), numbers, pure=False) for share in range(2 * shares)
-        ]
+        heads, *pieces = (
+            self._client.map(itemgetter(place), coded, pure=False) for place in range(1 + 2 * shares)
+        )
+        numbers = [see(head) for head in self._client.gather(heads)]
+        shared = [self._client.submit(_share, some, numbers, pure=False) for some in pieces]
         self._rows, self._sides = self._client.map(SortedRows, shared[:shares], pure=False), shared[shares:]
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
-        """Yield what a function makes of each part."""
-        found = deque(self._client.map(lambda part: function(part, *arguments), self._rows, pure=False))
-        while found:
-            yield found.popleft().result()
+        """Start to apply a function to each part, and yield what it makes of them."""
+        return self._apply(lambda part: function(part, *arguments), self._rows)
 
     def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the groups of rows that have a rate, and the rates."""
-        return self.each(lambda part: _known_values(part.columns, name))
+        """Yield the groups of rows that have a rate, and the rates, which come ahead of what was started."""
+        return self._apply(lambda part: _known_values(part.columns, name), self._rows, workers.AHEAD)
 
-    def both_sides(self, count: int) -> list[tuple[int, np.ndarray]]:
+    def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
-        found: list[tuple[int, np.ndarray]] = self._client.gather(
-            self._client.map(partial(_both_sides, count=count), self._sides, pure=False)
-        )
-        return found
+        return self._apply(partial(_both_sides, count=count), self._sides)
+
+    def _apply(
+        self, function: Callable[[Any], Any], shares: Sequence[Any], priority: int = 0
+    ) -> Iterator[Any]:
+        return workers.in_turn(self._client.map(function, shares, pure=False, priority=priority))
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
@@ -218,8 +216,10 @@ def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) 
     part = code(fills)
 
     def split(columns: Columns, buckets: np.ndarray) -> list[Columns]:
-        numbers = buckets.astype(np.int64) * shares // BUCKETS
-        return [{name: column[numbers == n] for name, column in columns.items()} for n in range(shares)]
+        numbers = (buckets.astype(np.int64) * shares // BUCKETS).astype(np.uint8)
+        ends = np.cumsum(np.bincount(numbers, minlength=shares))[:-1]
+        places = np.split(np.argsort(numbers, kind="stable"), ends)
+        return [{name: column[some] for name, column in columns.items()} for some in places]
 
     rows, sides = split(part.rows, bucket_of(part.rows["order"])), [Columns()] * shares
     if part.sides:
@@ -291,7 +291,9 @@ def estimate(
     nothing = np.zeros((1 + len(rates), count), np.int64)
     orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
-    for found in rows.each(SortedRows.cells, rates, many, alone):
+    parts = rows.each(SortedRows.cells, rates, many, alone)
+    middle = [medians(partial(rows.known, name), fills) for name, fills in zip(rates, known, strict=True)]
+    for found in parts:
         cells.add(found["group"] % BUCKETS, found)
     drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
     bootstrap = Bootstrap(seed, level)
@@ -300,7 +302,7 @@ def estimate(
     columns: Columns = {"orders": orders}
     for number, name in enumerate(rates):
         columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("mean", "weighted")}
-        columns[f"median_{name}"] = medians(partial(rows.known, name), known[number]) + 0.0
+        columns[f"median_{name}"] = middle[number] + 0.0
         columns |= {f"{what}_{name}": drawn[what][number] + 0.0 for what in ("low", "high")}
     return columns
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
-from loopring_lab.engines import convert
+from loopring_lab.engines import convert, limits
 from loopring_lab.engines.arrays import NAT, coded, encoded
 from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")
+PRICE_BYTES = 64
 Pair = tuple[str, str]
 
 
@@ -30,7 +31,7 @@ class Values:
 
     def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
         self._read_fills = read
-        self._kept: _Prices | None = None
+        self._kept: list[_Prices] = []
         self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
 
     @classmethod
@@ -54,15 +55,20 @@ class Values:
 
     @cached_property
     def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
-        """Count fills by quote token and prices by pair of tokens, and return the first and last time."""
+        """Count fills by quote token and prices by pair of tokens, and return the first and last time.
+
+        A single part of prices is kept, and several if they are few.
+        """
         quotes: Counter[str] = Counter()
         pairs: Counter[Pair] = Counter()
-        first, last = LAST, NAT
+        first, last, rows = LAST, NAT, 0
         for number, prices in enumerate(self._read()):
             quotes.update(prices.quotes)
             pairs.update(prices.counts())
             first, last = min(first, prices.times.min(initial=LAST)), max(last, prices.times.max(initial=NAT))
-            self._kept = None if number else prices
+            rows += len(prices.times)
+            are_few = not number or rows <= limits.rows_at_once(PRICE_BYTES)
+            self._kept = [*self._kept, prices] if are_few else []
         return quotes, pairs, int(first), int(last)
 
     @cached_property
@@ -92,7 +98,7 @@ class Values:
         _, _, first, last = self._seen
         used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
         histories = {pair: _History(first, last) for pair in used}
-        for prices in [self._kept] if self._kept else self._read() if used else ():
+        for prices in (self._kept or self._read()) if used else ():
             for pair in used:
                 histories[pair].add(*prices.of(pair))
         return histories
