@@ -18,7 +18,7 @@ from loopring_lab.amounts.scaling import UNIT, combined, from_integers, to_integ
 
 BPS = 10_000
 SUM = pa.decimal256(76, 18)
-ROWS_AT_ONCE = 1 << 14  # what stays in a processor's cache
+ROWS_AT_ONCE = 1 << 13  # what stays in a processor's cache, and in memory that the process keeps
 LIMB = 2.0**64
 PIECE = (1 << 32) - 1
 HALF, LOWER = np.uint64(32), np.uint64(PIECE)  # the bits of a limb's lower half

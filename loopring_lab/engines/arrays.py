@@ -15,7 +15,7 @@ NAT = np.iinfo(np.int64).min
 """An unknown time in milliseconds, or an unknown number."""
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
-FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 15, 16
+FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 13, 16
 NEARLY_BITS = 3  # of rows before a smaller one, where columns are nearly in order
 WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
@@ -78,13 +78,14 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     for length in np.flatnonzero(np.bincount(lengths[lengths > 0])):
         rows = np.flatnonzero(lengths == length)
         texts_at = np.lib.stride_tricks.sliding_window_view(data, int(length))
+        room = np.zeros((min(CHUNK, len(rows)), -(-length // 8)), np.uint64)
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             places = offsets[part]
             side_by_side = (np.diff(places) == length).all()
             some = slice(places[0], places[-1] + 1, length) if side_by_side else places
-            words = np.zeros((len(part), -(-length // 8)), np.uint64)
-            words.view(np.uint8).reshape(len(part), -1)[:, :length] = texts_at[some]
+            words = room[: len(part)]
+            words.view(np.uint8)[:, :length] = texts_at[some]
             found = np.full(len(part), length, np.uint64)
             for word in words.T:
                 found = mixed((found + np.uint64(GAMMA)) ^ word)
@@ -111,9 +112,12 @@ def numbers_of_ids(ids: pa.ChunkedArray) -> np.ndarray:
 
 def mixed(words: np.ndarray) -> np.ndarray:
     """Mix 64-bit integers, each to another one (SplitMix64)."""
+    found = words.copy()
+    shifted = np.empty_like(found)
     for shift, factor in MIXERS:
-        words = (words ^ words >> np.uint64(shift)) * np.uint64(factor)
-    found: np.ndarray = words ^ words >> np.uint64(31)
+        found ^= np.right_shift(found, np.uint64(shift), out=shifted)
+        found *= np.uint64(factor)
+    found ^= np.right_shift(found, np.uint64(31), out=shifted)
     return found
 
 
@@ -151,7 +155,11 @@ def sorted_by(*columns: np.ndarray) -> np.ndarray:
     size = math.prod(spans)
     if size >= LARGE:
         return np.lexsort(columns[::-1])
-    keys = np.ravel_multi_index([column - low for column, low in zip(columns, lows, strict=True)], spans)
+    keys = np.zeros(count, np.int64)
+    for column, low, span in zip(columns, lows, spans, strict=True):
+        keys *= span
+        keys += column
+        keys -= low
     if size <= 1 << SHORT_BITS:
         return np.argsort(keys.astype(np.uint16), kind="stable")  # in linear time
     if np.count_nonzero(keys[1:] < keys[:-1]) < count >> NEARLY_BITS:

@@ -162,10 +162,13 @@ class PriceHistory:
         return self._codes if is_known else self._numbered(rows)
 
     def _numbered(self, rows: pa.Table) -> np.ndarray:
-        codes = np.zeros(len(rows), np.int64)
+        codes, unknown = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
         for name, labels in self._labels.items():
             places = places_among(self._keys[name] if rows is self.table else encoded(rows[name]), labels)
-            codes = np.where((codes < 0) | (places < 0), -1, codes * len(labels) + places)
+            codes *= len(labels)
+            codes += places
+            unknown |= places < 0
+        codes[unknown] = -1
         return codes
 
     def has(self, codes: np.ndarray, positions: np.ndarray) -> np.ndarray:

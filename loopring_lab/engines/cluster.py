@@ -21,7 +21,7 @@ from loopring_lab.engines.cuts import (
     Cuts,
     Orders,
     Window,
-    at_edge,
+    at_edges,
     joined,
     of_orders,
     repeated,
@@ -97,14 +97,13 @@ def answers(
         orders = workers.later(_orders)(cuts, placed_by, hashes, own)
     normalized = partial(convert.to_table, caller=wanted.caller, columns=wanted.present())
     read = normalized if whole else convert.as_read
-    last, first = (partial(_at_edge, read=read, first=one) for one in (False, True))
-    behind = [workers.later(last)(cuts, parts, n) for n, parts in enumerate(tables) if cuts.keys]
-    ahead = [workers.later(first)(cuts, parts, n) for n, parts in enumerate(tables) if cuts.ahead]
-    answer = workers.later(partial(_answer, read=read))
-    tasks = (
-        answer(cuts, [parts, *behind[:n], *ahead[n + 1 :]], orders, n, sent) for n, parts in enumerate(tables)
-    )
-    return Answers(client, [*tasks])
+    at_edges_of = workers.later(partial(_at_edges, read=read))
+    edges = [at_edges_of(cuts, parts, n) for n, parts in enumerate(tables) if cuts.keys]
+    answer, tasks = workers.later(partial(_answer, read=read)), list[Any]()
+    for n, parts in enumerate(tables):
+        with workers.placed(n):
+            tasks.append(answer(cuts, parts, edges, orders, n, sent))
+    return Answers(client, tasks)
 
 
 def _exchanged(
@@ -167,22 +166,27 @@ def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequ
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
-def _at_edge(
-    cuts: Cuts, parts: Sequence[Packed], window: int, read: Callable[[pa.Table], pa.Table], first: bool
-) -> list[Packed]:
+def _at_edges(
+    cuts: Cuts, parts: Sequence[Packed], window: int, read: Callable[[pa.Table], pa.Table]
+) -> list[list[Packed]]:
     tables = [*map(workers.unpack, parts)]
-    return [*map(workers.pack, at_edge(cuts, tables, read(tables[0]), window, first=first))]
+    return [[*map(workers.pack, some)] for some in at_edges(cuts, tables, read(tables[0]), window)]
 
 
 def _answer(
     cuts: Cuts,
-    parts: Sequence[Sequence[Packed]],
+    own: Sequence[Packed],
+    edges: Sequence[Sequence[Sequence[Packed]]],
     orders: Orders | None,
     window: int,
     work: Callable[[pa.Table, Window], pa.Table],
     read: Callable[[pa.Table], pa.Table],
 ) -> Packed:
-    tables = [together(map(workers.unpack, some)) for some in zip(*parts, strict=True)]
+    behind, ahead = (
+        (last for last, *_ in edges[:window]),
+        (one for _, *some in edges[window + 1 :] for one in some),
+    )
+    tables = [together(map(workers.unpack, some)) for some in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 

@@ -100,7 +100,7 @@ class Around(NamedTuple):
     """What windows look at: prices, which are the trades themselves by default, and where.
 
     Those up to `after` ms later; None for all, in one window. With the `keys` of lookups also the last ones
-    before the window, whenever these were, and if `ahead` the first ones after it, as `at_edge` finds them.
+    before the window, whenever these were, and if `ahead` the first ones after it, as `at_edges` finds them.
     """
 
     prices: Any = None
@@ -241,33 +241,31 @@ def window_of(
     return Window(near, here if inside is None else inside, others, here, own_prices)
 
 
-def at_edge(
-    cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int, *, first: bool = False
-) -> list[pa.Table]:
-    """Take what later windows look at, or `first` for earlier ones: by key, moments until no order is at all.
+def at_edges(cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int) -> list[list[pa.Table]]:
+    """Take what later windows look at, or also earlier ones: by key, moments until no order is at all.
 
     Own prices are of moments at which an order has a row or a price: one of the others is there for each.
     """
     if not cuts.keys:
-        return [rows.slice(0, 0) for rows in tables]
+        return [[rows.slice(0, 0) for rows in tables]]
     normalized = [near, *tables[1:]]
-    prices, sign = normalized[-1], -1 if first else 1
-    moments = [moments_of(rows) for rows in normalized]
+    prices, moments = normalized[-1], [moments_of(rows) for rows in normalized]
     known = np.asarray(pc.greater(prices["price"], pa.scalar(0, prices["price"].type)).fill_null(False))
-    known &= (moments[-1] != NAT) & (sign * cuts.window_of(moments[-1]) <= sign * window)
-    keys = prices.select([*cuts.keys]).filter(pa.array(known))
-    groups, times = row_groups(keys, cuts.keys)[0], sign * moments[-1][known]
-    rows = np.arange(len(times))[::sign]  # most are in the order of time
-    order = rows[sorted_by(groups[rows], times[rows])]
+    known &= moments[-1] != NAT
+    groups, times = row_groups(prices.select([*cuts.keys]), cuts.keys)[0][known], moments[-1][known]
+    order = sorted_by(groups, times)
     groups, times = groups[order], times[order]
     spots = first_of(groups, times)
+    groups, times = groups[spots], times[spots]
     orders, filled = np.concatenate([*map(order_ids, normalized)]), np.concatenate(moments)
     known = (orders != 0) & (filled != NAT)
-    kept = _until_none_is_left(groups[spots], times[spots], orders[known], sign * filled[known])
-    return [
-        rows.filter(pa.array(is_among(some, distinct(sign * kept))))
-        for rows, some in zip(tables, moments, strict=True)
-    ]
+    orders, filled, found = orders[known], filled[known], list[list[pa.Table]]()
+    for sign in (1, -1) if cuts.ahead else (1,):
+        some = np.flatnonzero(sign * cuts.window_of(times) <= sign * window)[::sign]
+        kept = sign * _until_none_is_left(groups[some], sign * times[some], orders, sign * filled)
+        taken = zip(tables, moments, strict=True)
+        found.append([rows.filter(pa.array(is_among(mine, distinct(kept)))) for rows, mine in taken])
+    return found
 
 
 def _until_none_is_left(

@@ -13,13 +13,7 @@ from loopring_lab.amounts.limbs import LIMB, Limbs
 from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import convert, limits
 from loopring_lab.engines.adapters import DECIMAL_256
-from loopring_lab.engines.aggregate import (
-    GroupBy,
-    Groups,
-    PairedFills,
-    rates_of,
-    thousandths,
-)
+from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths
 from loopring_lab.engines.arrays import first_of, float_keys, floats_of, sorted_by, sorted_by_keys
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns

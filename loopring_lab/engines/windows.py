@@ -28,7 +28,7 @@ from loopring_lab import cores
 from loopring_lab.engines import cluster, convert, workers
 from loopring_lab.engines.adapters import engine_of, portable
 from loopring_lab.engines.aggregate import result_table
-from loopring_lab.engines.arrays import NAT, distinct, encoded, is_ascending
+from loopring_lab.engines.arrays import NAT, distinct, is_ascending
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.cuts import (
     Around,
@@ -36,7 +36,7 @@ from loopring_lab.engines.cuts import (
     Cuts,
     Orders,
     Window,
-    at_edge,
+    at_edges,
     cut,
     noted,
     repeated,
@@ -231,19 +231,15 @@ def _several(whole: Window, around: Around) -> list[Window]:
     slots, numbers = cuts.slot_of(moments), range(len(cuts.edges) + 1)
     parts = (cuts.near(whole.rows, slots, number) for number in numbers)
     found = cores.share(*(partial(_with_edges, cuts, part, n) for n, part in enumerate(parts)))
-    own, last, first = zip(*found, strict=True)
-    near = [together([*last[:n], own[n], *first[n + 1 :]]) for n in numbers]
+    own, last, *first = zip(*found, strict=True)
+    near = [together([*last[:n], own[n], *(one for some in first for one in some[n + 1 :])]) for n in numbers]
     return [window_of(cuts, part, [part], None, number) for number, part in enumerate(near)]
 
 
 def _with_edges(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
-    """Return the rows of a window with the ids of their orders, what later ones need, and earlier ones."""
-    rows = near = with_ids(rows)
-    for name in cuts.keys:  # for both edges
-        near = near.set_column(near.column_names.index(name), name, encoded(near[name]))
-    last = at_edge(cuts, [rows], near, window) if window < len(cuts.edges) else [rows.slice(0, 0)]
-    first = at_edge(cuts, [rows], near, window, first=True) if cuts.ahead and window else [rows.slice(0, 0)]
-    return [rows, *last, *first]
+    """Return the rows of a window with the ids of their orders, and what other windows look at."""
+    rows = with_ids(rows)
+    return [rows, *(edge for (edge,) in at_edges(cuts, [rows], rows, window))]
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
@@ -295,12 +291,12 @@ class _Tables:
         self._behind, self._ahead = list[list[pa.Table]](), dict[int, list[list[pa.Table]]]()
         for window in range(len(cuts.edges), 0, -1) if cuts.ahead else ():
             near, tables = self._read(window)
-            self._ahead[window] = [at_edge(cuts, tables, near, window, first=True)]
+            self._ahead[window] = at_edges(cuts, tables, near, window)[1:]
 
     def at(self, window: int) -> tuple[pa.Table, list[pa.Table]]:
         """Return normalized rows, and the tables as they stand; windows are asked for in their order."""
         near, tables = self._read(window)
-        self._behind = [at_edge(self._cuts, tables, near, window)]
+        self._behind = at_edges(self._cuts, tables, near, window)[:1]
         return near, tables
 
     def _read(self, window: int) -> tuple[pa.Table, list[pa.Table]]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floats, floors, to_decimals
+from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_decimals
 from loopring_lab.amounts.scaling import UNIT, combined, from_integers, to_integers
 from loopring_lab.engines import convert, windows
 from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
@@ -26,16 +26,7 @@ from loopring_lab.query import parse_tolerance
 CALLER = "lab.fees.in_token"
 PAIR = ("base", "quote")
 PRICED = ("created_at", *PAIR, "price")
-SUMMED = (
-    "fills",
-    "unpriced",
-    "fee",
-    "fee_value",
-    "value_token",
-    "within_bps",
-    "median_age",
-    "max_age",
-)
+SUMMED = ("fills", "unpriced", "fee", "fee_value", "value_token", "within_bps", "median_age", "max_age")
 STEPS = 3
 CHUNK = 1 << 17
 WITHIN = 1 << 58
@@ -114,14 +105,14 @@ def in_token(
     if not in_memory:
         _check_token(token, trades, prices)
 
-    def valued(window: windows.Window) -> tuple[Valued, PriceHistory]:
+    def valued(window: windows.Window) -> Valued:
         fills, history = window.with_prices(CALLER, PAIR)
         if in_memory and not any(token in pair for pair in history.combinations()):
             _check_token(token, trades, prices)
-        return value(window, fills, token, history, limit, later=names is not None), history
+        return value(window, fills, token, history, limit, later=names is not None)
 
     def columns_of(window: windows.Window) -> dict[str, pa.Array]:
-        return valued(window)[0].columns(token)
+        return valued(window).columns(token)
 
     if names is None:
         return windows.add_columns(trades, CALLER, needed, optional, **around, work=columns_of)
@@ -129,7 +120,7 @@ def in_token(
     keys = [*dict.fromkeys([*names, "fee_token"])]
 
     def sums_of(window: windows.Window) -> pa.Table:
-        return _to_sum(window, *valued(window), keys, paired.columns)
+        return part_of(window, valued(window), keys, paired.columns)
 
     paired = PairedFills(trades, CALLER)
     sums = Sums(keys, limit, paired)
@@ -142,19 +133,6 @@ def in_token(
         groups.key_columns() | {name: columns[name] for name in SUMMED},
         around=GroupBy(groups.table, names),
     )
-
-
-def _to_sum(
-    window: windows.Window, found: Valued, history: PriceHistory, keys: list[str], sides: Sequence[str]
-) -> pa.Table:
-    """Add up the values of a window's rows by keys, with the ages of prices and what is uncertain."""
-    names = [*dict.fromkeys([*keys, "fee", *sides])]
-    fills, amounts = window.own(window.rows.select(names)), found.amounts()
-    moments, values = moments_of(window.rows)[window.inside], np.nan_to_num(floats(amounts))
-    ages = pa.array(moments - found.oldest, mask=found.oldest == NAT)
-    fills = fills.append_column("fee_value", amounts).append_column("age", ages)
-    used = found.positions, found.later, found.forward
-    return part_of(fills, keys, sides, values, moments, used, history, window.own_prices)
 
 
 def _check_token(token: Any, trades: Any, prices: Any) -> None:
@@ -316,7 +294,7 @@ class _Lookups:
 
     def look_at(self, rows: np.ndarray) -> None:
         """Choose rows in the order of time; `of` is for some of them."""
-        self.rows, self._later = rows, dict[int, np.ndarray]()
+        self.rows, self._times, self._later = rows, self.moments[rows], dict[int, np.ndarray]()
 
     def of(self, some: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return positions for some of the chosen rows in each of the numbered markets, and their times.
@@ -344,14 +322,17 @@ class _Lookups:
     def _later_in(self, number: int) -> np.ndarray:
         """Return the first position of a market after each of the chosen rows, or of the next market."""
         if number not in self._later:
-            start, moments = self.starts[number], self.moments[self.rows]
+            start, moments = self.starts[number], self._times
             times = self.history.times[start : self.stops[number]]
             first, end = np.searchsorted(times, moments[[0, -1]], "right")
             if end - first > len(moments):
-                self._later[number] = start + np.searchsorted(times, moments, "right")
+                later = np.searchsorted(times, moments, "right")
             else:
-                counts = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
-                self._later[number] = start + first + counts.cumsum()
+                later = np.bincount(np.searchsorted(moments, times[first:end]), minlength=len(moments))
+                later[0] += first
+                later.cumsum(out=later)
+            later += start
+            self._later[number] = later
         return self._later[number]
 
     def _settle_blocks(

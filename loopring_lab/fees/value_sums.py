@@ -8,21 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from loopring_lab import cores
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.amounts.scaling import UNIT, combined
 from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills
-from loopring_lab.engines.arrays import first_of, float_keys, sorted_by, sorted_by_keys
+from loopring_lab.engines.arrays import (
+    NAT,
+    distinct,
+    first_of,
+    float_keys,
+    is_among,
+    sorted_by,
+    sorted_by_keys,
+)
 from loopring_lab.engines.asof import PriceHistory
+from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.pairs import sides_of
 from loopring_lab.engines.selection import medians
-from loopring_lab.engines.spill import Buckets
+from loopring_lab.engines.spill import Buckets, Columns
+
+if TYPE_CHECKING:
+    from loopring_lab.engines.windows import Window
+    from loopring_lab.fees.valuation import Valued
 
 DEVIATIONS = 1.96  # 95 % of a normal distribution
 AGES = pa.duration("ms")
@@ -93,21 +107,17 @@ class Moves:
         self._gaps[pair] = there, counts[there].astype(np.int64), sums[there]
 
 
-def part_of(
-    fills: pa.Table,
-    keys: Sequence[str],
-    sides: Sequence[str],
-    values: np.ndarray,
-    moments: np.ndarray,
-    used: tuple[np.ndarray, np.ndarray, np.ndarray],
-    history: PriceHistory,
-    own: np.ndarray,
-) -> pa.Table:
-    """Return, as lists in one row, the sums of fills by keys and what tells how far these may be off.
+def part_of(window: Window, found: Valued, keys: Sequence[str], sides: Sequence[str]) -> pa.Table:
+    """Return, as lists in one row, the sums of a window's fills by keys and what tells how far these are off.
 
-    `used` has positions by step and row, as `Valued`; `own` masks the prices that tell moves.
+    `sides` are the columns that tell both sides of fills, if trades do.
     """
-    groups, unpriced = GroupBy(fills, keys), np.asarray(fills["fee_value"].is_null())
+    names, history = [*dict.fromkeys([*keys, "fee", *sides])], found.markets.history
+    fills, amounts = window.own(window.rows.select(names)), found.amounts()
+    moments, unpriced = moments_of(window.rows)[window.inside], np.asarray(amounts.is_null())
+    ages = moments - found.oldest
+    fills = fills.append_column("fee_value", amounts).append_column("age", pa.array(ages, mask=unpriced))
+    groups = GroupBy(fills, keys)
     sums = {
         "fills": np.bincount(groups.ids, minlength=groups.count),
         "unpriced": np.bincount(groups.ids[unpriced], minlength=groups.count),
@@ -116,16 +126,15 @@ def part_of(
         "max_age": groups.aggregate("age", "max"),
     }
     priced = np.flatnonzero(~unpriced)
-    ids, moments, values = groups.ids[priced].astype(np.int32), moments[priced], values[priced]
-    logs: np.ndarray = np.log(history.amounts.floats / UNIT)
-    changes = values * np.expm1(_moved(*used, logs))[priced]
+    ids, moments = groups.ids[priced].astype(np.int32), moments[priced]
+    values, logs = floats(amounts)[priced], np.asarray(np.log(history.amounts.floats / UNIT))
+    changes = values * np.expm1(_moved(found, logs))[priced]
     order = _in_order(ids, moments, np.abs(values), changes)
-    at = used[0][:, priced[order]]
-    ages, mine = fills["age"].to_numpy()[priced], np.flatnonzero(own[history.rows])
-    pairs = history.combinations()
+    at = found.positions[:, priced[order]]
+    mine, pairs = np.flatnonzero(window.own_prices[history.rows]), history.combinations()
     tables = {
         "groups": groups.key_columns() | sums,
-        "fills": {"group": ids[order], "age": ages[order], "change": changes[order]},
+        "fills": {"group": ids[order], "age": ages[priced[order]], "change": changes[order]},
         **_uses(ids[order], moments[order], np.abs(values[order]), at, history),
         "markets": {
             n: pa.array([pair[place] for pair in pairs], pa.string()) for place, n in enumerate(MARKET)
@@ -137,12 +146,13 @@ def part_of(
     return pa.table({name: _in_one_row(columns) for name, columns in tables.items()})
 
 
-def _moved(at: np.ndarray, to: np.ndarray, forward: np.ndarray, logs: np.ndarray) -> np.ndarray:
+def _moved(found: Valued, logs: np.ndarray) -> np.ndarray:
     """Return how log prices of each row's path move on to the first ones after the fill."""
+    at, count = found.positions.ravel(), found.positions.shape[1]
     there = np.flatnonzero(at >= 0)
-    to = to.ravel()[there]
-    moved = np.where(to < 0, 0.0, logs[to] - logs[at.ravel()[there]])
-    return np.bincount(there % at.shape[1], np.where(forward.ravel()[there], moved, -moved), at.shape[1])
+    to = found.later.ravel()[there]
+    moved = np.where(to < 0, 0.0, logs[to] - logs[at[there]])
+    return np.bincount(there % count, np.where(found.forward.ravel()[there], moved, -moved), count)
 
 
 def _uses(
@@ -206,6 +216,7 @@ class Sums:
         ids = numbers[fills["group"]]
         self._changes = _go_on(self._changes, ids, fills["change"], len(self._groups))
         used |= {"group": numbers[used["group"]], "market": markets[used["market"]]}
+        used["part"] = np.full(len(used["uses"]), len(self._parts), np.int32)
         number = min(len(self._parts), PARTS) - 1
         self._ages.add(np.full(len(ids), number), {"group": ids, "age": fills["age"]})
         self._used.add(np.full(len(used["uses"]), number), used)
@@ -243,7 +254,7 @@ class Sums:
         (noise, drift), places = self._moves.variances(), self._moves.in_order()
         none, nothing = np.empty(0, np.int64), np.empty(0)
         (cells, squares), left = (none, nothing), Used(none, none, none, nothing)
-        for used, uses in zip(self._used, self._uses, strict=True):
+        for used, uses in chain.from_iterable(map(_by_part, self._used, self._uses)):
             market, starts = np.repeat(used["market"], used["uses"]), used["uses"].cumsum() - used["uses"]
             errors = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
             first = (used["time"] + uses["age"][starts]).min() - (self._limit or 0)
@@ -267,25 +278,39 @@ class Used(NamedTuple):
         return Used(*(column[rows] for column in self))
 
     def then(self, prices: Sequence[np.ndarray], counts: np.ndarray, errors: np.ndarray) -> Used:
-        """Add prices, each with the errors of so many values."""
-        keys = [*map(np.append, self[:-1], prices)]
-        counts = np.append(np.ones(len(self.cells), np.int64), counts)
-        return Used(*_added_up(keys, counts, np.append(self.errors, errors)))
+        """Add different prices, each with the errors of so many values; few of them are there."""
+        before, number = len(self.cells), len(self.cells) + np.arange(len(counts))
+        old = np.flatnonzero(prices[1] <= self.times.max(initial=NAT))
+        places = self._places([column[old] for column in prices])
+        old, places = old[places >= 0], places[places >= 0]
+        number[old] = places
+        number = np.append(np.arange(before), np.repeat(number, counts))
+        sums = np.bincount(number, np.append(self.errors, errors), before + len(counts))
+        columns = (*map(np.append, self[:-1], prices), sums)
+        return Used(*(np.delete(column, before + old) for column in columns))
 
-    def squared(self, cells: np.ndarray, squares: np.ndarray) -> Sequence[np.ndarray]:
-        """Add the squares of errors to those of cells."""
-        return _added_up([np.append(cells, self.cells)], 1, np.append(squares, self.errors**2))
+    def squared(self, cells: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Add the squares of errors to those of cells, in the order of time."""
+        rows = sorted_by(*self[:-1])
+        cells, squares = np.append(cells, self.cells[rows]), np.append(squares, self.errors[rows] ** 2)
+        order = sorted_by(cells)
+        starts = first_of(cells[order])
+        number = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+        return cells[order[starts]], np.bincount(number, squares[order], len(starts))
+
+    def _places(self, prices: Sequence[np.ndarray]) -> np.ndarray:
+        """Return where prices are; -1 for those that are not there."""
+        near = np.flatnonzero(is_among(self.times, distinct(prices[1])))
+        there = pd.MultiIndex.from_arrays([column[near] for column in self[:-1]])
+        return np.append(near, -1)[there.get_indexer(pd.MultiIndex.from_arrays(prices))]
 
 
-def _added_up(
-    keys: Sequence[np.ndarray], counts: np.ndarray | int, values: np.ndarray
-) -> Sequence[np.ndarray]:
-    """Return the different keys in order, and sums of the values, of which each row of keys has so many."""
-    order = sorted_by(*keys)
-    keys, number = [key[order] for key in keys], np.empty(len(order), np.int64)
-    starts = first_of(*keys)
-    number[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-    return [*(key[starts] for key in keys), np.bincount(np.repeat(number, counts), values, len(starts))]
+def _by_part(used: Columns, uses: Columns) -> Iterator[tuple[Columns, Columns]]:
+    """Yield the prices that each part uses, which are different ones, and the values that use them."""
+    ends, starts = np.append(0, used["uses"].cumsum()), first_of(used["part"])
+    for start, end in pairwise([*starts.tolist(), len(used["part"])]):
+        values = {name: column[ends[start] : ends[end]] for name, column in uses.items()}
+        yield {name: column[start:end] for name, column in used.items()}, values
 
 
 def _arrays(table: pa.Table) -> dict[str, np.ndarray]:

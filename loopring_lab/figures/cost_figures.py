@@ -289,11 +289,7 @@ def venue_differences(
 
 
 def markouts(
-    trades: Any,
-    *,
-    prices: Any = None,
-    horizons: Sequence[Any] = HORIZONS,
-    ax: Axes | None = None,
+    trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None
 ) -> Figure:
     """Draw what takers' fills realized of their effective cost, at several horizons.
 

@@ -186,12 +186,10 @@ class SharedRows:
         self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
         coded = answers.each(_in_shares, sent, shares)
-        heads, *pieces = (
-            self._client.map(itemgetter(place), coded, pure=False) for place in range(1 + 2 * shares)
-        )
+        heads, *pieces = (self._client.map(itemgetter(n), coded, pure=False) for n in range(1 + shares))
         numbers = [see(head) for head in self._client.gather(heads)]
-        shared = [self._client.submit(_share, some, numbers, pure=False) for some in pieces]
-        self._rows, self._sides = self._client.map(SortedRows, shared[:shares], pure=False), shared[shares:]
+        self._shares = [self._client.submit(_share, some, numbers, pure=False) for some in pieces]
+        self._rows = self._client.map(lambda share: SortedRows(share[0]), self._shares, pure=False)
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         """Start to apply a function to each part, and yield what it makes of them."""
@@ -203,7 +201,7 @@ class SharedRows:
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
-        return self._apply(partial(_both_sides, count=count), self._sides)
+        return self._apply(lambda share: _both_sides(share[1], count), self._shares)
 
     def _apply(
         self, function: Callable[[Any], Any], shares: Sequence[Any], priority: int = 0
@@ -212,7 +210,7 @@ class SharedRows:
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
-    """Return what is known of groups, then the rows in shares, then the sides in shares."""
+    """Return what is known of groups, then rows and sides of each share."""
     part = code(fills)
 
     def split(columns: Columns, buckets: np.ndarray) -> list[Columns]:
@@ -224,11 +222,15 @@ def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) 
     rows, sides = split(part.rows, bucket_of(part.rows["order"])), [Columns()] * shares
     if part.sides:
         sides = split(part.sides, mixed(part.sides["trade"]) >> np.uint64(56))
-    return [part._replace(rows={}), *rows, *sides]
+    return [part._replace(rows={}, sides=part.sides and {}), *zip(rows, sides, strict=True)]
 
 
-def _share(pieces: Sequence[Columns], numbers: Sequence[np.ndarray]) -> Columns:
-    return stacked([_renumbered(*one) for one in zip(pieces, numbers, strict=True) if one[0]])
+def _share(pieces: Sequence[Sequence[Columns]], numbers: Sequence[np.ndarray]) -> list[Columns]:
+    """Put the rows of a share together, and its sides."""
+    return [
+        stacked([_renumbered(*one) for one in zip(some, numbers, strict=True) if one[0]])
+        for some in zip(*pieces, strict=True)
+    ]
 
 
 def _renumbered(rows: Columns, numbers: np.ndarray) -> Columns:
@@ -480,9 +482,12 @@ def sums_between(starts: np.ndarray, values: np.ndarray) -> np.ndarray:
         starts = np.cumsum(counts) - counts
     top = np.maximum.reduceat(np.abs(values), starts)
     shift = np.repeat(_shift(top, ADDED_BITS), counts)
-    high = (values + shift) - shift
+    high = values + shift
+    high -= shift
     shift *= 2.0**-ADDED_BITS
-    low = (values - high + shift) - shift
+    low = values - high
+    low += shift
+    low -= shift
     exact = np.add.reduceat(high, starts) + np.add.reduceat(low, starts)
     sums[several] = np.where(top < LARGEST, exact, sums[several])
     return sums

@@ -17,11 +17,7 @@ SIZES = (16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096)
 FLOATS = {"float16": (2, 11), "float24": (3, 19)}
 """Bytes and bits of the mantissa; the other 5 bits are the exponent."""
 
-AUXILIARY = {
-    "8dadd3af": "(uint256,bytes)[]",
-    "66ac492e": "(uint256,bool,bytes)[]",
-    "53228430": "bytes",
-}
+AUXILIARY = {"8dadd3af": "(uint256,bytes)[]", "66ac492e": "(uint256,bool,bytes)[]", "53228430": "bytes"}
 """The auxiliary data of a block by the selector of submitBlocks, oldest first."""
 PACKED_AUXILIARY = "(uint256,bool,bytes)[]"
 

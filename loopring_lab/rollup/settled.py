@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import (
-    WHOLE,
-    from_integers,
-    reduce_scale,
-    to_integers,
-    with_scale,
-)
+from loopring_lab.amounts.scaling import WHOLE, from_integers, reduce_scale, to_integers, with_scale
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT

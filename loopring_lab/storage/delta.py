@@ -304,11 +304,7 @@ class DeltaFolder:
         return found
 
     def dataset(
-        self,
-        name: str,
-        keys: Sequence[int] | None = None,
-        table: DeltaTable | None = None,
-        where: Any = None,
+        self, name: str, keys: Sequence[int] | None = None, table: DeltaTable | None = None, where: Any = None
     ) -> Any:
         """Open a table for reading in parts, its files checked as far as `where` needs them."""
         pruning = None

@@ -25,11 +25,7 @@ from loopring_lab.widgets.markets import Finding, MarketExplorer
 
 LABELS = {"amm": "AMM pool", "dex": "order book", "fill_type": "fill type"}
 PERIODS = {"1h": "hour", "6h": "6 hours", "1d": "day", "1w": "week", "1mo": "month", "1q": "quarter"}
-OPTIONS = {
-    "every": {"every"},
-    "tolerance": {"tolerance", "prices"},
-    "quote": {"quote_shown"},
-}
+OPTIONS = {"every": {"every"}, "tolerance": {"tolerance", "prices"}, "quote": {"quote_shown"}}
 """Attributes of the state that a figure must take for a control to be shown."""
 OWN_DATES = "own dates"
 GROUP_COLUMNS = ("market", "fill_type", "quote", "side", "role")
