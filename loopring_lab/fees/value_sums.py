@@ -286,8 +286,7 @@ class Used(NamedTuple):
         number[old] = places
         number = np.append(np.arange(before), np.repeat(number, counts))
         sums = np.bincount(number, np.append(self.errors, errors), before + len(counts))
-        columns = (*map(np.append, self[:-1], prices), sums)
-        return Used(*(np.delete(column, before + old) for column in columns))
+        return Used(*(np.delete(one, before + old) for one in (*map(np.append, self[:-1], prices), sums)))
 
     def squared(self, cells: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add the squares of errors to those of cells, in the order of time."""

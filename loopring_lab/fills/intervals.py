@@ -32,7 +32,7 @@ from loopring_lab.engines.arrays import (
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.orders import order_ids
 from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
-from loopring_lab.engines.selection import medians
+from loopring_lab.engines.selection import Read, medians
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
 from loopring_lab.engines.windows import Parts
 from loopring_lab.errors import LabError
@@ -172,9 +172,9 @@ class SortedParts:
         for part in self._kept or map(SortedRows, self._rows):
             yield function(part, *arguments)
 
-    def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the groups of rows that have a rate, and the rates."""
-        return (_known_values(part, name) for part in self._rows)
+    def known(self, name: str) -> Read:
+        """Return what reads the groups of rows that have a rate, and the rates."""
+        return lambda: (_known_values(part, name) for part in self._rows)
 
 
 class SharedRows:
@@ -195,18 +195,19 @@ class SharedRows:
         """Start to apply a function to each part, and yield what it makes of them."""
         return self._apply(lambda part: function(part, *arguments), self._rows)
 
-    def known(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the groups of rows that have a rate, and the rates, which come ahead of what was started."""
-        return self._apply(lambda part: _known_values(part.columns, name), self._rows, workers.AHEAD)
+    def known(self, name: str) -> Read:
+        """Start to find the groups of rows that have a rate, and return what reads these and the rates."""
+        found = self._client.map(
+            lambda part: _known_values(part.columns, name), self._rows, pure=False, priority=workers.AHEAD
+        )
+        return lambda: (one.result() for one in found)
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
         return self._apply(lambda share: _both_sides(share[1], count), self._shares)
 
-    def _apply(
-        self, function: Callable[[Any], Any], shares: Sequence[Any], priority: int = 0
-    ) -> Iterator[Any]:
-        return workers.in_turn(self._client.map(function, shares, pure=False, priority=priority))
+    def _apply(self, function: Callable[[Any], Any], shares: Sequence[Any]) -> Iterator[Any]:
+        return workers.in_turn(self._client.map(function, shares, pure=False))
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
@@ -293,8 +294,9 @@ def estimate(
     nothing = np.zeros((1 + len(rates), count), np.int64)
     orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
+    reads = [*map(rows.known, rates)]
     parts = rows.each(SortedRows.cells, rates, many, alone)
-    middle = [medians(partial(rows.known, name), fills) for name, fills in zip(rates, known, strict=True)]
+    middle = [medians(reads.pop(0), fills) for fills in known]
     for found in parts:
         cells.add(found["group"] % BUCKETS, found)
     drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
