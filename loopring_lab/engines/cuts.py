@@ -343,9 +343,9 @@ def with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
 def repeated(*seen: Arrays) -> np.ndarray:
     """Return the hashes that were seen in several windows."""
     hashes, windows = (np.concatenate([part[name] for part in seen]) for name in ("hash", "window"))
-    order = np.lexsort((windows, hashes))
+    order = np.argsort(hashes)
     hashes, windows = hashes[order], windows[order]
-    return distinct(hashes[1:][(np.diff(hashes) == 0) & (np.diff(windows) != 0)])
+    return distinct(hashes[1:][(hashes[1:] == hashes[:-1]) & (windows[1:] != windows[:-1])])
 
 
 def of_orders(rows: pa.Table, hashes: np.ndarray, *, others: bool = False) -> pa.Table:
