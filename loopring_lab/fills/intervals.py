@@ -197,9 +197,7 @@ class SharedRows:
 
     def known(self, name: str) -> Read:
         """Start to find the groups of rows that have a rate, and return what reads these and the rates."""
-        found = self._client.map(
-            lambda part: _known_values(part.columns, name), self._rows, pure=False, priority=workers.AHEAD
-        )
+        found = self._client.map(lambda part: _known_values(part.columns, name), self._rows, pure=False)
         return lambda: (one.result() for one in found)
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -292,9 +290,9 @@ def estimate(
     Rows also have the columns ``order``, ``weight`` and the rates, in parts by `bucket_of`.
     """
     nothing = np.zeros((1 + len(rates), count), np.int64)
-    orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
+    counted, reads = rows.each(SortedRows.counts, rates, count), [*map(rows.known, rates)]
+    orders, *known = sum(counted, nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
-    reads = [*map(rows.known, rates)]
     parts = rows.each(SortedRows.cells, rates, many, alone)
     middle = [medians(reads.pop(0), fills) for fills in known]
     for found in parts:
