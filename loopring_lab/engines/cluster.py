@@ -86,6 +86,8 @@ def answers(
     whole: bool = False,
 ) -> Answers:
     """Let workers apply `work` to the rows of windows, `whole` ones with all columns, and to the windows."""
+    from dask import annotate  # type: ignore[attr-defined]
+
     (sent,) = client.scatter([work], hash=False)
     near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None, whole=whole)
     others = [] if prices is None else [_exchanged(client, cuts, prices)[0]]
@@ -101,7 +103,7 @@ def answers(
     edges = [at_edges_of(cuts, parts, n) for n, parts in enumerate(tables) if cuts.keys]
     answer, tasks = workers.later(partial(_answer, read=read)), list[Any]()
     for n, parts in enumerate(tables):
-        with workers.placed(n):
+        with annotate(priority=-1 - n):  # after all else, in the order in which they are asked for
             tasks.append(answer(cuts, parts, edges, orders, n, sent))
     return Answers(client, tasks)
 
@@ -170,7 +172,8 @@ def _at_edges(
     cuts: Cuts, parts: Sequence[Packed], window: int, read: Callable[[pa.Table], pa.Table]
 ) -> list[list[Packed]]:
     tables = [*map(workers.unpack, parts)]
-    return [[*map(workers.pack, some)] for some in at_edges(cuts, tables, read(tables[0]), window)]
+    found = at_edges(cuts, tables, read(tables[0]), window, cuts.signs)
+    return [[*map(workers.pack, some)] for some in found]
 
 
 def _answer(
@@ -182,10 +185,8 @@ def _answer(
     work: Callable[[pa.Table, Window], pa.Table],
     read: Callable[[pa.Table], pa.Table],
 ) -> Packed:
-    behind, ahead = (
-        (last for last, *_ in edges[:window]),
-        (one for _, *some in edges[window + 1 :] for one in some),
-    )
+    behind = (last for last, *_ in edges[:window])
+    ahead = (one for _, *first in edges[window + 1 :] for one in first)
     tables = [together(map(workers.unpack, some)) for some in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 

@@ -146,6 +146,11 @@ class Cuts(NamedTuple):
         """Where windows, and the time after them, start and end: rows are put on disk between these."""
         return distinct(np.append(self.edges, self.edges + self.after))
 
+    @property
+    def signs(self) -> Sequence[int]:
+        """Which edges of windows are looked at: by later windows (1), and by earlier ones (-1)."""
+        return (1, -1) if self.ahead else (1,)
+
     def slot_of(self, moments: Any) -> np.ndarray:
         """Number the slots of moments: 0 for unknown ones, 1 for those before all others."""
         return np.where(np.equal(moments, NAT), 0, np.searchsorted(self.slots, moments, "right") + 1)
@@ -241,13 +246,15 @@ def window_of(
     return Window(near, here if inside is None else inside, others, here, own_prices)
 
 
-def at_edges(cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int) -> list[list[pa.Table]]:
-    """Take what later windows look at, or also earlier ones: by key, moments until no order is at all.
+def at_edges(
+    cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int, signs: Sequence[int]
+) -> list[list[pa.Table]]:
+    """Take what later windows (1) and earlier ones (-1) look at: by key, moments until no order is at all.
 
     Own prices are of moments at which an order has a row or a price: one of the others is there for each.
     """
     if not cuts.keys:
-        return [[rows.slice(0, 0) for rows in tables]]
+        return [[rows.slice(0, 0) for rows in tables] for _ in signs]
     normalized = [near, *tables[1:]]
     prices, moments = normalized[-1], [moments_of(rows) for rows in normalized]
     known = np.asarray(pc.greater(prices["price"], pa.scalar(0, prices["price"].type)).fill_null(False))
@@ -260,11 +267,11 @@ def at_edges(cuts: Cuts, tables: Sequence[pa.Table], near: pa.Table, window: int
     orders, filled = np.concatenate([*map(order_ids, normalized)]), np.concatenate(moments)
     known = (orders != 0) & (filled != NAT)
     orders, filled, found = orders[known], filled[known], list[list[pa.Table]]()
-    for sign in (1, -1) if cuts.ahead else (1,):
+    for sign in signs:
         some = np.flatnonzero(sign * cuts.window_of(times) <= sign * window)[::sign]
-        kept = sign * _until_none_is_left(groups[some], sign * times[some], orders, sign * filled)
-        taken = zip(tables, moments, strict=True)
-        found.append([rows.filter(pa.array(is_among(mine, distinct(kept)))) for rows, mine in taken])
+        kept = _until_none_is_left(groups[some], sign * times[some], orders, sign * filled)
+        kept, taken = distinct(sign * kept), zip(tables, moments, strict=True)
+        found.append([rows.filter(pa.array(is_among(mine, kept))) for rows, mine in taken])
     return found
 
 

@@ -239,7 +239,7 @@ def _several(whole: Window, around: Around) -> list[Window]:
 def _with_edges(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
     """Return the rows of a window with the ids of their orders, and what other windows look at."""
     rows = with_ids(rows)
-    return [rows, *(edge for (edge,) in at_edges(cuts, [rows], rows, window))]
+    return [rows, *(edge for (edge,) in at_edges(cuts, [rows], rows, window, cuts.signs))]
 
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
@@ -291,12 +291,12 @@ class _Tables:
         self._behind, self._ahead = list[list[pa.Table]](), dict[int, list[list[pa.Table]]]()
         for window in range(len(cuts.edges), 0, -1) if cuts.ahead else ():
             near, tables = self._read(window)
-            self._ahead[window] = at_edges(cuts, tables, near, window)[1:]
+            self._ahead[window] = at_edges(cuts, tables, near, window, [-1])
 
     def at(self, window: int) -> tuple[pa.Table, list[pa.Table]]:
         """Return normalized rows, and the tables as they stand; windows are asked for in their order."""
         near, tables = self._read(window)
-        self._behind = at_edges(self._cuts, tables, near, window)[:1]
+        self._behind = at_edges(self._cuts, tables, near, window, [1])
         return near, tables
 
     def _read(self, window: int) -> tuple[pa.Table, list[pa.Table]]:

@@ -62,13 +62,6 @@ def later(function: Callable[..., Any], pieces: int | None = None) -> Any:
     return dask.delayed(function, nout=pieces)  # type: ignore[attr-defined]
 
 
-def placed(number: int) -> Any:
-    """Let workers take up what is delayed in this context after that of lower numbers, and of none."""
-    import dask
-
-    return dask.annotate(priority=-1 - number)  # type: ignore[attr-defined]
-
-
 def pack(table: pa.Table) -> Packed:
     """Serialize a table: as it is, it would arrive with unaligned buffers."""
     measured = pa.MockOutputStream()

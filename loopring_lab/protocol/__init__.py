@@ -45,7 +45,7 @@ KIND_PERSONAL = 3
 FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
     "0x8c3d4E1728f77ABCD220323260da4A9306FB6433": (
         "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
-    )
+    ),
 }
 """Init code hashes of known wallet factories: the ``init_code_hash`` of :func:`wallet_address`."""
 
