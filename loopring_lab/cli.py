@@ -499,9 +499,7 @@ def _read_accounts(file: Path | None) -> list[int]:
     lines = [line.partition("#")[0].strip() for line in read_text(file).splitlines()]
     for number, line in enumerate(lines, 1):
         if line and not _ACCOUNT_ID.fullmatch(line):
-            raise LabError(
-                f"{file}, line {number}: {line[:40]!r} is not an account id. Write one id per line."
-            )
+            raise LabError(f"{file}, line {number}: {line[:40]!r} is not an account id. Write one per line.")
     return [int(line) for line in lines if line]
 
 

@@ -33,9 +33,7 @@ def find_notebooks() -> tuple[Path, bool]:
     for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
         if folder.is_dir():
             return folder, in_source_tree
-    raise LabError(
-        f"no notebooks found in {package}: the installation is incomplete. Reinstall loopring-lab."
-    )
+    raise LabError(f"no notebooks found in {package}: an incomplete installation. Reinstall loopring-lab.")
 
 
 def copy_notebooks(bundled: Path, folder: Path) -> list[str]:

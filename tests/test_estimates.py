@@ -28,8 +28,7 @@ from support.worlds import (
 )
 
 import loopring_lab as lab
-from loopring_lab.engines import convert, limits
-from loopring_lab.engines.selection import select
+from loopring_lab.engines import convert, limits, selection
 from loopring_lab.engines.spill import Buckets
 from loopring_lab.fills import intervals
 from loopring_lab.fills.values import Values
@@ -154,11 +153,13 @@ def test_order_statistics_are_those_of_sorted_rows(monkeypatch: pytest.MonkeyPat
     values = np.round(chance.normal(0, 2, 5000), 1) * chance.choice([0, 1, 1e-9, -1e9], 5000)
     groups = chance.integers(0, 3, 5000) * 2  # the others are empty
     counts = np.bincount(groups, minlength=6)
-    ranks = np.array([(counts - 1) // 2, counts // 2, np.maximum(counts - 1, 0), np.zeros(6, int)])
+    ranks = np.array([np.zeros(6, int), (counts - 1) // 2, counts // 2, np.maximum(counts - 1, 0)])
     expected = [[sorted(values[groups == g])[r[g]] if counts[g] else None for g in range(6)] for r in ranks]
+    parts = [(groups[:9], values[:9]), (groups[9:], values[9:])]
     for most in (10**6, 700, 1):
+        monkeypatch.setattr(selection, "AT_ONCE", most)
         monkeypatch.setattr(limits, "rows_at_once", lambda _, most=most: most)
-        found = select(lambda: iter([(groups[:9], values[:9]), (groups[9:], values[9:])]), counts, ranks)
+        found = selection.select(lambda part_of: map(part_of, *zip(*parts, strict=True)), counts, ranks)
         assert [pa.array(row, from_pandas=True).to_pylist() for row in found] == expected
 
 

@@ -47,6 +47,8 @@ WINDOWS_OF_A_THREAD = 4
 """Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
 """A window has at least one row of its own for so many after it."""
+LEAST_LAST = 16
+"""The last window has more than this part of a window's rows, or the one before has them."""
 
 
 class Window(NamedTuple):
@@ -217,9 +219,8 @@ def _sampled(rows: pa.Table, step: int) -> pa.Table:
 
 def _edges(spread: np.ndarray, most: int, after: int) -> list[int]:
     """Choose edges with at most so many moments between two and in the time after them, if possible."""
-    edges: list[int] = []
-    start = 0
-    while start + most < len(spread):
+    edges, start = list[int](), 0
+    while start + most + most // LEAST_LAST < len(spread):
         low = int(spread[start])
         stop = max(
             np.searchsorted(spread, spread[start + most] - after),

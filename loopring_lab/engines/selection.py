@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ BITS = 64
 BITS_AT_ONCE = 16
 COUNTERS = 1 << 22
 EIGHTHS = np.uint64(49)  # bits of a float below the first three of its fraction
+AT_ONCE = 1 << 20
+"""Of more values, those that matter are told by their bits; with many groups, of more than memory holds."""
 BYTES_PER_ROW = 64
 
-Read = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
-"""Reads the parts of all rows: the group of each row and its value, a float that is not NaN."""
+Apply = Callable[[Callable[[np.ndarray, np.ndarray], Any]], Iterable[Any]]
+"""Applies a function to parts of all rows: to the groups of rows and to their values, which are not NaN."""
 
 
 class BySize:
@@ -139,70 +142,72 @@ def _decimals(sizes: Limbs, places: np.ndarray) -> pa.Array:
     return limbs.to_decimals(found, DECIMAL_256)
 
 
-def medians(read: Read, counts: np.ndarray) -> np.ndarray:
+def medians(apply: Apply, counts: np.ndarray) -> np.ndarray:
     """Return the median of each group from its number of rows; NaN without any."""
-    lower, upper = select(read, counts, np.array([(counts - 1) // 2, counts // 2]))
+    lower, upper = select(apply, counts, np.array([(counts - 1) // 2, counts // 2]))
     return np.asarray((lower + upper) / 2)
 
 
-def select(read: Read, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Return the values of some ranks, counted from 0, in the sorted rows of each group: ranks by groups.
+def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Return the values of ascending ranks, from 0, in each group's sorted rows, or NaN: ranks by groups.
 
-    Ranks of groups without rows give NaN.
+    Values are counted by their first bits, and those with the bits of a value at a rank by the next ones.
     """
-    total = int(counts.sum())
-    found = np.full(ranks.shape, np.nan)
-    if not total:
-        return found
-    if total <= limits.rows_at_once(BYTES_PER_ROW):
-        _pick(read, counts, ranks, found)
-        return found
-    for row, some in enumerate(ranks):
-        found[row] = found[row - 1] if row and (some == ranks[row - 1]).all() else _narrow(read, counts, some)
+    found, known, prefixes = np.full(ranks.shape, np.nan), 0, np.zeros(ranks.shape, np.uint64)
+    ranks, left = np.where(counts > 0, ranks, 0), np.repeat(counts[None], len(ranks), axis=0)
+    bits = int(np.clip(np.log2(COUNTERS / max(ranks.size, 1)), 1, BITS_AT_ONCE))
+    few = AT_ONCE if bits == BITS_AT_ONCE else limits.rows_at_once(BYTES_PER_ROW)
+    while known < BITS and _ends(prefixes, left)[-1].sum() > few:
+        step, (different, number) = min(bits, BITS - known), np.unique(prefixes, axis=0, return_inverse=True)
+        tables = np.zeros((len(different), len(counts) << step), np.int64)
+        for part in apply(partial(_counted, prefixes=different, known=known, step=step)):
+            for table, (places, rows) in zip(tables, part, strict=True):
+                table[places] += rows
+        for row, kind in enumerate(number.ravel()):
+            each = tables[kind].reshape(len(counts), -1)
+            until = np.cumsum(each, axis=1)
+            chosen = (until <= ranks[row][:, None]).sum(axis=1).clip(max=until.shape[1] - 1)[:, None]
+            left[row] = np.take_along_axis(each, chosen, 1)[:, 0]
+            ranks[row] -= np.take_along_axis(until, chosen, 1)[:, 0] - left[row]
+            prefixes[row] = prefixes[row] << np.uint64(step) | chosen[:, 0].astype(np.uint64)
+        known += step
+    if known == BITS:
+        return np.where(counts > 0, floats_of(prefixes), np.nan)
+    ends = _ends(prefixes, left)
+    parts = [*apply(partial(_matching, prefixes=np.unique(prefixes, axis=0), known=known))]
+    if parts:
+        groups, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        values, wanted, stops = values[sorted_by(groups)], ends - left + ranks, np.cumsum(ends[-1])
+        for group in np.flatnonzero(counts):
+            some, places = values[stops[group] - ends[-1, group] : stops[group]], wanted[:, group]
+            found[:, group] = np.partition(some, np.unique(places))[places]
     return found
 
 
-def _pick(read: Read, counts: np.ndarray, ranks: np.ndarray, found: np.ndarray) -> None:
-    """Select among rows that are all in memory."""
-    parts = [*read()]
-    groups, values = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if len(counts) > 1:
-        values = values[sorted_by(groups)]
-    stops = np.cumsum(counts)
-    for group in np.flatnonzero(counts):
-        part, wanted = values[stops[group] - counts[group] : stops[group]], ranks[:, group]
-        found[:, group] = np.partition(part, np.unique(wanted))[wanted]
+def _ends(prefixes: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return where the values with each prefix end among those that are left of a group."""
+    return np.cumsum(left * (np.diff(prefixes, axis=0, prepend=~prefixes[:1]) != 0), axis=0)
 
 
-def _narrow(read: Read, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Select by counting values by their first bits, then the next ones, until the rest fits into memory."""
-    ranks, left = np.where(counts > 0, ranks, 0), counts.copy()
-    prefixes, known = np.zeros(len(counts), np.uint64), 0
-    bits = int(np.clip(np.log2(COUNTERS / len(counts)), 1, BITS_AT_ONCE))
+def _counted(
+    groups: np.ndarray, values: np.ndarray, prefixes: np.ndarray, known: int, step: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Count, for each row of prefixes, the values that have them, by group and next bits."""
+    keys, found = float_keys(values), []
+    for some in prefixes:
+        same = keys >> np.uint64(BITS - known) == some[groups] if known else slice(None)
+        bins = (keys[same] >> np.uint64(BITS - known - step)).astype(np.int64) & (1 << step) - 1
+        counts = np.bincount(groups[same] * np.int64(1 << step) + bins)
+        places = np.flatnonzero(counts)
+        found.append((places, counts[places]))
+    return found
 
-    def matching() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for groups, values in read():
-            keys = float_keys(values)
-            same = keys >> np.uint64(BITS - known) == prefixes[groups] if known else slice(None)
-            yield groups[same], keys[same]
 
-    while known < BITS and left.sum() > limits.rows_at_once(BYTES_PER_ROW):
-        step = min(bits, BITS - known)
-        width = 1 << step
-        seen = np.zeros(len(counts) * width, np.int64)
-        for groups, keys in matching():
-            bins = (keys >> np.uint64(BITS - known - step) & np.uint64(width - 1)).astype(np.int64)
-            seen += np.bincount(groups * width + bins, minlength=len(seen))
-        table = seen.reshape(-1, width)
-        until = np.cumsum(table, axis=1)
-        chosen = (until <= ranks[:, None]).sum(axis=1).clip(max=width - 1)
-        rows = np.arange(len(counts))
-        left = table[rows, chosen]
-        ranks = ranks - (until[rows, chosen] - left)
-        prefixes = prefixes << np.uint64(step) | chosen.astype(np.uint64)
-        known += step
-    if known < BITS:
-        found = np.full((1, len(counts)), np.nan)
-        _pick(lambda: ((groups, floats_of(keys)) for groups, keys in matching()), left, ranks[None], found)
-        return np.asarray(found[0])
-    return np.where(counts > 0, floats_of(prefixes), np.nan)
+def _matching(
+    groups: np.ndarray, values: np.ndarray, prefixes: np.ndarray, known: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the groups and values that have one of the prefixes of their group."""
+    if not known:
+        return groups, values
+    same = (float_keys(values) >> np.uint64(BITS - known) == prefixes[:, groups]).any(axis=0)
+    return groups[same], values[same]

@@ -22,8 +22,8 @@ from loopring_lab.engines.arrays import first_of
 
 BUCKETS = 256
 KEPT_SHARE = 16
-"""Buckets keep this fraction of the memory limit in memory."""
-COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+"""This fraction of the memory limit is kept in memory before it goes to disk."""
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 GROUP_ROWS = 1 << 17
 
 Columns = dict[str, np.ndarray]
@@ -58,6 +58,10 @@ class Buckets:
         for number in numbers[:1] if self.in_memory else numbers:
             yield self.read(number, number)
 
+    def of(self, *names: str) -> Callable[[Callable[..., Any]], Iterator[Any]]:
+        """Return what applies a function to these columns of each bucket, one after the other."""
+        return lambda function: (function(*map(rows.get, names)) for rows in self)
+
     def read(self, first: int, last: int) -> Columns:
         """Return the rows of a range of buckets that has some; all rows while they are in memory."""
         if self._folder is None:
@@ -87,14 +91,13 @@ class Buckets:
             _remove_with(self, self._folder)
         while self._parts:  # one after the other, so that only one is in memory twice
             numbers, columns = self._parts.pop(0)
-            place = np.argsort(numbers, kind="stable")
-            rows = np.empty(len(place), self._dtype)
+            order, files = _by_number(numbers)
+            rows = np.empty(len(order), self._dtype)
             for name, column in columns.items():
-                rows[name] = column[place]
-            starts = first_of(numbers[place])
-            for start, part in zip(starts, np.split(rows, starts[1:]), strict=True):
-                with (self._folder / str(numbers[place[start]])).open("ab") as file:
-                    part.tofile(file)
+                rows[name] = column[order]
+            for number, some in files:
+                with (self._folder / number).open("ab") as file:
+                    rows[some].tofile(file)
         self._bytes = 0
 
 
@@ -104,33 +107,42 @@ class Spool:
     def __init__(self) -> None:
         self._folder = _new_folder()
         _remove_with(self, self._folder)
+        self._kept: list[tuple[pa.Table, np.ndarray]] = []
+        self._bytes = 0
         self._empty: pa.Table | None = None
 
     def add(self, table: pa.Table, slots: np.ndarray) -> None:
         """Append each row to its slot."""
         self._empty = table.slice(0, 0) if self._empty is None else self._empty
-        order = np.argsort(slots, kind="stable")
-        table, slots = table.take(pa.array(order)), slots[order]
-        starts = first_of(slots)
-        for start, end in zip(starts, np.append(starts, len(slots))[1:], strict=True):
-            part = table.slice(start, end - start)
-            with (
-                self._file(slots[start]).open("ab") as file,
-                pa.ipc.new_stream(file, part.schema, options=COMPRESSED) as stream,
-            ):
-                stream.write_table(part)
+        if len(slots):
+            self._kept.append((table, slots))
+            self._bytes += table.nbytes
+        if self._bytes > limits.memory_limit() // KEPT_SHARE:
+            self._to_disk()
 
     def read(self, slots: Iterable[int]) -> pa.Table:
         """Read the rows of slots; there must have been some table."""
+        self._to_disk()
         parts = [self._empty]
-        for path in filter(Path.exists, map(self._file, slots)):
+        for path in filter(Path.exists, map(self._folder.joinpath, map(str, slots))):
             with pa.OSFile(str(path)) as file:
                 while file.tell() < file.size():
                     parts.append(pa.ipc.open_stream(file).read_all())
         return together(parts)
 
-    def _file(self, slot: int) -> Path:
-        return self._folder / str(slot)
+    def _to_disk(self) -> None:
+        if not self._kept:
+            return
+        tables, slots = zip(*self._kept, strict=True)
+        self._kept, self._bytes = [], 0
+        order, files = _by_number(np.concatenate(slots))
+        rows = together(tables).take(pa.array(order))
+        for slot, some in files:
+            with (
+                (self._folder / slot).open("ab") as file,
+                pa.ipc.new_stream(file, rows.schema, options=COMPRESSED) as stream,
+            ):
+                stream.write_table(rows[some])
 
 
 def frame_of_files(
@@ -162,6 +174,14 @@ def frame_of_files(
 def together(tables: Iterable[pa.Table]) -> pa.Table:
     """Put tables together, with one dictionary for each column that has several."""
     return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+
+
+def _by_number(numbers: np.ndarray) -> tuple[np.ndarray, Iterator[tuple[str, slice]]]:
+    """Return an order of rows by number, and where each number, as text, stands in it."""
+    order = np.argsort(numbers, kind="stable")
+    starts = first_of(numbers[order])
+    places = map(slice, starts, [*starts[1:], len(order)])
+    return order, zip(map(str, numbers[order[starts]]), places, strict=True)
 
 
 def _new_folder() -> Path:

@@ -238,9 +238,7 @@ def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None
                 name = [*names, None][code]
                 divisors[name] = math.gcd(divisors.get(name, UNIT), int(divisor))
     powers = [10**places for places in range(PLACES, -1, -1)]
-    return {
-        name: next(power for power in powers if divisor % power == 0) for name, divisor in divisors.items()
-    }
+    return {name: next(one for one in powers if divisor % one == 0) for name, divisor in divisors.items()}
 
 
 def _below_one(amounts: Limbs) -> np.ndarray:

@@ -233,21 +233,17 @@ class Sums:
         columns = {name: groups.sum(name) for name in ("fills", "unpriced", "fee", "fee_value")}
         totals = np.abs(floats(columns["fee_value"]))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
-        read = partial(self._ages_of, np.argsort(number_of))
-        squares, middle = cores.share(self._squares, partial(medians, read, counts))
+        ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
+        squares, middle = cores.share(self._squares, ages)
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
-        middle = np.rint(np.nan_to_num(middle)).astype(np.int64)
+        middle = np.rint(np.nan_to_num(middle[number_of])).astype(np.int64)
         longest = groups.aggregate("max_age", "max").fill_null(0).to_numpy()
         for name, ages in (("median_age", middle), ("max_age", longest)):  # DuckDB reads under nulls too
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
-
-    def _ages_of(self, groups: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for part in self._ages:
-            yield groups[part["group"]], part["age"]
 
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""

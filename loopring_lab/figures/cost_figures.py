@@ -252,9 +252,7 @@ def venue_differences(
     """
     caller = "lab.figures.venue_differences"
     names = group_keys(by, caller)
-    overall, table = (
-        as_pandas(fills.compare_venues(trades, prices, keys, horizon)) for keys in (None, names)
-    )
+    overall, table = (as_pandas(fills.compare_venues(trades, prices, by, horizon)) for by in (None, names))
     known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
     if overall["difference_bps"].isna().all():
         raise LabError(

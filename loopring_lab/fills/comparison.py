@@ -230,7 +230,7 @@ class _SizeClasses:
             rows.add(np.arange(len(sizes)) % BUCKETS, {"market": markets.astype(np.int32), "size": sizes})
         steps = np.arange(1, SIZE_CLASSES)[:, None]
         ranks = -(-steps * counts // SIZE_CLASSES) - 1
-        self._least = select(lambda: ((part["market"], part["size"]) for part in rows), counts, ranks)
+        self._least = select(rows.of("market", "size"), counts, ranks)
 
     def of(self, fills: pa.Table) -> np.ndarray:
         """Return the class of each fill from 0, or -1."""

@@ -32,7 +32,7 @@ from loopring_lab.engines.arrays import (
 from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.orders import order_ids
 from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
-from loopring_lab.engines.selection import Read, medians
+from loopring_lab.engines.selection import Apply, medians
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
 from loopring_lab.engines.windows import Parts
 from loopring_lab.errors import LabError
@@ -172,9 +172,10 @@ class SortedParts:
         for part in self._kept or map(SortedRows, self._rows):
             yield function(part, *arguments)
 
-    def known(self, name: str) -> Read:
-        """Return what reads the groups of rows that have a rate, and the rates."""
-        return lambda: (_known_values(part, name) for part in self._rows)
+    def known(self, rates: Sequence[str], count: int) -> Apply:
+        """Return what applies a function to the rates that are known, by group, one rate after the other."""
+        parts = [part.columns for part in self._kept] if self._kept else self._rows
+        return lambda function: (function(*_known(part, rates, count)) for part in parts)
 
 
 class SharedRows:
@@ -195,17 +196,21 @@ class SharedRows:
         """Start to apply a function to each part, and yield what it makes of them."""
         return self._apply(lambda part: function(part, *arguments), self._rows)
 
-    def known(self, name: str) -> Read:
-        """Start to find the groups of rows that have a rate, and return what reads these and the rates."""
-        found = self._client.map(lambda part: _known_values(part.columns, name), self._rows, pure=False)
-        return lambda: (one.result() for one in found)
+    def known(self, rates: Sequence[str], count: int) -> Apply:
+        """Return what applies a function ahead of all else, as that of `SortedParts` does."""
+        known = partial(_known, rates=rates, count=count)
+        return lambda function: self._apply(
+            lambda part: function(*known(part.columns)), self._rows, workers.AHEAD
+        )
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
         return self._apply(lambda share: _both_sides(share[1], count), self._shares)
 
-    def _apply(self, function: Callable[[Any], Any], shares: Sequence[Any]) -> Iterator[Any]:
-        return workers.in_turn(self._client.map(function, shares, pure=False))
+    def _apply(
+        self, function: Callable[[Any], Any], shares: Sequence[Any], priority: int = 0
+    ) -> Iterator[Any]:
+        return workers.in_turn(self._client.map(function, shares, pure=False, priority=priority))
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
@@ -246,9 +251,7 @@ def _both_sides(rows: Columns, count: int) -> tuple[int, np.ndarray]:
 def check_sampling(level: Any, seed: Any, caller: str) -> None:
     """Raise a `LabError` unless the level lies between 0 and 1 and the seed is a whole number from 0."""
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise LabError(
-            f"{caller}: intervals={level!r} is not a level between 0 and 1. Give one such as 0.95."
-        )
+        raise LabError(f"{caller}: intervals={level!r} is not a level between 0 and 1. Give one like 0.95.")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise LabError(f"{caller}: seed={seed!r} is not a whole number from 0. Give one such as 0.")
 
@@ -290,11 +293,10 @@ def estimate(
     Rows also have the columns ``order``, ``weight`` and the rates, in parts by `bucket_of`.
     """
     nothing = np.zeros((1 + len(rates), count), np.int64)
-    counted, reads = rows.each(SortedRows.counts, rates, count), [*map(rows.known, rates)]
-    orders, *known = sum(counted, nothing)
+    orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
     parts = rows.each(SortedRows.cells, rates, many, alone)
-    middle = [medians(reads.pop(0), fills) for fills in known]
+    middle = medians(rows.known(rates, count), np.concatenate(known)).reshape(len(rates), count)
     for found in parts:
         cells.add(found["group"] % BUCKETS, found)
     drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
@@ -498,6 +500,8 @@ def _shift(top: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(1.5, np.frexp(top)[1] + (52 - bits)))
 
 
-def _known_values(rows: Columns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    known = ~np.isnan(rows[name])
-    return rows["group"][known], rows[name][known]
+def _known(rows: Columns, rates: Sequence[str], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the groups of rows that have a rate, numbered on from one rate to the next, and the rates."""
+    values = np.concatenate([rows[name] for name in rates])
+    groups, known = np.add.outer(np.arange(len(rates)) * count, rows["group"]).ravel(), ~np.isnan(values)
+    return groups[known], values[known]

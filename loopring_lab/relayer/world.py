@@ -77,9 +77,7 @@ class World:
                 f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
             )
         if cheaper not in SPREAD_PERCENT:
-            raise LabError(
-                f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one of them."
-            )
+            raise LabError(f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one.")
         self.seed, self.size, self.cheaper = seed, size, cheaper
         self._key = (seed, int(size * 1000 + 0.5), cheaper)
         self.synthetic = True
@@ -242,9 +240,7 @@ class World:
         import numpy as np
 
         if market not in MARKETS:
-            raise LabError(
-                f"World market: there is none of the name {market!r}. Give one of {', '.join(MARKETS)}."
-            )
+            raise LabError(f"World market: {market!r} is none of {', '.join(MARKETS)}. Give one of them.")
         if every_ms < MINUTE or every_ms % MINUTE:
             raise LabError(f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}.")
         latent = self._simulated[1]

@@ -117,9 +117,7 @@ def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
     if first_block is None:
         return Blocks(raw)
     if type(first_block) is not int or not 0 <= first_block <= _LAST_BLOCK:
-        raise LabError(
-            f"first_block: expected the number of a block, got {shown(first_block)}. Give an integer."
-        )
+        raise LabError(f"first_block: expected a block's number, got {shown(first_block)}. Give an integer.")
     return Blocks([one._replace(block_id=first_block + place) for place, one in enumerate(raw)])
 
 

@@ -91,9 +91,7 @@ class Check(NamedTuple):
         ]
         notes = [f"{row.check}{_place(row)}: {row.problem}" for row in self.problems.head(SHOWN).itertuples()]
         if len(self.problems) > SHOWN:
-            notes.append(
-                f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems lists them."
-            )
+            notes.append(f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems has all.")
         return Sheet(f"{wrong:,} wrong" if wrong else "Nothing wrong found", lines, notes)
 
 
@@ -204,9 +202,7 @@ class _Work:
         columns = (submissions[name].to_pylist() for name in ("block_id", "merkle_root", "public_data_hash"))
         for number, *stated in zip(*columns, strict=True):
             if events.setdefault(number, tuple(stated)) != tuple(stated):
-                self.tally.fault(
-                    "indices", {"block_id": number}, "two events state different roots or hashes"
-                )
+                self.tally.fault("indices", {"block_id": number}, "events state different roots or hashes")
         return events
 
     def _follows(self, header: _Block) -> bool:

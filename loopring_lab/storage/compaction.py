@@ -58,9 +58,7 @@ def _remove_old_files(folder: DeltaFolder, name: str) -> int:
         last = (time.time() - 3600 * KEPT_HOURS) * 1000
         removed = folder.digests.files_in_log(name, "remove")
         old = {file for file, how in removed.items() if how["deletionTimestamp"] <= last}
-        replaced = [
-            file for file in old - set(folder.data_files(name, table)) if (folder.path / file).exists()
-        ]
+        replaced = [one for one in old - set(folder.data_files(name, table)) if (folder.path / one).exists()]
         for file in replaced:
             (folder.path / file).unlink(missing_ok=True)
         if replaced:

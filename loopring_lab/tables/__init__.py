@@ -99,9 +99,7 @@ def trades(
     """
     validate_options(fee_token, ten_members)
     if not isinstance(pages, Iterable):
-        raise LabError(
-            f"pages: expected answers of GET /user/trades, got {type(pages).__name__}. Give bytes."
-        )
+        raise LabError(f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}.")
     several = (pages,) if isinstance(pages, (bytes, str, Mapping)) else pages
     every = list(itertools.islice(several, MAX_PAGES + 1))
     if len(every) > MAX_PAGES:

@@ -279,9 +279,7 @@ def _market_findings(row: pd.Series, market: str) -> list[Finding]:
     closed = [venue for venue, is_open in venues.items() if _is_false(is_open)]
     if len(closed) == len(venues):
         return [Finding("refused", f"The pool and the order book of {market} are closed. Choose another.")]
-    return [
-        Finding("note", f"The {venue} of {market} is closed; the other venue is open.") for venue in closed
-    ]
+    return [Finding("note", f"The {venue} of {market} is closed; the other one is open.") for venue in closed]
 
 
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:

@@ -54,7 +54,7 @@ def test_accounts_are_read_from_a_file(
         assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
         file.write_text("20000\nmine\n")
         assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
-    assert "line 2: 'mine' is not an account id. Write one id per line." in capsys.readouterr().err
+    assert "line 2: 'mine' is not an account id. Write one per line." in capsys.readouterr().err
 
 
 def test_a_recording_is_synced_and_imported(

@@ -122,7 +122,7 @@ def test_events_that_contradict_each_other_are_named(history: list[RawBlock], su
     other = again.set_column(1, "merkle_root", pa.array([bytes(32)], pa.binary(32)))
     assert checked(history, pa.concat_tables([submissions, again])).problems.empty
     found = checked(history, pa.concat_tables([submissions, other]))
-    assert list(found.problems["problem"]) == ["two events state different roots or hashes"]
+    assert list(found.problems["problem"]) == ["events state different roots or hashes"]
 
 
 def test_blocks_without_numbers_are_joined_by_their_roots(history: list[RawBlock]) -> None:

@@ -74,8 +74,8 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
         ),
         ("LRC-ETH", "2.0001", "base", "note", "Orders use 3 decimal places"),
         ("LRC-ETH", "2.000", "base", "fits", "2 LRC is within the relayer's limits."),
-        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is closed; the other venue is open."),
-        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is closed; the other venue is open."),
+        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is closed; the other one is open."),
+        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is closed; the other one is open."),
         ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is disabled. Choose another market."),
     ],
 )
