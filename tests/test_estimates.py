@@ -158,7 +158,6 @@ def test_order_statistics_are_those_of_sorted_rows(monkeypatch: pytest.MonkeyPat
     parts = [(groups[:9], values[:9]), (groups[9:], values[9:])]
     for most in (10**6, 700, 1):
         monkeypatch.setattr(selection, "AT_ONCE", most)
-        monkeypatch.setattr(limits, "rows_at_once", lambda _, most=most: most)
         found = selection.select(lambda part_of: map(part_of, *zip(*parts, strict=True)), counts, ranks)
         assert [pa.array(row, from_pandas=True).to_pylist() for row in found] == expected
 

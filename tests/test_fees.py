@@ -822,7 +822,7 @@ def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) 
         portable([1])
     with pytest.raises(LabError, match=r"a time is finer than a millisecond. Round it down with"):
         portable(frame.assign(seen=pd.Timestamp("2022-01-01T00:00:00.0001", tz="UTC")))
-    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines cannot hold. Convert it"):
+    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines cannot hold. Convert to"):
         portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))
     large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
     with pytest.raises(

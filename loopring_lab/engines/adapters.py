@@ -170,9 +170,7 @@ def decode(column: pa.ChunkedArray, name: str, *, encoded: bool = False) -> pa.C
     encoded &= pa.types.is_dictionary(values) and not any(one.dictionary.null_count for one in column.chunks)
     if pa.types.is_dictionary(values):
         if _is_nested(values):
-            raise LabError(
-                f"{name!r} is {values}, which engines cannot hold. Convert it to strings or numbers."
-            )
+            raise LabError(f"{name!r} is {values}, which engines cannot hold. Convert to strings or numbers.")
         values = values.value_type
     to = pa.string() if pa.types.is_large_string(values) else values
     if encoded and pa.types.is_string(to):

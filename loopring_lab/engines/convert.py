@@ -31,9 +31,7 @@ def to_native(frame: Any, table: pa.Table) -> Any:
         return table
     if engine in ("pandas", "dask"):
         data = table.to_pandas(types_mapper=_exact_dtype)
-        data = data.astype(
-            {f.name: "Int64" for f in table.schema if f.nullable and pa.types.is_int64(f.type)}
-        )
+        data = data.astype({f.name: "Int64" for f in table.schema if f.nullable and f.type == pa.int64()})
         if engine == "dask":
             from dask.dataframe import from_pandas
 

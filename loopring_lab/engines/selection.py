@@ -12,20 +12,19 @@ import pyarrow as pa
 from loopring_lab.amounts import limbs
 from loopring_lab.amounts.limbs import LIMB, Limbs
 from loopring_lab.amounts.scaling import combined
-from loopring_lab.engines import convert, limits
+from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths
-from loopring_lab.engines.arrays import first_of, float_keys, floats_of, sorted_by, sorted_by_keys
+from loopring_lab.engines.arrays import first_of, float_keys, floats_of, sorted_by_keys
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 BITS = 64
 BITS_AT_ONCE = 16
-COUNTERS = 1 << 22
+COUNTERS = 1 << 20
 EIGHTHS = np.uint64(49)  # bits of a float below the first three of its fraction
-AT_ONCE = 1 << 20
-"""Of more values, those that matter are told by their bits; with many groups, of more than memory holds."""
-BYTES_PER_ROW = 64
+AT_ONCE, GROUPS_AT_ONCE = 1 << 18, 64
+"""Of more values, those that matter are told by their bits, in groups that have more than one in 64."""
 
 Apply = Callable[[Callable[[np.ndarray, np.ndarray], Any]], Iterable[Any]]
 """Applies a function to parts of all rows: to the groups of rows and to their values, which are not NaN."""
@@ -151,36 +150,42 @@ def medians(apply: Apply, counts: np.ndarray) -> np.ndarray:
 def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Return the values of ascending ranks, from 0, in each group's sorted rows, or NaN: ranks by groups.
 
-    Values are counted by their first bits, and those with the bits of a value at a rank by the next ones.
+    Values of large groups are counted by their first bits, then by the next ones, until few can matter.
     """
-    found, known, prefixes = np.full(ranks.shape, np.nan), 0, np.zeros(ranks.shape, np.uint64)
-    ranks, left = np.where(counts > 0, ranks, 0), np.repeat(counts[None], len(ranks), axis=0)
-    bits = int(np.clip(np.log2(COUNTERS / max(ranks.size, 1)), 1, BITS_AT_ONCE))
-    few = AT_ONCE if bits == BITS_AT_ONCE else limits.rows_at_once(BYTES_PER_ROW)
-    while known < BITS and _ends(prefixes, left)[-1].sum() > few:
-        step, (different, number) = min(bits, BITS - known), np.unique(prefixes, axis=0, return_inverse=True)
-        tables = np.zeros((len(different), len(counts) << step), np.int64)
-        for part in apply(partial(_counted, prefixes=different, known=known, step=step)):
+    found, wanted = np.full(ranks.shape, np.nan), np.where(counts > 0, ranks, 0)
+    large = np.flatnonzero(counts > counts.sum() // GROUPS_AT_ONCE)
+    number = np.full(len(counts), -1, np.int32)
+    number[large] = np.arange(len(large))
+    at, left = wanted[:, large], np.repeat(counts[None, large], len(ranks), axis=0)
+    known, prefixes = 0, np.zeros(at.shape, np.uint64)
+    bits = int(np.clip(np.log2(COUNTERS / max(at.size, 1)), 1, BITS_AT_ONCE))
+    while known < BITS and _ends(prefixes, left)[-1].sum() > AT_ONCE:
+        step, (different, kinds) = min(bits, BITS - known), np.unique(prefixes, axis=0, return_inverse=True)
+        tables = np.zeros((len(different), len(large) << step), np.int64)
+        for part in apply(partial(_counted, number=number, prefixes=different, known=known, step=step)):
             for table, (places, rows) in zip(tables, part, strict=True):
                 table[places] += rows
-        for row, kind in enumerate(number.ravel()):
-            each = tables[kind].reshape(len(counts), -1)
+        for row, kind in enumerate(kinds.ravel()):
+            each = tables[kind].reshape(len(large), -1)
             until = np.cumsum(each, axis=1)
-            chosen = (until <= ranks[row][:, None]).sum(axis=1).clip(max=until.shape[1] - 1)[:, None]
+            chosen = (until <= at[row][:, None]).sum(axis=1)[:, None]
             left[row] = np.take_along_axis(each, chosen, 1)[:, 0]
-            ranks[row] -= np.take_along_axis(until, chosen, 1)[:, 0] - left[row]
+            at[row] -= np.take_along_axis(until, chosen, 1)[:, 0] - left[row]
             prefixes[row] = prefixes[row] << np.uint64(step) | chosen[:, 0].astype(np.uint64)
         known += step
     if known == BITS:
-        return np.where(counts > 0, floats_of(prefixes), np.nan)
-    ends = _ends(prefixes, left)
-    parts = [*apply(partial(_matching, prefixes=np.unique(prefixes, axis=0), known=known))]
-    if parts:
-        groups, values = (np.concatenate(column) for column in zip(*parts, strict=True))
-        values, wanted, stops = values[sorted_by(groups)], ends - left + ranks, np.cumsum(ends[-1])
-        for group in np.flatnonzero(counts):
-            some, places = values[stops[group] - ends[-1, group] : stops[group]], wanted[:, group]
-            found[:, group] = np.partition(some, np.unique(places))[places]
+        found[:, large], prefixes = floats_of(prefixes), prefixes[:0]
+    else:
+        wanted[:, large] = _ends(prefixes, left) - left + at
+    rows = Buckets()
+    for groups, values in apply(partial(_matching, number=number, prefixes=prefixes, known=known)):
+        rows.add(groups % BUCKETS, {"group": groups, "value": values})
+    for part in rows:
+        keys = float_keys(part["value"])
+        order = sorted_by_keys(part["group"], keys, keys)
+        groups, values = part["group"][order], part["value"][order]
+        starts = first_of(groups)
+        found[:, groups[starts]] = values[starts + wanted[:, groups[starts]]]
     return found
 
 
@@ -190,24 +195,29 @@ def _ends(prefixes: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 
 def _counted(
-    groups: np.ndarray, values: np.ndarray, prefixes: np.ndarray, known: int, step: int
+    groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int, step: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Count, for each row of prefixes, the values that have them, by group and next bits."""
-    keys, found = float_keys(values), []
+    """Count, for each row of prefixes, the values that have them, by number of the group and next bits."""
+    numbers = number[groups]
+    mine = slice(None) if numbers.min(initial=0) == 0 else numbers >= 0
+    numbers, keys, found = numbers[mine], float_keys(values[mine]), []
     for some in prefixes:
-        same = keys >> np.uint64(BITS - known) == some[groups] if known else slice(None)
+        same = keys >> np.uint64(BITS - known) == some[numbers] if known else slice(None)
         bins = (keys[same] >> np.uint64(BITS - known - step)).astype(np.int64) & (1 << step) - 1
-        counts = np.bincount(groups[same] * np.int64(1 << step) + bins)
+        counts = np.bincount((numbers[same] << step) + bins)
         places = np.flatnonzero(counts)
         found.append((places, counts[places]))
     return found
 
 
 def _matching(
-    groups: np.ndarray, values: np.ndarray, prefixes: np.ndarray, known: int
+    groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups and values that have one of the prefixes of their group."""
+    """Return the groups and values that have no number or one of the prefixes of their group."""
     if not known:
         return groups, values
-    same = (float_keys(values) >> np.uint64(BITS - known) == prefixes[:, groups]).any(axis=0)
+    numbers, keys = number[groups], float_keys(values) >> np.uint64(BITS - known)
+    same = numbers < 0
+    for some in np.unique(prefixes, axis=0):
+        same |= keys == some[numbers]
     return groups[same], values[same]

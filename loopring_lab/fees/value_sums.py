@@ -203,9 +203,7 @@ class Sums:
             pass
 
     def _add(self, part: pa.Table) -> None:
-        lists = {
-            name: pa.Table.from_struct_array(part[name].chunk(0).flatten()) for name in part.column_names
-        }
+        lists = {one: pa.Table.from_struct_array(part[one].chunk(0).flatten()) for one in part.column_names}
         groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)

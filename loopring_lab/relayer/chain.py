@@ -198,9 +198,7 @@ class Chain:
             raise _invalid("the filter of eth_getLogs must be an object")
         if "blockHash" in query:
             raise _invalid("blockHash is not supported here: give fromBlock and toBlock")
-        first, last = (
-            self._block_number(query.get(name, "latest"), name) for name in ("fromBlock", "toBlock")
-        )
+        first, last = (self._block_number(query.get(one, "latest"), one) for one in ("fromBlock", "toBlock"))
         if first > last:
             raise _invalid("fromBlock must not be after toBlock")
         addresses = _options(query.get("address"), ADDRESS, "address must be an address, or a list of them")

@@ -164,9 +164,7 @@ class Explorer(WidgetState):
         """Read the trades of the account, or of all of several, in a thread; `wait` waits for them."""
         client, accounts = self._client, self._accounts
         if client is None or not accounts:
-            raise LabError(
-                NO_ACCOUNT if client else "These are trades already. Give a client to read others."
-            )
+            raise LabError(NO_ACCOUNT if client else "These are trades. Give a client to read others.")
         self._trades = None
         self.version += 1
 
