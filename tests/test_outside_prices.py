@@ -128,7 +128,7 @@ def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(w
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("LRC-DOGE", START, START), "'LRC-DOGE' is none of LRC-ETH, .* Give one"),
+        (("LRC-DOGE", START, START), "World market: 'LRC-DOGE' is not listed. Give one of LRC-ETH, "),
         (("LRC-ETH", START, START, 90_000), "expected whole minutes, got 90000. Give 60000."),
         (("LRC-ETH", START, START, 0), "expected whole minutes, got 0. Give 60000."),
     ],

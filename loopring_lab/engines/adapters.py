@@ -123,7 +123,7 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     if "fee_bps" in columns:
         rate = schema["fee_bps"]
         if not rate.is_numeric() and rate != nw.Unknown:
-            raise LabError(f"{caller}: fee_bps is {rate}, not a number. Convert it to float64.")
+            raise LabError(f"{caller}: fee_bps is {rate}, not a number. Convert it to float64 basis points.")
         table = table.with_columns(nw.col("fee_bps").cast(nw.Float64))
     if "created_at" not in columns:
         return table

@@ -24,7 +24,7 @@ BITS_AT_ONCE = 16
 COUNTERS = 1 << 20
 EIGHTHS = np.uint64(49)  # bits of a float below the first three of its fraction
 AT_ONCE, GROUPS_AT_ONCE = 1 << 18, 64
-"""Of more values, those that matter are told by their bits, in groups that have more than one in 64."""
+"""Of more values, those of groups with more than this part of all are told by their bits."""
 
 Apply = Callable[[Callable[[np.ndarray, np.ndarray], Any]], Iterable[Any]]
 """Applies a function to parts of all rows: to the groups of rows and to their values, which are not NaN."""

@@ -205,7 +205,7 @@ def _order_fields(trade: SpotTrade) -> dict[str, int]:
         ("b", trade.fill_b_limit_b, trade.fee_bips_b),
     ):
         if flag not in (0, 1):
-            raise LabError(f"SpotTrade fill_b_limit_{side}: {flag} is none of the flags. Give 0 or 1.")
+            raise LabError(f"SpotTrade fill_b_limit_{side}: {flag} is not a flag. Give 0 or 1.")
         fields |= {f"order_data_{side}": flag << 7 | bips & 0x3F, f"high_fee_{side}": bips >> 6}
     return fields
 

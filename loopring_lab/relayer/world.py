@@ -58,7 +58,7 @@ class World:
     Raises
     ------
     LabError
-        If seed or size is out of range, or `cheaper` is none of the three.
+        If seed or size is out of range, or `cheaper` is not one of the three.
 
     Examples
     --------
@@ -240,7 +240,7 @@ class World:
         import numpy as np
 
         if market not in MARKETS:
-            raise LabError(f"World market: {market!r} is none of {', '.join(MARKETS)}. Give one of them.")
+            raise LabError(f"World market: {market!r} is not listed. Give one of {', '.join(MARKETS)}.")
         if every_ms < MINUTE or every_ms % MINUTE:
             raise LabError(f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}.")
         latent = self._simulated[1]

@@ -112,7 +112,7 @@ TRADE = encoding.SpotTrade(1, 2, 3, 4, 5, 6, 6, 5, 7, 8, 0, 0, 9, 10)
         (TRADE._replace(fill_a=1_234_567), "SpotTrade fill_a: 1234567 is not a float24"),
         (TRADE._replace(fee_bips_b=1 << 14), "SpotTrade high_fee_b: 256 does not fit"),
         (TRADE._replace(buy_a=0), "SpotTrade buy_a: token 0 means token 6"),
-        (TRADE._replace(fill_b_limit_a=2), "2 is none of the flags"),
+        (TRADE._replace(fill_b_limit_a=2), "2 is not a flag"),
         (encoding.ApprovedNftMint(*[0] * 9), "kind: 0 is the kind of an NftMint"),
     ],
 )
