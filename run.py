@@ -140,7 +140,8 @@ def install_with_pip(extras: "list[str]") -> None:
     pip = venv_with_pip()
     lock = read_lock()
     applies = evaluate(pip[0], markers(lock))
-    hashed = ["install", "--quiet", "--no-build-isolation", "--require-hashes", "--requirement"]
+    # --no-deps: the lock is complete; pip before 23.3 looks for the newest `name[extra]`, whatever is locked
+    hashed = ["install", "--quiet", "--no-build-isolation", "--no-deps", "--require-hashes", "--requirement"]
     for name, edges in (
         ("build.txt", project(lock)["dev-dependencies"]["build"]),
         ("locked.txt", edges_of(lock, extras)),

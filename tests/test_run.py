@@ -170,13 +170,13 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def write_wheel(folder: Path, name: str, code: str) -> str:
+def write_wheel(folder: Path, name: str, code: str, version: str = "1", metadata: str = "") -> str:
     """Write a wheel of one module, and return its hash."""
-    path, info = folder / f"{name}-1-py3-none-any.whl", f"{name}-1.dist-info"
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         for file, text in {
             f"{name}.py": code,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             f"{info}/RECORD": "",
         }.items():
@@ -188,20 +188,29 @@ def locked(name: str, digest: str) -> dict[str, Any]:
     return {"name": name, "version": "1", "source": {"registry": "here"}, "wheels": [{"hash": digest}]}
 
 
-@pytest.mark.thorough
-def test_a_replaced_wheel_is_neither_installed_nor_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+CODES = {"backend": BACKEND, "dependency": "HONEST = True", "deeper": ""}
+MORE = "Provides-Extra: more\n"
+
+
+@pytest.fixture
+def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Path]:
+    """run.py in a project with a lock of three packages, and the folder that is its package index.
+
+    `deeper` needs `dependency[more]`, an extra without packages of its own, which a lock leaves out.
+    """
     index, root = tmp_path / "index", tmp_path / "project"
     index.mkdir()
     root.mkdir()
     system = '[build-system]\nrequires = ["backend"]\nbuild-backend = "backend"\n'
     (root / "pyproject.toml").write_text(system + '[project]\nname = "loopring-lab"\nversion = "1"\n')
-    codes = {"backend": BACKEND, "dependency": "HONEST = True", "deeper": ""}
-    packages = [locked(name, write_wheel(index, name, code)) for name, code in codes.items()]
-    packages[1]["dependencies"] = [{"name": "deeper"}]
+    metadata = {"dependency": MORE, "deeper": "Requires-Dist: dependency[more]>=1\n"}
+    packages = [
+        locked(name, write_wheel(index, name, code, metadata=metadata.get(name, "")))
+        for name, code in CODES.items()
+    ]
+    packages[2]["dependencies"] = [{"name": "dependency"}]
     own = {"name": "loopring-lab", "version": "1", "source": {"editable": "."}}
-    own |= {"dependencies": [{"name": "dependency"}], "optional-dependencies": {}}
+    own |= {"dependencies": [{"name": "deeper"}], "optional-dependencies": {}}
     own |= {"dev-dependencies": {"build": [{"name": "backend"}]}}
     run = load()
     monkeypatch.setattr(run, "read_lock", lambda: {"package": [*packages, own]})
@@ -218,18 +227,43 @@ def test_a_replaced_wheel_is_neither_installed_nor_run(
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     pip = run.venv_with_pip()
     monkeypatch.setattr(run, "venv_with_pip", lambda: pip)
-    trap = tmp_path / "it ran"
+    return run, index
+
+
+def assert_locked_packages_work(run: ModuleType) -> None:
+    code = (
+        "import dependency, deeper, importlib.metadata as m; "
+        "print(dependency.HONEST, *map(m.version, ['dependency', 'deeper', 'loopring-lab']))"
+    )
+    assert subprocess.check_output([run.PYTHON, "-c", code], text=True) == "True 1 1 1\n"
+
+
+@pytest.mark.thorough
+def test_a_replaced_wheel_is_neither_installed_nor_run(
+    indexed: tuple[ModuleType, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, index = indexed
+    trap = index.parent / "it ran"
     for name in ("backend", "deeper"):
+        honest = next(index.glob(f"{name}-1-*.whl")).read_bytes()
         write_wheel(index, name, f"open({str(trap)!r}, 'w')")
         with pytest.raises(SystemExit, match="offers another file than the one that was locked"):
             run.install_with_pip([])
         assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
         assert not [*run.VENV.rglob(f"{name}.py"), *run.VENV.rglob("loopring_lab.pth")]
-        write_wheel(index, name, codes[name])
+        next(index.glob(f"{name}-1-*.whl")).write_bytes(honest)
     assert not trap.exists()
     run.install_with_pip([])
-    code = "import dependency, deeper, importlib.metadata as m; print(dependency.HONEST, m.version('loopring-lab'))"
-    assert subprocess.check_output([run.PYTHON, "-c", code], text=True) == "True 1\n"
+    assert_locked_packages_work(run)
+
+
+@pytest.mark.thorough
+def test_a_newer_release_changes_nothing_about_what_is_installed(indexed: tuple[ModuleType, Path]) -> None:
+    run, index = indexed
+    for name in CODES:
+        write_wheel(index, name, "HONEST = False", version="2", metadata=MORE)
+    run.install_with_pip([])
+    assert_locked_packages_work(run)
 
 
 def test_the_second_call_installs_nothing(run: ModuleType) -> None:
