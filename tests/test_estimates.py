@@ -152,7 +152,9 @@ def test_order_statistics_are_those_of_sorted_rows(monkeypatch: pytest.MonkeyPat
     chance = np.random.default_rng(3)
     values = np.round(chance.normal(0, 2, 5000), 1) * chance.choice([0, 1, 1e-9, -1e9], 5000)
     groups = chance.integers(0, 3, 5000) * 2  # some others are empty
+    values[40:900] = 1 + chance.integers(0, 300, 860) * 2.0**-52  # which only their last bits tell apart
     groups[:40] = 3  # a small group, whose values are not told by their bits
+    groups[900:2500], values[900:2500] = 4, 12.5  # equal values, which have nothing that tells them apart
     counts = np.bincount(groups, minlength=6)
     ranks = np.array([np.zeros(6, int), (counts - 1) // 2, counts // 2, np.maximum(counts - 1, 0)])
     expected = [[sorted(values[groups == g])[r[g]] if counts[g] else None for g in range(6)] for r in ranks]

@@ -178,11 +178,12 @@ def sorted_by_keys(groups: np.ndarray, keys: np.ndarray, *columns: np.ndarray) -
     `keys` of 64 bits are in the order of the columns: equal keys say nothing.
     """
     bits, top = len(keys).bit_length(), int(groups.max(initial=0)).bit_length()
-    packed = keys >> np.uint64(bits + top) << np.uint64(bits)
+    packed = keys >> np.uint64(bits + top)
+    packed <<= np.uint64(bits)
     packed |= groups.astype(np.uint64) << np.uint64(64 - top)
     packed |= np.arange(len(keys), dtype=np.uint64)
     packed.sort()
-    rows = (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
+    rows = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     packed >>= np.uint64(bits)
     alike = packed[1:] == packed[:-1]
     again = np.flatnonzero(alike)
@@ -199,14 +200,11 @@ def sorted_by_keys(groups: np.ndarray, keys: np.ndarray, *columns: np.ndarray) -
 
 def float_keys(values: np.ndarray) -> np.ndarray:
     """Return integers in the same order as floats."""
-    bits = (values + 0.0).view(np.int64)
-    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.uint64) ^ np.uint64(1 << 63)
-
-
-def floats_of(keys: np.ndarray) -> np.ndarray:
-    """Return the floats of `float_keys`."""
-    bits = (keys ^ np.uint64(1 << 63)).view(np.int64)
-    return (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
+    keys = (values + 0.0).view(np.int64)
+    turned = keys >> 63
+    turned |= np.int64(NAT)
+    keys ^= turned
+    return keys.view(np.uint64)
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import TIMESTAMP
 from loopring_lab.engines.aggregate import ranks
 from loopring_lab.engines.arrays import (
+    CHUNK,
     LARGE,
     NAT,
     Scale,
@@ -281,12 +282,13 @@ class Lookup:
             places = self.history.first_later(self.codes, moments, at_moment=True) - 1
         else:
             places = self._first_after(moments) - 1
-        places, placed = self._own.skip(places, -1, self._at), self._own.placed.of(self._at)
-        near = np.flatnonzero((placed.moments == moments) & (moments != NAT) & (not strictly))
+        places, placed = self._own.skip(places, -1, self._at), self._own.placed
+        near = np.flatnonzero((placed.moments[self._at] == moments) & (moments != NAT) & (not strictly))
+        placed = placed.of(self._at[near])
         while len(near):
-            found = self.history.up_to(places[near], placed.of(near))
+            found = self.history.up_to(places[near], placed)
             is_later = found != places[near]
-            near, found = near[is_later], found[is_later]
+            near, found, placed = near[is_later], found[is_later], placed.of(is_later)
             places[near] = self._own.skip(found, -1, self._at[near])
         places = self._good(places, moments, within)
         if newer_than is None:
@@ -345,11 +347,10 @@ class OwnRows:
 
     def skip(self, places: np.ndarray, step: int, at: np.ndarray) -> np.ndarray:
         """Move places for the rows `at` some positions that are their own past the run of their own rows."""
-        near = self._near(places, at)
-        orders = self._orders[0][at[near]] if len(near) else NOTHING
-        places[near] = self._past_first(places[near], step, orders)
-        still = self._near(places[near], at[near])
-        near, orders = near[still], orders[still]
+        starts = range(0, len(places), CHUNK)
+        parts = [self._past_first(places[n : n + CHUNK], step, at[n : n + CHUNK]) for n in starts]
+        near = np.concatenate([NOTHING, *(n + some for n, (some, _) in zip(starts, parts, strict=True))])
+        orders = np.concatenate([NOTHING, *(some for _, some in parts)])
         if not len(near):
             return places
         if not self._is_paired[orders].all():
@@ -368,15 +369,20 @@ class OwnRows:
         times, (first, last) = self._history.times_at(places), (ends[at] for ends in self._spans)
         return np.flatnonzero((times != NAT) & (first <= times) & ((times <= last) | (first == NAT)))
 
-    def _past_first(self, places: np.ndarray, step: int, orders: np.ndarray) -> np.ndarray:
-        """Move places past a few prices of an order, and of fills whose other side stands beside them."""
-        places, left = places.copy(), np.arange(len(places))
-        for _ in range(FIRST if len(places) else 0):
-            own = [sides[places[left]] == orders for sides in self._orders_of_prices]
-            is_own = np.logical_or(*own)
-            left, orders = left[is_own], orders[is_own]
-            places[left] += step
-        return places
+    def _past_first(self, places: np.ndarray, step: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Move places past a few own prices, and fills whose other side is a neighbour; return the rest."""
+        near = self._near(places, at)
+        if not len(near):
+            return NOTHING, NOTHING
+        orders = self._orders[0][at[near]]
+        moved, left, mine = places[near], np.arange(len(near)), orders
+        for _ in range(FIRST):
+            is_own = np.logical_or(*(sides[moved[left]] == mine for sides in self._orders_of_prices))
+            left, mine = left[is_own], mine[is_own]
+            moved[left] += step
+        places[near] = moved
+        still = self._near(moved, at[near])
+        return near[still], orders[still]
 
     @cached_property
     def _orders_of_prices(self) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -124,8 +124,8 @@ def _exchanged(
     ends = [len(frames) * number // groups for number in range(groups + 1)]
     work = workers.later(split, pieces)
     parts = [work(frames[start:end]) for start, end in pairwise(ends) if start < end]
-    together = workers.later(_together)
-    near = [together([part[n] for part in parts]) for n in range(count)]
+    gathered = workers.later(lambda pieces: [*map(workers.aligned, pieces)])
+    near = [gathered([part[n] for part in parts]) for n in range(count)]
     return near, [[part[n] for part in parts] for n in range(count, pieces)]
 
 
@@ -148,18 +148,18 @@ def _split(
         seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
     slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
     order = np.argsort(slots, kind="stable")
-    rows, slots = rows.take(pa.array(order)), slots[order]
-    pieces = [workers.pack(cuts.near(rows, slots, window)) for window in range(len(cuts.edges) + 1)]
+    slots, windows = slots[order], range(len(cuts.edges) + 1)
+    pieces = [workers.pack(rows.take(pa.array(order[cuts.near(slots, window)]))) for window in windows]
     return [*pieces, *seen]
 
 
-def _together(pieces: Sequence[Packed]) -> Packed:
-    return workers.pack(pa.concat_tables(map(workers.unpack, pieces), promote_options="permissive"))
+def _together(pieces: Iterable[Packed]) -> pa.Table:
+    return together(map(workers.unpack, pieces))
 
 
-def _own_of_several(cuts: Cuts, near: Packed, window: int, hashes: Sequence[np.ndarray]) -> Packed:
+def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Sequence[np.ndarray]) -> Packed:
     """Return the rows of a window whose orders have fills in several."""
-    rows = workers.unpack(near)
+    rows = _together(near)
     rows = rows.filter(pa.array(cuts.window_of(moments_of(rows)) == window))
     return workers.pack(of_orders(rows, joined(hashes)))
 
@@ -169,16 +169,16 @@ def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequ
 
 
 def _at_edges(
-    cuts: Cuts, parts: Sequence[Packed], window: int, read: Callable[[pa.Table], pa.Table]
+    cuts: Cuts, parts: Sequence[Sequence[Packed]], window: int, read: Callable[[pa.Table], pa.Table]
 ) -> list[list[Packed]]:
-    tables = [*map(workers.unpack, parts)]
+    tables = [*map(_together, parts)]
     found = at_edges(cuts, tables, read(tables[0]), window, cuts.signs)
     return [[*map(workers.pack, some)] for some in found]
 
 
 def _answer(
     cuts: Cuts,
-    own: Sequence[Packed],
+    own: Sequence[Sequence[Packed]],
     edges: Sequence[Sequence[Sequence[Packed]]],
     orders: Orders | None,
     window: int,
@@ -187,7 +187,7 @@ def _answer(
 ) -> Packed:
     behind = (last for last, *_ in edges[:window])
     ahead = (one for _, *first in edges[window + 1 :] for one in first)
-    tables = [together(map(workers.unpack, some)) for some in zip(own, *behind, *ahead, strict=True)]
+    tables = [_together([*mine, *edges]) for mine, *edges in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 

@@ -27,6 +27,7 @@ from loopring_lab.engines.asof import PriceHistory, check_prices
 from loopring_lab.engines.orders import (
     ORDER_ID,
     ORDER_NUMBER,
+    SPAN,
     Span,
     has_span,
     moments_of,
@@ -170,11 +171,10 @@ class Cuts(NamedTuple):
             end = int(self.slot_of(self.edges[window] + self.after))
         return range(start, end)
 
-    def near(self, rows: pa.Table, slots: np.ndarray, window: int) -> pa.Table:
-        """Take what a window looks at from rows in the order of their slots."""
+    def near(self, slots: np.ndarray, window: int) -> slice:
+        """Return where the rows that a window looks at stand in the order of slots."""
         looked_at = self.looked_at(window)
-        start, end = np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist()
-        return rows.slice(start, end - start)
+        return slice(*np.searchsorted(slots, [looked_at.start, looked_at.stop]).tolist())
 
 
 def wanted_of(
@@ -312,22 +312,28 @@ class Orders:
     def __init__(
         self, cuts: Cuts, placed_by: str, hashes: Iterable[np.ndarray], parts: Iterable[pa.Table]
     ) -> None:
-        self._cuts, self._hashes = cuts, joined(hashes)
-        several = (of_orders(rows, self._hashes) for rows in parts)
+        self._cuts, hashes = cuts, joined(hashes)
+        several = (of_orders(rows, hashes) for rows in parts)
         self._rows = with_span(pa.concat_tables(several, promote_options="permissive"))
         self._windows = cuts.window_of(self._rows[placed_by].to_numpy())
         self._moments = moments_of(self._rows)
+        self._ids, self._places = np.unique(order_ids(self._rows), return_index=True)
 
     def span(self, near: pa.Table, window: int) -> tuple[pa.Table, np.ndarray, int]:
         """Return rows with spans, those inside the window, and how many of them are `near`."""
-        alone = of_orders(near, self._hashes, others=True)
-        inside = self._cuts.window_of(moments_of(alone)) == window
-        close = is_among(self._moments, distinct(moments_of(near)))  # all of a moment are near, or none
+        moments, ids, span = moments_of(near), order_ids(near), order_span(near)
+        close = is_among(self._moments, distinct(moments))  # all of a moment are near, or none
         moved = np.flatnonzero(~close & (self._windows == window))
-        places = np.append(np.flatnonzero(close), moved)
-        rows = pa.concat_tables([with_span(alone), self._rows.take(pa.array(places))])
-        inside = np.append(inside, self._windows[places] == window)
-        return rows, inside, len(rows) - len(moved)
+        inside = self._cuts.window_of(moments) == window
+        several = np.flatnonzero(is_among(ids, self._ids))
+        places = self._places[np.searchsorted(self._ids, ids[several])]
+        inside[several] = self._windows[places] == window
+        rows = near
+        for name, moments in zip(SPAN, span, strict=True):
+            moments[several] = self._rows[name].to_numpy()[places]
+            rows = rows.append_column(name, pa.array(moments))
+        rows = pa.concat_tables([rows, self._rows.take(pa.array(moved))]).combine_chunks()
+        return rows, np.append(inside, np.ones(len(moved), bool)), len(near)
 
 
 def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
@@ -356,9 +362,9 @@ def repeated(*seen: Arrays) -> np.ndarray:
     return distinct(hashes[1:][(hashes[1:] == hashes[:-1]) & (windows[1:] != windows[:-1])])
 
 
-def of_orders(rows: pa.Table, hashes: np.ndarray, *, others: bool = False) -> pa.Table:
-    """Return the rows of the orders of these hashes, or of all others."""
-    return rows.filter(pa.array(is_among(rows[ORDER_ID].to_numpy(), hashes) != others))
+def of_orders(rows: pa.Table, hashes: np.ndarray) -> pa.Table:
+    """Return the rows of the orders of these hashes."""
+    return rows.filter(pa.array(is_among(rows[ORDER_ID].to_numpy(), hashes)))
 
 
 def joined(hashes: Iterable[np.ndarray]) -> np.ndarray:

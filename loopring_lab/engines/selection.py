@@ -15,7 +15,7 @@ from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths
-from loopring_lab.engines.arrays import first_of, float_keys, floats_of, sorted_by_keys
+from loopring_lab.engines.arrays import CHUNK, first_of, float_keys, sorted_by_keys
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
@@ -157,14 +157,16 @@ def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     number = np.full(len(counts), -1, np.int32)
     number[large] = np.arange(len(large))
     at, left = wanted[:, large], np.repeat(counts[None, large], len(ranks), axis=0)
-    known, prefixes = 0, np.zeros(at.shape, np.uint64)
+    known, prefixes, unlike = 0, np.zeros(at.shape, np.uint64), left
     bits = int(np.clip(np.log2(COUNTERS / max(at.size, 1)), 1, BITS_AT_ONCE))
-    while known < BITS and _ends(prefixes, left)[-1].sum() > AT_ONCE:
+    while known < BITS and _ends(prefixes, unlike)[-1].sum() > AT_ONCE:
         step, (different, kinds) = min(bits, BITS - known), np.unique(prefixes, axis=0, return_inverse=True)
         tables = np.zeros((len(different), len(large) << step), np.int64)
+        least = np.full((len(different), 2, len(large)), ~np.uint64(0))
         for part in apply(partial(_counted, number=number, prefixes=different, known=known, step=step)):
-            for table, (places, rows) in zip(tables, part, strict=True):
+            for table, low, (places, rows, lowest) in zip(tables, least, part, strict=True):
                 table[places] += rows
+                np.minimum(low, lowest, out=low)
         for row, kind in enumerate(kinds.ravel()):
             each = tables[kind].reshape(len(large), -1)
             until = np.cumsum(each, axis=1)
@@ -172,20 +174,20 @@ def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
             left[row] = np.take_along_axis(each, chosen, 1)[:, 0]
             at[row] -= np.take_along_axis(until, chosen, 1)[:, 0] - left[row]
             prefixes[row] = prefixes[row] << np.uint64(step) | chosen[:, 0].astype(np.uint64)
-        known += step
-    if known == BITS:
-        found[:, large], prefixes = floats_of(prefixes), prefixes[:0]
-    else:
-        wanted[:, large] = _ends(prefixes, left) - left + at
+        known, alike = known + step, least[:, 0] == ~least[:, 1]
+        unlike = np.where(alike[kinds.ravel()], 1, left)
+    wanted[:, large] = _ends(prefixes, left) - left + at
     rows = Buckets()
-    for groups, values in apply(partial(_matching, number=number, prefixes=prefixes, known=known)):
-        rows.add(groups % BUCKETS, {"group": groups, "value": values})
+    for groups, values, equal in apply(partial(_matching, number=number, prefixes=prefixes, known=known)):
+        rows.add(groups % BUCKETS, {"group": groups, "value": values, "equal": equal})
     for part in rows:
         keys = float_keys(part["value"])
         order = sorted_by_keys(part["group"], keys, keys)
-        groups, values = part["group"][order], part["value"][order]
-        starts = first_of(groups)
-        found[:, groups[starts]] = values[starts + wanted[:, groups[starts]]]
+        groups, values, equal = (column[order] for column in part.values())
+        starts, ends = first_of(groups), np.cumsum(equal)
+        before = ends[starts] - equal[starts]
+        places = np.searchsorted(ends, before + wanted[:, groups[starts]], "right")
+        found[:, groups[starts]] = values[places]
     return found
 
 
@@ -196,28 +198,40 @@ def _ends(prefixes: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 def _counted(
     groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int, step: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Count, for each row of prefixes, the values that have them, by number of the group and next bits."""
-    numbers = number[groups]
-    mine = slice(None) if numbers.min(initial=0) == 0 else numbers >= 0
-    numbers, keys, found = numbers[mine], float_keys(values[mine]), []
-    for some in prefixes:
-        same = keys >> np.uint64(BITS - known) == some[numbers] if known else slice(None)
-        bins = (keys[same] >> np.uint64(BITS - known - step)).astype(np.int64) & (1 << step) - 1
-        counts = np.bincount((numbers[same] << step) + bins)
-        places = np.flatnonzero(counts)
-        found.append((places, counts[places]))
-    return found
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Count, for each row of prefixes, the values that have them, by number of the group and next bits.
+
+    Also return the least of their keys, and of the complements, by number; none before any bit is known.
+    """
+    bins = [[np.empty(0, np.int32)] for _ in prefixes]
+    least = np.full((len(prefixes), 2, prefixes.shape[1]), ~np.uint64(0))
+    for start in range(0, len(groups), CHUNK):
+        some = slice(start, start + CHUNK)
+        numbers, keys = number[groups[some]], float_keys(values[some])
+        for row, found, low in zip(prefixes, bins, least, strict=True):
+            same = np.flatnonzero((numbers >= 0) & (keys >> np.uint64(BITS - known) == row[numbers]))
+            mine, theirs = keys[same], numbers[same]
+            following = (mine >> np.uint64(BITS - known - step)).astype(np.int32) & (1 << step) - 1
+            found.append((theirs << step) + following)
+            for one, bits in zip(low, (mine, ~mine), strict=True) if known else ():
+                np.minimum.at(one, theirs, bits)
+    counts = [np.bincount(np.concatenate(found)) for found in bins]
+    places = [*map(np.flatnonzero, counts)]
+    return [(some, each[some], low) for some, each, low in zip(places, counts, least, strict=True)]
 
 
 def _matching(
     groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups and values that have no number or one of the prefixes of their group."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return groups and values without a number, or with a prefix of their group, and how many are equal."""
     if not known:
-        return groups, values
-    numbers, keys = number[groups], float_keys(values) >> np.uint64(BITS - known)
-    same = numbers < 0
+        return groups, values, np.ones(len(groups), np.int64)
+    numbers, keys = number[groups], float_keys(values)
+    first, same = keys >> np.uint64(BITS - known), np.zeros(len(keys), bool)
     for some in np.unique(prefixes, axis=0):
-        same |= keys == some[numbers]
-    return groups[same], values[same]
+        same |= first == some[numbers]
+    large, small = np.flatnonzero(same & (numbers >= 0)), np.flatnonzero(numbers < 0)
+    large = large[sorted_by_keys(numbers[large], keys[large], keys[large])]
+    starts = first_of(numbers[large], keys[large])
+    rows, equal = np.append(large[starts], small), np.diff(starts, append=len(large))
+    return groups[rows], values[rows], np.append(equal, np.ones_like(small))

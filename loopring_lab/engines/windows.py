@@ -1,16 +1,13 @@
 """Frames of any engine in windows of time, each with the rows around it, so that memory stays bounded.
 
-Rows of a frame that is not in memory are read once, in batches, and put on disk by time, compressed. A
-window then reads the rows that it answers for, some time after them, and the prices nearest to both that lie
-beyond. So the work grows linearly with the rows, however the files behind a frame are laid out and prices
-are spread over time, and every engine gives the same digits.
+Rows of a frame that is not in memory are read once and put on disk by time, or exchanged among the workers
+of a cluster. A window then reads the rows that it answers for, some time after them, and the prices nearest
+to both, so that the work grows linearly with the rows and every engine gives the same digits. Frames in
+memory, and small ones, are one window, or some for several cores if rows stand in the order of time.
 
 `Around` says what a window looks at. `placed_by` names the times that say which window answers for a row:
-if it is ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in
-all of the trades. Frames that are in memory, or small, are one window as they stand, which has no such
-columns; or some for several cores, of many rows that stand in the order of time. `work` depends on the
-window alone: clusters of Dask exchange rows among their workers, which then apply it; rows of other engines
-are put on disk here. What it has `counted` is added up in `counts` as parts are asked for.
+with ``first`` or ``last``, rows have both columns (ms), when their order was first and last filled in all of
+the trades. What `work` has `counted` is added up in `counts` as parts are asked for.
 """
 
 from __future__ import annotations
@@ -229,7 +226,7 @@ def _several(whole: Window, around: Around) -> list[Window]:
     places = np.arange(1, count) * len(moments) // count
     cuts = Cuts(distinct(moments[places]), around.after, around.keys, around.ahead)
     slots, numbers = cuts.slot_of(moments), range(len(cuts.edges) + 1)
-    parts = (cuts.near(whole.rows, slots, number) for number in numbers)
+    parts = (whole.rows[cuts.near(slots, number)] for number in numbers)
     found = cores.share(*(partial(_with_edges, cuts, part, n) for n, part in enumerate(parts)))
     own, last, *first = zip(*found, strict=True)
     near = [together([*last[:n], own[n], *(one for some in first for one in some[n + 1 :])]) for n in numbers]

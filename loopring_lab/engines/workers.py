@@ -71,9 +71,14 @@ def pack(table: pa.Table) -> Packed:
     return np.frombuffer(room, np.uint8)
 
 
+def aligned(data: Packed) -> Packed:
+    """Return a serialized table where it can be read; one from another process may have to be moved."""
+    return data.copy() if data.ctypes.data % ALIGNED else data
+
+
 def unpack(data: Packed) -> pa.Table:
-    """Read a serialized table, aligned where it was sent to another process."""
-    return pa.ipc.open_stream(data.copy() if data.ctypes.data % ALIGNED else data).read_all()
+    """Read a serialized table."""
+    return pa.ipc.open_stream(aligned(data)).read_all()
 
 
 def _write(table: pa.Table, sink: pa.NativeFile) -> None:
@@ -89,4 +94,9 @@ def counts_of(schema: pa.Schema) -> dict[str, int]:
 def threads() -> int:
     """Return how many tasks the workers run at a time."""
     client = cluster()
-    return sum(client.nthreads().values()) if client else cores.count()
+    return len(homes(client)) if client else cores.count()
+
+
+def homes(client: Any) -> list[str]:
+    """Return the address of each worker as often as it runs tasks at a time."""
+    return [address for address, count in client.nthreads().items() for _ in range(count)]

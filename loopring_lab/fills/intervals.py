@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain, cycle
 from operator import itemgetter
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import workers
 from loopring_lab.engines.aggregate import GroupBy, Groups
 from loopring_lab.engines.arrays import (
+    CHUNK,
     GAMMA,
     coded,
     first_of,
@@ -45,7 +47,7 @@ UNITS_AT_MOST = 1 << UNIT_BITS
 """Resampled units of a group; more orders than these are put together at random."""
 WORDS = 250  # each holds four draws of 16 bits
 DRAWS = 4 * WORDS
-CHUNK = 1 << 11
+UNITS_AT_ONCE = 1 << 11
 TOGETHER = 16  # groups whose units are drawn alike
 LOW_BITS = np.uint64(0xFFFF)
 _TAILS = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
@@ -72,12 +74,14 @@ class Coded(NamedTuple):
         cls, fills: pa.Table, keys: Sequence[str], rates: Sequence[str], priced: str, values: Rates | None
     ) -> Coded:
         """Number the groups of `slim_rows` that have keys and rates, NaN where unknown."""
-        groups, (codes, names) = GroupBy(fills, keys), coded(fills["quote"])
+        groups, (places, names) = GroupBy(fills, keys), coded(fills["quote"])
         rows = {name: np.asarray(fills[name].to_numpy(), float) for name in rates}
         unknown = np.isnan(fills[priced].to_numpy())
         counts = [np.bincount(ids, minlength=groups.count) for ids in (groups.ids, groups.ids[unknown])]
-        seen = np.flatnonzero(np.bincount((groups.ids * len(names) + codes)[codes >= 0]))
-        quotes = {(number // len(names), names[number % len(names)]) for number in seen.tolist()}
+        pairs = groups.ids * (len(names) + 1)
+        pairs += places + 1
+        seen = (divmod(pair, len(names) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist())
+        quotes = {(group, names[place - 1]) for group, place in seen if place}
         rows |= {"group": groups.ids, "order": fills[ORDER].to_numpy(), "weight": floats(fills["notional"])}
         if values:
             rows["value"] = values.of(fills)
@@ -175,7 +179,8 @@ class SortedParts:
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function to the rates that are known, by group, one rate after the other."""
         parts = [part.columns for part in self._kept] if self._kept else self._rows
-        return lambda function: (function(*_known(part, rates, count)) for part in parts)
+        known = partial(_of_known, rates, count)
+        return lambda function: chain.from_iterable(known(part, function) for part in parts)
 
 
 class SharedRows:
@@ -189,7 +194,9 @@ class SharedRows:
         coded = answers.each(_in_shares, sent, shares)
         heads, *pieces = (self._client.map(itemgetter(n), coded, pure=False) for n in range(1 + shares))
         numbers = [see(head) for head in self._client.gather(heads)]
-        self._shares = [self._client.submit(_share, some, numbers, pure=False) for some in pieces]
+        submit = partial(self._client.submit, _share, pure=False, allow_other_workers=True)
+        homes = cycle(workers.homes(self._client))  # Dask would give some far more of them
+        self._shares = [submit(some, numbers, workers=next(homes)) for some in pieces]
         self._rows = self._client.map(lambda share: SortedRows(share[0]), self._shares, pure=False)
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
@@ -198,9 +205,9 @@ class SharedRows:
 
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function ahead of all else, as that of `SortedParts` does."""
-        known = partial(_known, rates=rates, count=count)
-        return lambda function: self._apply(
-            lambda part: function(*known(part.columns)), self._rows, workers.AHEAD
+        known = partial(_of_known, rates, count)
+        return lambda function: chain.from_iterable(
+            self._apply(lambda part: known(part.columns, function), self._rows, workers.AHEAD)
         )
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -218,14 +225,14 @@ def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) 
     part = code(fills)
 
     def split(columns: Columns, buckets: np.ndarray) -> list[Columns]:
-        numbers = (buckets.astype(np.int64) * shares // BUCKETS).astype(np.uint8)
-        ends = np.cumsum(np.bincount(numbers, minlength=shares))[:-1]
-        places = np.split(np.argsort(numbers, kind="stable"), ends)
+        numbers = (np.arange(BUCKETS) * shares // BUCKETS).astype(np.uint8)[buckets]
+        order = np.argsort(numbers, kind="stable")
+        places = np.split(order, np.searchsorted(numbers[order], np.arange(1, shares)))
         return [{name: column[some] for name, column in columns.items()} for some in places]
 
     rows, sides = split(part.rows, bucket_of(part.rows["order"])), [Columns()] * shares
     if part.sides:
-        sides = split(part.sides, mixed(part.sides["trade"]) >> np.uint64(56))
+        sides = split(part.sides, (mixed(part.sides["trade"]) >> np.uint64(56)).astype(np.uint8))
     return [part._replace(rows={}, sides=part.sides and {}), *zip(rows, sides, strict=True)]
 
 
@@ -238,7 +245,7 @@ def _share(pieces: Sequence[Sequence[Columns]], numbers: Sequence[np.ndarray]) -
 
 
 def _renumbered(rows: Columns, numbers: np.ndarray) -> Columns:
-    return rows | {"group": numbers[rows["group"]].astype(np.int32)}
+    return rows | {"group": numbers.astype(np.int32)[rows["group"]]}
 
 
 def _both_sides(rows: Columns, count: int) -> tuple[int, np.ndarray]:
@@ -277,7 +284,7 @@ def order_numbers(fills: pa.Table) -> np.ndarray:
 
 def bucket_of(orders: np.ndarray) -> np.ndarray:
     """Return the bucket of orders: those that are resampled as one unit share it."""
-    return orders % np.uint64(UNITS_AT_MOST) >> np.uint64(UNIT_BITS - 8)
+    return (orders >> np.uint64(UNIT_BITS - 8)).astype(np.uint8)
 
 
 def estimate(
@@ -295,12 +302,12 @@ def estimate(
     nothing = np.zeros((1 + len(rates), count), np.int64)
     orders, *known = sum(rows.each(SortedRows.counts, rates, count), nothing)
     many, cells = orders > UNITS_AT_MOST, Buckets()
-    parts = rows.each(SortedRows.cells, rates, many, alone)
+    parts, bootstrap = rows.each(SortedRows.cells, rates, many, alone), Bootstrap(seed, level)
+    bootstrap.counts(np.empty(0, np.uint64), many=bool(many.any()))  # drawn while workers add up
     middle = medians(rows.known(rates, count), np.concatenate(known)).reshape(len(rates), count)
     for found in parts:
         cells.add(found["group"] % BUCKETS, found)
     drawn = {what: np.full((len(rates), count), np.nan) for what in ("mean", "weighted", "low", "high")}
-    bootstrap = Bootstrap(seed, level)
     for some in cells:
         _estimate_cells(some, rates, dict(zip(rates, known, strict=True)), many, bootstrap, drawn)
     columns: Columns = {"orders": orders}
@@ -352,7 +359,8 @@ class SortedRows:
 
     def cells(self, rates: Sequence[str], many: np.ndarray, alone: np.ndarray | None) -> Columns:
         """Add up what the bootstrap needs over the fills of each unit of a group."""
-        units = np.where(many[self.groups], self.orders % np.uint64(UNITS_AT_MOST), self.orders)
+        units = np.where(many, np.uint64(UNITS_AT_MOST - 1), ~np.uint64(0))[self.groups]
+        units &= self.orders
         starts = first_of(self.groups, units)
         of_orders = np.searchsorted(self.starts, starts)
         weights = self.columns["weight"]
@@ -360,19 +368,21 @@ class SortedRows:
             weights = np.where(alone[self.columns["group"]], weights, self.columns["value"])
         weights = weights[self.place]
         found: Columns = {"group": self.groups[starts], "unit": units[starts]}
-        sums: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        sums: list[tuple[np.ndarray, ...]] = []
         for name in rates:
             values = self.columns[name][self.place]
             unknown = np.isnan(values)
-            same = [sum_ for mask, *sum_ in sums if (mask == unknown).all()]
-            weighed, values = np.where(unknown, 0.0, weights), np.where(unknown, 0.0, values)
+            values[unknown] = 0.0
+            same = [of_mask for mask, *of_mask in sums if (mask == unknown).all()]
             if not same:
+                weighed = np.where(unknown, 0.0, weights)
                 of_order = sums_between(self.starts, weighed)
-                same = [[sums_between(starts, weighed), sums_between(of_orders, of_order**2)]]
-                sums.append((unknown, same[0][0], same[0][1]))
-            found[f"weight {name}"], found[f"square {name}"] = same[0]
+                same = [[weighed, sums_between(starts, weighed), sums_between(of_orders, of_order**2)]]
+                sums.append((unknown, *same[0]))
+            weighed, found[f"weight {name}"], found[f"square {name}"] = same[0]
             found[f"value {name}"] = sums_between(starts, values)
-            found[f"product {name}"] = sums_between(starts, weighed * values)
+            values *= weighed
+            found[f"product {name}"] = sums_between(starts, values)
         return found
 
 
@@ -445,8 +455,8 @@ class Bootstrap:
 
     def _draw(self, units: np.ndarray) -> np.ndarray:
         counts = np.empty((len(units), DRAWS), np.uint8)
-        for start in range(0, len(units), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(units), UNITS_AT_ONCE):
+            part = slice(start, start + UNITS_AT_ONCE)
             words = mixed(units[part, None] + self._steps * np.uint64(GAMMA))
             for quarter in range(4):
                 rows = slice(quarter * WORDS, (quarter + 1) * WORDS)
@@ -465,8 +475,8 @@ def drawn_sums(counts: np.ndarray, sums: np.ndarray) -> np.ndarray:
     low = (sums - high + shift) - shift
     parts = np.concatenate([high, low])
     totals = np.zeros((len(parts), DRAWS))
-    for start in range(0, len(counts), CHUNK):
-        some = slice(start, start + CHUNK)
+    for start in range(0, len(counts), UNITS_AT_ONCE):
+        some = slice(start, start + UNITS_AT_ONCE)
         totals += parts[:, some] @ counts[some].astype(np.float64)
     return totals[: len(sums)] + totals[len(sums) :]
 
@@ -482,16 +492,18 @@ def sums_between(starts: np.ndarray, values: np.ndarray) -> np.ndarray:
     if not several.all():
         values, counts = values[np.repeat(several, counts)], counts[several]
         starts = np.cumsum(counts) - counts
-    top = np.maximum.reduceat(np.abs(values), starts)
-    shift = np.repeat(_shift(top, ADDED_BITS), counts)
-    high = values + shift
-    high -= shift
-    shift *= 2.0**-ADDED_BITS
-    low = values - high
-    low += shift
-    low -= shift
-    exact = np.add.reduceat(high, starts) + np.add.reduceat(low, starts)
-    sums[several] = np.where(top < LARGEST, exact, sums[several])
+    top = np.maximum(np.maximum.reduceat(values, starts), -np.minimum.reduceat(values, starts))
+    shifts, high, low = _shift(top, ADDED_BITS), *np.zeros((2, len(starts)))
+    for start in range(0, len(values), CHUNK):
+        part = values[start : start + CHUNK]
+        some = slice(*np.searchsorted(starts, [start, start + len(part) - 1], "right") - [1, 0])
+        at = np.maximum(starts[some] - start, 0)
+        shift = np.repeat(shifts[some], np.diff(np.append(at, len(part))))
+        rounded = part + shift - shift
+        high[some] += np.add.reduceat(rounded, at)
+        shift *= 2.0**-ADDED_BITS
+        low[some] += np.add.reduceat(part - rounded + shift - shift, at)
+    sums[several] = np.where(top < LARGEST, high + low, sums[several])
     return sums
 
 
@@ -500,8 +512,10 @@ def _shift(top: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(1.5, np.frexp(top)[1] + (52 - bits)))
 
 
-def _known(rows: Columns, rates: Sequence[str], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups of rows that have a rate, numbered on from one rate to the next, and the rates."""
-    values = np.concatenate([rows[name] for name in rates])
-    groups, known = np.add.outer(np.arange(len(rates)) * count, rows["group"]).ravel(), ~np.isnan(values)
-    return groups[known], values[known]
+def _of_known(rates: Sequence[str], count: int, rows: Columns, function: Callable[..., Any]) -> list[Any]:
+    """Apply a function to the known values of each rate and their groups, numbered on from rate to rate."""
+    found = []
+    for number, name in enumerate(rates):
+        groups, known = rows["group"] + number * count, np.flatnonzero(~np.isnan(rows[name]))
+        found.append(function(groups[known], rows[name][known]))
+    return found

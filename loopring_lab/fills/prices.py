@@ -272,7 +272,8 @@ def _costs(
         places = lookup.after(moments, within=limit)
     else:
         places = lookup.before(moments, strictly=placed_by == "first", within=limit)
-    fills, references = window.own(rows), history.take(places[window.inside])
+    kept = [name for name in rows.column_names if name not in ORDER or name in (names or ())]
+    fills, references = window.own(rows.select(kept)), history.take(places[window.inside])
     cost = relative_bps(fills, references) * cost_sign(fills) + 0.0
     fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
     rates = dict(zip(COSTS, (cost, fee, cost + fee), strict=True))
