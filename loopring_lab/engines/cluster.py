@@ -187,7 +187,7 @@ def _answer(
 ) -> Packed:
     behind = (last for last, *_ in edges[:window])
     ahead = (one for _, *first in edges[window + 1 :] for one in first)
-    tables = [_together([*mine, *edges]) for mine, *edges in zip(own, *behind, *ahead, strict=True)]
+    tables = [_together([*mine, *others]) for mine, *others in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 

@@ -329,9 +329,9 @@ class Orders:
         places = self._places[np.searchsorted(self._ids, ids[several])]
         inside[several] = self._windows[places] == window
         rows = near
-        for name, moments in zip(SPAN, span, strict=True):
-            moments[several] = self._rows[name].to_numpy()[places]
-            rows = rows.append_column(name, pa.array(moments))
+        for name, ends in zip(SPAN, span, strict=True):
+            ends[several] = self._rows[name].to_numpy()[places]
+            rows = rows.append_column(name, pa.array(ends))
         rows = pa.concat_tables([rows, self._rows.take(pa.array(moved))]).combine_chunks()
         return rows, np.append(inside, np.ones(len(moved), bool)), len(near)
 
