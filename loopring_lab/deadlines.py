@@ -30,6 +30,7 @@ from loopring_lab.errors import RelayerTimeout
 IDLE_THREADS = 16
 DRIFT, SPREAD = 1.001, 0.5  # a server's clock may run faster; requests keep half of an even distance
 LEAST_PAUSE = 0.005  # seconds
+TURN = 0.2  # seconds of a wait at once: a Ctrl-C just before a wait begins is answered only when it ends
 Result = TypeVar("Result")
 _active: ContextVar[Budget | None] = ContextVar("active budget", default=None)
 _thread = threading.local()
@@ -83,7 +84,9 @@ class Budget:
 
     def pause(self, seconds: float) -> None:
         """Sleep, or until the operation is stopped."""
-        self._stopped.wait(min(seconds, threading.TIMEOUT_MAX))
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._stopped.wait(min(left, TURN)):
+            pass
 
     def add(self, exchange: Job) -> None:
         self._exchanges.add(exchange)
@@ -183,7 +186,7 @@ class Exchange(Generic[Result]):
         budget.add(self)
         try:
             _hand_over(self)
-            return self._outcome.get(timeout=min(seconds, budget.seconds_left))
+            return receive(self._outcome, min(seconds, budget.seconds_left))
         except Empty:
             return None
         finally:
@@ -193,9 +196,7 @@ class Exchange(Generic[Result]):
     def work(self) -> Callable[[], None]:
         """Make the call; return what hands over its outcome."""
         call = self._call
-        del (
-            self._call
-        )  # a connection kept open refers to this exchange, and must not keep its own client alive
+        del self._call  # a connection refers to its last exchange, and must not keep its own client alive
         outcome = call()
         with _sockets:
             self._socket = None
@@ -220,6 +221,18 @@ class Exchange(Generic[Result]):
 
 
 Job = Exchange[Any]
+
+
+def receive(results: SimpleQueue[Result], seconds: float = math.inf) -> Result:
+    """Wait for a result in short turns; `queue.Empty` if none comes in time."""
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        try:
+            return results.get(timeout=max(0.0, min(left, TURN)))
+        except Empty:
+            if left <= TURN:
+                raise
 
 
 def _hand_over(exchange: Job) -> None:

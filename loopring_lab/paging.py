@@ -18,7 +18,7 @@ from itertools import chain, compress, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from loopring_lab.deadlines import Budget
+from loopring_lab.deadlines import Budget, receive
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -333,9 +333,9 @@ class FetchPool:
             threading.Thread(target=self._work, name=f"fetching {self._threads}", daemon=True).start()
         self._requests.put((history, offset))
 
-    def next_response(self, timeout: float | None = None) -> Response:
-        """Wait for the next response; `queue.Empty` after the timeout."""
-        response = self._responses.get(timeout=timeout)
+    def next_response(self, seconds: float = math.inf) -> Response:
+        """Wait for the next response; `queue.Empty` if none comes in time."""
+        response = receive(self._responses, seconds)
         self.busy -= 1
         return response
 

@@ -1,5 +1,6 @@
 """Whatever a server does, an exchange ends in time and in little memory, and Ctrl-C ends it at once."""
 
+import _thread
 import contextlib
 import gc
 import os
@@ -24,7 +25,7 @@ from support.wire_rows import page, row
 import loopring_lab as lab
 from loopring_lab import paging
 from loopring_lab.client import Client
-from loopring_lab.deadlines import Budget
+from loopring_lab.deadlines import Budget, Exchange
 from loopring_lab.errors import (
     IncompleteHistory,
     RelayerTimeout,
@@ -326,14 +327,18 @@ def test_while_pages_wait_for_an_earlier_one_few_are_requested() -> None:
 # Ctrl-C
 
 
-@contextmanager
-def interrupted(seconds: float) -> Iterator[None]:
-    """Press Ctrl-C after some seconds; the block must then end within one."""
-    begun = time.monotonic()
+def press_ctrl_c() -> None:
     main = threading.main_thread().ident
     assert main
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@contextmanager
+def interrupted(seconds: float, press: Callable[[], None] = press_ctrl_c) -> Iterator[None]:
+    """Press Ctrl-C after some seconds; the block must then end within one."""
+    begun = time.monotonic()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    timer = threading.Timer(seconds, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer = threading.Timer(seconds, press)
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -370,6 +375,21 @@ def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
         interrupted(0.1),
     ):
         client_of(server.base_url).count(5)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: Budget().pause(5),
+        lambda: Exchange(lambda: time.sleep(5)).run(5, Budget()),
+        lambda: paging.FetchPool(lambda history, offset: b"").next_response(5),
+    ],
+    ids=["pause", "exchange", "page"],
+)
+def test_ctrl_c_just_before_a_wait_ends_it(wait: Callable[[], object]) -> None:
+    """Python notes this one, and wakes nothing that waits."""
+    with interrupted(0.1, _thread.interrupt_main):
+        wait()
 
 
 def test_after_ctrl_c_nothing_more_is_requested() -> None:

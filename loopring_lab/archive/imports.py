@@ -68,11 +68,16 @@ class Import:
             for number, file in enumerate(files, 1):
                 self._add(file)
                 self._progress(self._rows, self._rows * sum(sizes) // max(1, sum(sizes[:number])))
+        except Exception:
+            self._finish()
+            raise
+        self._finish()  # but not after a Ctrl-C, which this would answer late: the next import reads the rest
+
+    def _finish(self) -> None:
+        try:
+            self._commit()
         finally:
-            try:
-                self._commit()
-            finally:
-                self._store_totals()
+            self._store_totals()
 
     def _add(self, file: Path) -> None:
         """Collect the pages of a file, and commit them once there are enough."""

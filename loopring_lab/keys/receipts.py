@@ -219,7 +219,7 @@ def poll_until_final(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise _still_pending(receipt, timeout)
-        time.sleep(min(pause, remaining))
+        Budget().pause(min(pause, remaining))
         pause = min(longest_pause, pause * 1.5)
 
 

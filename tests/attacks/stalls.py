@@ -1,6 +1,7 @@
 """Operations that stall, run in a child that is interrupted: `run` serves the names that stdin gives."""
 
 import contextlib
+import gc
 import json
 import sys
 import tempfile
@@ -20,22 +21,21 @@ PATIENT = 60.0
 PAGES = 20_000
 
 
-def client(url: str, rate: float | None = None) -> Client:
+def client(url: str, rate: float | None) -> Client:
     return Client(Transport(url, api_key="not secret", rate=rate, timeout=PATIENT, proxies=False))
 
 
-def wait_for_receipt(url: str) -> None:
-    relayer = client(url)
+def wait_for_receipt(relayer: Client) -> None:
     update = type("Sent", (), {"account_id": ACCOUNT, "nonce": 4})
     lab.Receipt(relayer, update, None, Submission("received", "0x" + "ab" * 32)).wait(PATIENT)
 
 
-def sync(url: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, contextlib.closing(client(url)) as relayer:
+def sync(relayer: Client) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         lab.Archive(folder).sync(relayer, accounts=[ACCOUNT, 10084, 10085], progress=False)
 
 
-def import_many(url: str) -> None:
+def import_many(_: Client) -> None:
     """Import a file that takes minutes, and tell when it has begun."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -49,26 +49,25 @@ def import_many(url: str) -> None:
         lab.Archive(folder / "archive").import_pages(folder, progress=False)
 
 
-def limited(url: str) -> None:
+def ask_twice(relayer: Client) -> None:
     """Wait for the turn of a second request."""
-    relayer = client(url, rate=0.01)
     for _ in range(2):
         relayer.account(ACCOUNT)
 
 
-STALLS: dict[str, Callable[[str], object]] = {
-    "head": lambda url: client(url).account(ACCOUNT),
-    "silence": lambda url: client(url).account(ACCOUNT),
-    "body": lambda url: client(url).tokens(),
-    "100 Continue": lambda url: client(url).account(ACCOUNT),
-    "redirects": lambda url: client(url).account(ACCOUNT),
-    "gzip bomb": lambda url: client(url).tokens(),
-    "retry": lambda url: client(url).exchange(),
-    "rate": limited,
-    "threads": lambda url: client(url).trades(ACCOUNT, progress=False),
-    "progress bar": lambda url: client(url).trades(ACCOUNT, progress=True),
+STALLS: dict[str, Callable[[Client], object]] = {
+    "head": lambda relayer: relayer.account(ACCOUNT),
+    "silence": lambda relayer: relayer.account(ACCOUNT),
+    "body": lambda relayer: relayer.tokens(),
+    "100 Continue": lambda relayer: relayer.account(ACCOUNT),
+    "redirects": lambda relayer: relayer.account(ACCOUNT),
+    "gzip bomb": lambda relayer: relayer.tokens(),
+    "retry": lambda relayer: relayer.exchange(),
+    "rate": ask_twice,
+    "threads": lambda relayer: relayer.trades(ACCOUNT, progress=False),
+    "progress bar": lambda relayer: relayer.trades(ACCOUNT, progress=True),
     "sync": sync,
-    "submission": lambda url: client(url).update_account({"nonce": 4, "ecdsaSignature": "0x00"}),
+    "submission": lambda relayer: relayer.update_account({"nonce": 4, "ecdsaSignature": "0x00"}),
     "receipt": wait_for_receipt,
     "import": import_many,
 }
@@ -79,13 +78,19 @@ def say(word: str) -> None:
 
 
 def run(port: int) -> None:
-    """Stall in the ways that stdin names, and tell how each ended."""
+    """Stall in the ways that stdin names, and tell how each ended.
+
+    Python ignores a Ctrl-C that arrives in a finalizer, so that none is left for the next operation.
+    """
     regular("tokens")
     say("ready")
     for line in sys.stdin:
         name = line.strip()
+        url, rate = f"http://127.0.0.1:{port}/{name.replace(' ', '-')}", 0.01 if name == "rate" else None
+        gc.collect()
         try:
-            STALLS[name](f"http://127.0.0.1:{port}/{name.replace(' ', '-')}")
+            with contextlib.closing(client(url, rate)) as relayer:
+                STALLS[name](relayer)
             ended = "an answer"
         except KeyboardInterrupt:
             ended = "interrupted"
