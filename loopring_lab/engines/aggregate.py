@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -298,7 +298,8 @@ class PairedFills:
 
     def __init__(self, trades: Any, caller: str) -> None:
         self._trades, self._caller = trades, caller
-        self._sides: Sides | None = None
+        self._sides = Sides()
+        self.count_sides: Callable[[np.ndarray, int], tuple[int, np.ndarray]] | None = None
         self._places = 0
         self._known = set(PAIRED_BY) <= set(convert.column_names(trades))
         self.columns = PAIRED_BY if self._known else ()  # to read, where results are made row by row
@@ -314,17 +315,23 @@ class PairedFills:
 
         With wider groups `around`, both sides are counted in these.
         """
-        both_sides = self.count(around or groups, every)
-        if around:
-            both_sides = both_sides.take(pa.array(around.ids[groups.first_rows]))
-        columns = {**columns, "both_sides": both_sides}
+        return self.result({**columns, "both_sides": self.counts(groups, every, around)})
+
+    def result(self, columns: Mapping[str, Any]) -> Any:
+        """Build a result whose fills are counted, with the note in pandas."""
         result = result_frame(self._trades, columns)
         return convert.with_note(result, self.note) if isinstance(result, pd.DataFrame) else result
 
+    def counts(self, groups: GroupBy, every: str | None = None, around: GroupBy | None = None) -> pa.Array:
+        """Count both sides as `count` does, in wider groups `around` if there are any."""
+        if around is None:
+            return self.count(groups, every)
+        return self.count(around, every).take(pa.array(around.ids[groups.first_rows]))
+
     def add(self, trades: np.ndarray, sides: np.ndarray, places: np.ndarray) -> None:
         """Note the sides of rows, so that they are not read again: each is part of a row that is grouped."""
-        self._sides = self._sides or Sides()
         self._sides.add(trades, sides, places)
+        self.count_sides = self._sides.count
         self._places = max(self._places, int(places.max(initial=-1)) + 1)
 
     @property
@@ -336,8 +343,8 @@ class PairedFills:
         """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
-        if self._sides:
-            self._total, counts = self._sides.count(groups.ids, groups.count)
+        if self.count_sides:
+            self._total, counts = self.count_sides(groups.ids, groups.count)
             return pa.array(counts)
         if "side" in groups.keys:
             return pa.array(np.zeros(groups.count, np.int64))
@@ -354,8 +361,8 @@ class PairedFills:
     def _total(self) -> int:
         if not self._known:
             return 0
-        if self._sides:
-            return self._sides.count(np.zeros(self._places, np.int64), 1)[0]
+        if self.count_sides:
+            return self.count_sides(np.zeros(self._places, np.int64), 1)[0]
         if adapters.engine_of(self._trades) == "spark":
             return int(pc.sum(self._on_spark([], None)["fills"]).as_py() or 0)
         sides, parts = self._read([], None)

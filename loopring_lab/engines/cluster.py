@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ from loopring_lab.engines.cuts import (
     with_ids,
 )
 from loopring_lab.engines.orders import moments_of
+from loopring_lab.engines.pairs import Sides
+from loopring_lab.engines.spill import BUCKETS, together
 from loopring_lab.engines.spill import Columns as Arrays
-from loopring_lab.engines.spill import together
 from loopring_lab.engines.workers import Packed
 
 
@@ -51,6 +53,20 @@ class Answers:
         return [
             self.client.submit(_of_table, function, answer, *arguments, pure=False) for answer in self.futures
         ]
+
+    def apart(
+        self, split: Callable[[pa.Table, int], tuple[pa.Table, list[Arrays]]]
+    ) -> tuple[Any, list[list[Any]]]:
+        """Keep the first of what `split` makes of every table; the second, in shares, stays with the workers.
+
+        Return the client, and for each share a piece of every table.
+        """
+        count = min(len(self.futures), BUCKETS)
+        parts = self.each(_apart, split, count)
+        self.futures, *shares = (
+            self.client.map(itemgetter(place), parts, pure=False) for place in range(1 + count)
+        )
+        return self.client, shares
 
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
@@ -73,6 +89,17 @@ class Answers:
         empty = to_partition(workers.pack(schema.empty_table()))
         meta = clear_known_categories(empty)  # type: ignore[no-untyped-call]
         return from_delayed(parts, meta=meta, verify_meta=False)
+
+
+def count_sides(
+    client: Any, shares: Sequence[Sequence[Any]], numbers: Sequence[np.ndarray], size: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Start to count both sides of fills on the workers; yield what `Sides.count` finds in each share.
+
+    A share has a piece of each part, as `sides_in_shares` returns it; `numbers` are those of its groups.
+    """
+    submit = partial(client.submit, _sides_counted, pure=False)
+    return workers.in_turn([submit(pieces, numbers, size) for pieces in shares])
 
 
 def answers(
@@ -129,6 +156,7 @@ def _exchanged(
     return near, [[part[n] for part in parts] for n in range(count, pieces)]
 
 
+@workers.keeping_memory
 def _split(
     frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts, shares: int, *, whole: bool
 ) -> list[Any]:
@@ -157,6 +185,7 @@ def _together(pieces: Iterable[Packed]) -> pa.Table:
     return together(map(workers.unpack, pieces))
 
 
+@workers.keeping_memory
 def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Sequence[np.ndarray]) -> Packed:
     """Return the rows of a window whose orders have fills in several."""
     rows = _together(near)
@@ -164,10 +193,12 @@ def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Seq
     return workers.pack(of_orders(rows, joined(hashes)))
 
 
+@workers.keeping_memory
 def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[Packed]) -> Orders:
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
+@workers.keeping_memory
 def _at_edges(
     cuts: Cuts, parts: Sequence[Sequence[Packed]], window: int, read: Callable[[pa.Table], pa.Table]
 ) -> list[list[Packed]]:
@@ -176,6 +207,7 @@ def _at_edges(
     return [[*map(workers.pack, some)] for some in found]
 
 
+@workers.keeping_memory
 def _answer(
     cuts: Cuts,
     own: Sequence[Sequence[Packed]],
@@ -191,6 +223,25 @@ def _answer(
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
 
 
+def _apart(
+    table: pa.Table, split: Callable[[pa.Table, int], tuple[pa.Table, list[Arrays]]], shares: int
+) -> list[Any]:
+    rest, pieces = split(table, shares)
+    return [workers.pack(rest), *pieces]
+
+
+@workers.keeping_memory
+def _sides_counted(
+    pieces: Sequence[Arrays], numbers: Sequence[np.ndarray], size: int
+) -> tuple[int, np.ndarray]:
+    sides = Sides()
+    for piece, groups in zip(pieces, numbers, strict=True):
+        if piece:
+            sides.add(piece["trade"], piece["side"], groups[piece["group"]])
+    return sides.count(np.arange(size), size)
+
+
+@workers.keeping_memory
 def _of_table(function: Callable[..., Any], answer: Packed, *arguments: Any) -> Any:
     return function(workers.unpack(answer), *arguments)
 
@@ -199,10 +250,12 @@ def _schema(answer: Packed) -> pa.Schema:
     return pa.ipc.open_stream(answer).schema
 
 
+@workers.keeping_memory
 def _result(answer: Packed) -> Packed:
     return workers.pack(result_table(workers.unpack(answer)))
 
 
+@workers.keeping_memory
 def _partition(result: Packed, schema: pa.Schema, constants: Mapping[str, Any]) -> pd.DataFrame:
     """Return a result as a partition, with the columns of all."""
     parts = [schema.empty_table(), workers.unpack(result)]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import combined
-from loopring_lab.engines.arrays import GAMMA, coded, first_of, numbers_of_ids
-from loopring_lab.engines.spill import Buckets
+from loopring_lab.engines.arrays import GAMMA, coded, first_of, mixed, numbers_of_ids
+from loopring_lab.engines.spill import Buckets, Columns, in_shares
 from loopring_lab.tables.identity import SIDES
 
 FEW = 1 << 16
@@ -48,6 +48,11 @@ def sides_of(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     places = np.array([*(SIDES.index(name) if name in SIDES else -1 for name in names), -1], np.int8)
     ids, sides = rows["trade_id"], places[codes]
     return numbers_of_ids(ids), np.where(ids.is_valid(), sides, np.int8(-1)) if ids.null_count else sides
+
+
+def sides_in_shares(columns: Columns, count: int) -> list[Columns]:
+    """Split sides of fills, columns ``trade``, ``side`` and ``group``, into shares by trade."""
+    return in_shares(columns, (mixed(columns["trade"]) >> np.uint64(56)).astype(np.uint8), count)
 
 
 def note_on_both_sides(count: int) -> str:

@@ -176,6 +176,14 @@ def together(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
 
 
+def in_shares(columns: Columns, buckets: np.ndarray, count: int) -> list[Columns]:
+    """Split columns of rows, each in one of `BUCKETS` buckets, into so many shares."""
+    numbers = (np.arange(BUCKETS) * count // BUCKETS).astype(np.uint8)[buckets]
+    order = np.argsort(numbers, kind="stable")
+    places = np.split(order, np.searchsorted(numbers[order], np.arange(1, count)))
+    return [{name: column[some] for name, column in columns.items()} for some in places]
+
+
 def _by_number(numbers: np.ndarray) -> tuple[np.ndarray, Iterator[tuple[str, slice]]]:
     """Return an order of rows by number, and where each number, as text, stands in it."""
     order = np.argsort(numbers, kind="stable")

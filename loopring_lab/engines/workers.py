@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,12 @@ ALIGNED = 8
 AHEAD = 1  # the priority of what this process waits for
 AT_ONCE = 4
 """At most so many frames are worked on at a time: the process that takes the tables is no faster."""
+TRIM, MMAP = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+MAPPED_ARRAY = 1 << 17  # glibc's own choice
+KEPT_BYTES, KEPT_ARRAY = 1 << 28, 1 << 25
+"""Dask has glibc give back each freed array at once; clearing other memory takes a third of a task's time."""
+_tasks, _lock = [0], threading.Lock()
 
 
 def cluster() -> Any:
@@ -39,7 +48,7 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
     scheduler = get_scheduler()  # type: ignore[no-untyped-call]
     compute: Any = partial(dask.compute, scheduler=scheduler, priority=AHEAD)  # type: ignore[attr-defined]
     several, running = max(1, min(threads(), AT_ONCE)), deque[Future[Any]]()
-    packed: Any = dask.delayed(lambda frame: pack(work(frame)))  # type: ignore[attr-defined]
+    packed = later(keeping_memory(lambda frame: pack(work(frame))))
     with ThreadPoolExecutor(several) as background:
         for frame in frames:
             running.append(background.submit(compute, packed(frame)))
@@ -47,6 +56,43 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
                 yield from map(unpack, running.popleft().result())
         for last in running:
             yield from map(unpack, last.result())
+
+
+def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a worker of Dask keep freed memory while such tasks are under way, and give it back after them."""
+
+    @wraps(task)
+    def keeping(*arguments: Any, **options: Any) -> Any:
+        return _in_kept_memory(partial(task, *arguments, **options))
+
+    return keeping
+
+
+def _in_kept_memory(task: Callable[[], Any]) -> Any:
+    with _lock:
+        _tasks[0] += 1
+        _keep_memory(_tasks[0] > 0)
+    try:
+        return task()
+    finally:
+        with _lock:
+            _tasks[0] -= 1
+            _keep_memory(_tasks[0] > 0)
+
+
+def _keep_memory(keep: bool) -> None:
+    """Have glibc keep memory or not; a worker that was started to keep more than Dask has it do is left."""
+    started = os.environ.get(TRIM, "")
+    if sys.platform != "linux" or MMAP in os.environ or not started.isdecimal() or int(started) >= KEPT_BYTES:
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):  # another C library
+        return
+    libc.mallopt(TRIM_THRESHOLD, KEPT_BYTES if keep else int(started))
+    libc.mallopt(MMAP_THRESHOLD, KEPT_ARRAY if keep else MAPPED_ARRAY)
+    if not keep:
+        np.empty(MAPPED_ARRAY // 2, np.uint8)  # freed, it has the end of this thread's memory given back
+        libc.malloc_trim(0)
 
 
 def in_turn(futures: Iterable[Any]) -> Iterator[Any]:

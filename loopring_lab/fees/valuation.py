@@ -14,8 +14,15 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.limbs import ROWS_AT_ONCE, SUM, Limbs, floors, to_decimals
 from loopring_lab.amounts.scaling import UNIT, combined, from_integers, to_integers
 from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import DECIMAL_256, TIMESTAMP, checked_cast, group_keys, open_frame
-from loopring_lab.engines.aggregate import GroupBy, PairedFills
+from loopring_lab.engines.adapters import (
+    DECIMAL_256,
+    TIMESTAMP,
+    checked_cast,
+    engine_of,
+    group_keys,
+    open_frame,
+)
+from loopring_lab.engines.aggregate import PairedFills, equal
 from loopring_lab.engines.arrays import NAT, encoded, places_among, sorted_by
 from loopring_lab.engines.asof import OWN_BY, PLACE, TIE_BREAKERS, Placed, PriceHistory
 from loopring_lab.engines.orders import ORDER, ORDER_ID, ORDER_NUMBER, SPAN, moments_of
@@ -26,7 +33,8 @@ from loopring_lab.query import parse_tolerance
 CALLER = "lab.fees.in_token"
 PAIR = ("base", "quote")
 PRICED = ("created_at", *PAIR, "price")
-SUMMED = ("fills", "unpriced", "fee", "fee_value", "value_token", "within_bps", "median_age", "max_age")
+VALUE = ("fee_value", "value_token", "within_bps", "median_age", "max_age")
+SUMMED = ("fills", "unpriced", "fee", *VALUE, "both_sides")
 STEPS = 3
 CHUNK = 1 << 17
 WITHIN = 1 << 58
@@ -126,13 +134,9 @@ def in_token(
     sums = Sums(keys, limit, paired)
     around |= {"after": None if limit is None else 0, "ahead": True}
     sums.add(windows.over(trades, CALLER, needed, optional, **around, work=sums_of))
-    groups, columns = sums.columns()
+    groups, columns = sums.columns(names)
     columns |= {"value_token": pa.repeat(token, groups.count)}
-    return paired.summary(
-        groups,
-        groups.key_columns() | {name: columns[name] for name in SUMMED},
-        around=GroupBy(groups.table, names),
-    )
+    return paired.result(groups.key_columns() | {name: columns[name] for name in SUMMED})
 
 
 def _check_token(token: Any, trades: Any, prices: Any) -> None:
@@ -149,6 +153,9 @@ def _check_token(token: Any, trades: Any, prices: Any) -> None:
 
 def _has(frame: Any, names: Sequence[str], token: Any) -> bool:
     """Tell whether a token is in some columns; reads until it is found."""
+    if engine_of(frame) == "dask":
+        parts = (rows[name] for rows in convert.batches(frame, names, CALLER) for name in names)
+        return any(equal(part.cast(pa.string()), token).any() for part in parts)
     found = nw.any_horizontal(*(nw.col(name).cast(nw.String) == token for name in names), ignore_nulls=True)
     rows = open_frame(frame, names, CALLER).filter(found)
     return bool(len(rows.head(1).lazy().collect("pyarrow")))

@@ -6,7 +6,7 @@ where the last part ended, so that one part gives the same digits as many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,13 +29,14 @@ from loopring_lab.engines.arrays import (
     sorted_by_keys,
 )
 from loopring_lab.engines.asof import PriceHistory
+from loopring_lab.engines.cluster import count_sides
 from loopring_lab.engines.orders import moments_of
-from loopring_lab.engines.pairs import sides_of
+from loopring_lab.engines.pairs import sides_in_shares, sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import Buckets, Columns
 
 if TYPE_CHECKING:
-    from loopring_lab.engines.windows import Window
+    from loopring_lab.engines.windows import Parts, Window
     from loopring_lab.fees.valuation import Valued
 
 DEVIATIONS = 1.96  # 95 % of a normal distribution
@@ -184,6 +185,15 @@ def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
     return pa.ListArray.from_arrays(np.array([0, len(rows)], np.int32), rows)
 
 
+def _sides_apart(part: pa.Table, shares: int) -> tuple[pa.Table, list[Columns]]:
+    """Return a part without its sides of fills, and these in shares by trade."""
+    return part.drop_columns("sides"), sides_in_shares(_arrays(_table(part["sides"])), shares)
+
+
+def _table(lists: pa.ChunkedArray) -> pa.Table:
+    return pa.Table.from_struct_array(lists.chunk(0).flatten())
+
+
 class Sums:
     """Sums of each group's values, added part by part in the order of time.
 
@@ -197,13 +207,15 @@ class Sums:
         self._changes = np.zeros(0)
         self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
 
-    def add(self, parts: Iterable[pa.Table]) -> None:
+    def add(self, parts: Parts) -> None:
         """Add what `part_of` returns for parts of rows, in the order of time."""
+        if parts.answers and self._paired.columns:
+            self._paired.count_sides = partial(self._count_on_workers, *parts.answers.apart(_sides_apart))
         for _ in map(self._add, parts):  # none is held while the next one is made
             pass
 
     def _add(self, part: pa.Table) -> None:
-        lists = {one: pa.Table.from_struct_array(part[one].chunk(0).flatten()) for one in part.column_names}
+        lists = {one: _table(part[one]) for one in part.column_names}
         groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
@@ -223,8 +235,8 @@ class Sums:
             self._used.to_disk()
             self._uses.to_disk()
 
-    def columns(self) -> tuple[GroupBy, dict[str, Any]]:
-        """Return the groups and their columns."""
+    def columns(self, keys: Sequence[str]) -> tuple[GroupBy, dict[str, Any]]:
+        """Return the groups and their columns; both sides of fills are counted by `keys`."""
         groups = GroupBy(pa.concat_tables(self._parts, promote_options="permissive"), self._groups.keys)
         number_of = np.empty(groups.count, np.int64)
         number_of[groups.ids] = groups.table["number"].to_numpy()
@@ -232,7 +244,8 @@ class Sums:
         totals = np.abs(floats(columns["fee_value"]))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
         ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
-        squares, middle = cores.share(self._squares, ages)
+        both = partial(self._paired.counts, groups, around=GroupBy(groups.table, keys))
+        squares, columns["both_sides"], middle = cores.share(self._squares, both, ages)
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)
@@ -242,6 +255,13 @@ class Sums:
         for name, ages in (("median_age", middle), ("max_age", longest)):  # DuckDB reads under nulls too
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
+
+    def _count_on_workers(
+        self, client: Any, shares: Sequence[Sequence[Any]], groups: np.ndarray, size: int
+    ) -> tuple[int, np.ndarray]:
+        numbers = np.split(groups, np.cumsum([*map(len, self._parts)])[:-1])
+        totals, counts = zip(*count_sides(client, shares, numbers, size), strict=True)
+        return sum(totals), np.sum(counts, axis=0)
 
     def _squares(self) -> np.ndarray:
         """Add up the squares of errors, those of one price together, once no later fill can use it."""

@@ -31,11 +31,11 @@ from loopring_lab.engines.arrays import (
     sorted_by,
     sorted_by_keys,
 )
-from loopring_lab.engines.cluster import Answers
+from loopring_lab.engines.cluster import Answers, count_sides
 from loopring_lab.engines.orders import order_ids
-from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_of
+from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_in_shares, sides_of
 from loopring_lab.engines.selection import Apply, medians
-from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, stacked
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, in_shares, stacked
 from loopring_lab.engines.windows import Parts
 from loopring_lab.errors import LabError
 from loopring_lab.fills.values import Rates, Values
@@ -192,67 +192,49 @@ class SharedRows:
         self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
         coded = answers.each(_in_shares, sent, shares)
-        heads, *pieces = (self._client.map(itemgetter(n), coded, pure=False) for n in range(1 + shares))
-        numbers = [see(head) for head in self._client.gather(heads)]
+        heads, *pieces = (self._client.map(itemgetter(n), coded, pure=False) for n in range(1 + 2 * shares))
+        self._numbers = [see(head) for head in self._client.gather(heads)]
         submit = partial(self._client.submit, _share, pure=False, allow_other_workers=True)
         homes = cycle(workers.homes(self._client))  # Dask would give some far more of them
-        self._shares = [submit(some, numbers, workers=next(homes)) for some in pieces]
-        self._rows = self._client.map(lambda share: SortedRows(share[0]), self._shares, pure=False)
+        self._rows = [submit(some, self._numbers, workers=next(homes)) for some in pieces[:shares]]
+        self._sides = pieces[shares:]
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         """Start to apply a function to each part, and yield what it makes of them."""
-        return self._apply(lambda part: function(part, *arguments), self._rows)
+        return self._apply(lambda part: function(part, *arguments))
 
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function ahead of all else, as that of `SortedParts` does."""
         known = partial(_of_known, rates, count)
         return lambda function: chain.from_iterable(
-            self._apply(lambda part: known(part.columns, function), self._rows, workers.AHEAD)
+            self._apply(lambda part: known(part.columns, function), workers.AHEAD)
         )
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
-        return self._apply(lambda share: _both_sides(share[1], count), self._shares)
+        return count_sides(self._client, self._sides, self._numbers, count)
 
-    def _apply(
-        self, function: Callable[[Any], Any], shares: Sequence[Any], priority: int = 0
-    ) -> Iterator[Any]:
-        return workers.in_turn(self._client.map(function, shares, pure=False, priority=priority))
+    def _apply(self, function: Callable[[Any], Any], priority: int = 0) -> Iterator[Any]:
+        task = workers.keeping_memory(function)
+        return workers.in_turn(self._client.map(task, self._rows, pure=False, priority=priority))
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
     """Return what is known of groups, then rows and sides of each share."""
     part = code(fills)
-
-    def split(columns: Columns, buckets: np.ndarray) -> list[Columns]:
-        numbers = (np.arange(BUCKETS) * shares // BUCKETS).astype(np.uint8)[buckets]
-        order = np.argsort(numbers, kind="stable")
-        places = np.split(order, np.searchsorted(numbers[order], np.arange(1, shares)))
-        return [{name: column[some] for name, column in columns.items()} for some in places]
-
-    rows, sides = split(part.rows, bucket_of(part.rows["order"])), [Columns()] * shares
-    if part.sides:
-        sides = split(part.sides, (mixed(part.sides["trade"]) >> np.uint64(56)).astype(np.uint8))
-    return [part._replace(rows={}, sides=part.sides and {}), *zip(rows, sides, strict=True)]
+    rows = in_shares(part.rows, bucket_of(part.rows["order"]), shares)
+    sides = sides_in_shares(part.sides, shares) if part.sides else [Columns()] * shares
+    return [part._replace(rows={}, sides=part.sides and {}), *rows, *sides]
 
 
-def _share(pieces: Sequence[Sequence[Columns]], numbers: Sequence[np.ndarray]) -> list[Columns]:
-    """Put the rows of a share together, and its sides."""
-    return [
-        stacked([_renumbered(*one) for one in zip(some, numbers, strict=True) if one[0]])
-        for some in zip(*pieces, strict=True)
-    ]
+@workers.keeping_memory
+def _share(pieces: Sequence[Columns], numbers: Sequence[np.ndarray]) -> SortedRows:
+    """Put the rows of a share together."""
+    return SortedRows(stacked([_renumbered(*one) for one in zip(pieces, numbers, strict=True)]))
 
 
 def _renumbered(rows: Columns, numbers: np.ndarray) -> Columns:
     return rows | {"group": numbers.astype(np.int32)[rows["group"]]}
-
-
-def _both_sides(rows: Columns, count: int) -> tuple[int, np.ndarray]:
-    sides = Sides()
-    if rows:
-        sides.add(rows["trade"], rows["side"], rows["group"])
-    return sides.count(np.arange(count), count)
 
 
 def check_sampling(level: Any, seed: Any, caller: str) -> None:

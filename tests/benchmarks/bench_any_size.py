@@ -170,7 +170,6 @@ def machine_gain() -> float:
 
 def one_and_two_processes(folder: str) -> None:
     """Print how much sooner Dask is done with analyses that look up prices on two processes than on one."""
-    print(f"two pure Python processes beside one: {machine_gain():.2f}")
     trades = lab.Archive(folder).scan("dask")
     for setting, words in (({}, "as Dask starts its workers"), (KEEPING, "keeping freed memory")):
         print(words, flush=True)
@@ -181,9 +180,15 @@ def one_and_two_processes(folder: str) -> None:
 def beside_one(trades: Any) -> None:
     """Print for each analysis the seconds of one and of two processes, in turns, and the gain.
 
-    Only the cluster in turn is there: idle workers take some 4 % of a processor each.
+    What plain Python gains is measured in each round too, since other guests of the machine come and go. Only
+    the cluster in turn is there: idle workers take some 4 % of a processor each.
     """
-    rounds = [[on_workers(count, trades) for count in (1, 2)] for _ in range(ROUNDS)]
+    gains, rounds = [], []
+    for _ in range(ROUNDS):
+        gains.append(machine_gain())
+        rounds.append([on_workers(count, trades) for count in (1, 2)])
+    each = ", ".join(f"{gain:.2f}" for gain in gains)
+    print(f"two pure Python processes beside one: {statistics.median(gains):.2f} ({each})")
     for place, name in enumerate(SHARED):
         pairs = [(alone[place], shared[place]) for alone, shared in rounds]
         one, two = (statistics.median(times) for times in zip(*pairs, strict=True))
