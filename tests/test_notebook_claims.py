@@ -31,6 +31,7 @@ pytestmark = pytest.mark.thorough
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EACH_NOTEBOOK = pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
 POOL, DAYS, DAY = 1, 30, 86_400_000
+FEE = 6  # its place in a row as the relayer sends it
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
 
 
@@ -304,14 +305,15 @@ def test_saved_fees_are_described_as_they_were_charged(block: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one_fill(block: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Saved responses of one account that made one fill."""
+    """Saved responses of one account with one fill, which paid a fee, as takers do."""
     folder = tmp_path_factory.mktemp("one")
     (folder / "trades").mkdir()
     for name in ("tokens.json", "markets.json"):
         shutil.copy(block / name, folder)
-    source = min((block / "trades").glob("[0-9]*-dex.json"))
-    page = json.loads(source.read_text())
-    (folder / "trades" / source.name).write_text(json.dumps({"totalNum": 1, "trades": page["trades"][:1]}))
+    sources = sorted((block / "trades").glob("[0-9]*-dex.json"))
+    rows = ((source.name, row) for source in sources for row in json.loads(source.read_text())["trades"])
+    name, paid = next((name, row) for name, row in rows if row[FEE] != "0")
+    (folder / "trades" / name).write_text(json.dumps({"totalNum": 1, "trades": [paid]}))
     return folder
 
 
