@@ -315,18 +315,21 @@ class PairedFills:
 
         With wider groups `around`, both sides are counted in these.
         """
-        return self.result({**columns, "both_sides": self.counts(groups, every, around)})
+        return self.result({**columns, "both_sides": self.count(groups, every, around)})
 
     def result(self, columns: Mapping[str, Any]) -> Any:
         """Build a result whose fills are counted, with the note in pandas."""
         result = result_frame(self._trades, columns)
         return convert.with_note(result, self.note) if isinstance(result, pd.DataFrame) else result
 
-    def counts(self, groups: GroupBy, every: str | None = None, around: GroupBy | None = None) -> pa.Array:
-        """Count both sides as `count` does, in wider groups `around` if there are any."""
+    def count(self, groups: GroupBy, every: str | None = None, around: GroupBy | None = None) -> pa.Array:
+        """Count, in each group, the fills of which it, or a wider one `around`, holds both sides.
+
+        Null where trades do not say.
+        """
         if around is None:
-            return self.count(groups, every)
-        return self.count(around, every).take(pa.array(around.ids[groups.first_rows]))
+            return self._count(groups, every)
+        return self._count(around, every).take(pa.array(around.ids[groups.first_rows]))
 
     def add(self, trades: np.ndarray, sides: np.ndarray, places: np.ndarray) -> None:
         """Note the sides of rows, so that they are not read again: each is part of a row that is grouped."""
@@ -339,8 +342,7 @@ class PairedFills:
         """Say of how many fills both sides are counted; empty where of none."""
         return note_on_both_sides(self._total)
 
-    def count(self, groups: GroupBy, every: str | None = None) -> pa.Array:
-        """Count, in each group, the fills of which it holds both sides; null where trades do not say."""
+    def _count(self, groups: GroupBy, every: str | None) -> pa.Array:
         if not self._known:
             return pa.nulls(groups.count, pa.int64())
         if self.count_sides:

@@ -54,6 +54,16 @@ class Answers:
             self.client.submit(_of_table, function, answer, *arguments, pure=False) for answer in self.futures
         ]
 
+    @property
+    def shares(self) -> int:
+        """The number of shares that rows of all tables are dealt out in."""
+        return min(len(self.futures), BUCKETS)
+
+    def pieces(self, count: int, function: Callable[..., Any], *arguments: Any) -> Iterator[list[Any]]:
+        """Apply a function that returns so many pieces; yield them place by place."""
+        found = self.each(function, *arguments)
+        return (self.client.map(itemgetter(place), found, pure=False) for place in range(count))
+
     def apart(
         self, split: Callable[[pa.Table, int], tuple[pa.Table, list[Arrays]]]
     ) -> tuple[Any, list[list[Any]]]:
@@ -61,11 +71,7 @@ class Answers:
 
         Return the client, and for each share a piece of every table.
         """
-        count = min(len(self.futures), BUCKETS)
-        parts = self.each(_apart, split, count)
-        self.futures, *shares = (
-            self.client.map(itemgetter(place), parts, pure=False) for place in range(1 + count)
-        )
+        self.futures, *shares = self.pieces(1 + self.shares, _apart, split, self.shares)
         return self.client, shares
 
     def counts(self) -> Counter[str]:
@@ -156,7 +162,6 @@ def _exchanged(
     return near, [[part[n] for part in parts] for n in range(count, pieces)]
 
 
-@workers.keeping_memory
 def _split(
     frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts, shares: int, *, whole: bool
 ) -> list[Any]:
@@ -185,7 +190,6 @@ def _together(pieces: Iterable[Packed]) -> pa.Table:
     return together(map(workers.unpack, pieces))
 
 
-@workers.keeping_memory
 def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Sequence[np.ndarray]) -> Packed:
     """Return the rows of a window whose orders have fills in several."""
     rows = _together(near)
@@ -193,12 +197,10 @@ def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Seq
     return workers.pack(of_orders(rows, joined(hashes)))
 
 
-@workers.keeping_memory
 def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[Packed]) -> Orders:
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
-@workers.keeping_memory
 def _at_edges(
     cuts: Cuts, parts: Sequence[Sequence[Packed]], window: int, read: Callable[[pa.Table], pa.Table]
 ) -> list[list[Packed]]:
@@ -207,7 +209,6 @@ def _at_edges(
     return [[*map(workers.pack, some)] for some in found]
 
 
-@workers.keeping_memory
 def _answer(
     cuts: Cuts,
     own: Sequence[Sequence[Packed]],

@@ -48,7 +48,7 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
     scheduler = get_scheduler()  # type: ignore[no-untyped-call]
     compute: Any = partial(dask.compute, scheduler=scheduler, priority=AHEAD)  # type: ignore[attr-defined]
     several, running = max(1, min(threads(), AT_ONCE)), deque[Future[Any]]()
-    packed = later(keeping_memory(lambda frame: pack(work(frame))))
+    packed = later(lambda frame: pack(work(frame)))
     with ThreadPoolExecutor(several) as background:
         for frame in frames:
             running.append(background.submit(compute, packed(frame)))
@@ -61,7 +61,7 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
 def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
     """Have a worker of Dask keep freed memory while such tasks are under way, and give it back after them."""
 
-    @wraps(task)
+    @wraps(getattr(task, "func", task))  # Dask names a task by its function
     def keeping(*arguments: Any, **options: Any) -> Any:
         return _in_kept_memory(partial(task, *arguments, **options))
 
@@ -71,13 +71,14 @@ def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
 def _in_kept_memory(task: Callable[[], Any]) -> Any:
     with _lock:
         _tasks[0] += 1
-        _keep_memory(_tasks[0] > 0)
+        _keep_memory(True)
     try:
         return task()
     finally:
         with _lock:
             _tasks[0] -= 1
-            _keep_memory(_tasks[0] > 0)
+            if not _tasks[0]:
+                _keep_memory(False)
 
 
 def _keep_memory(keep: bool) -> None:
@@ -102,10 +103,10 @@ def in_turn(futures: Iterable[Any]) -> Iterator[Any]:
 
 
 def later(function: Callable[..., Any], pieces: int | None = None) -> Any:
-    """Return a function whose calls are tasks of Dask; each of the `pieces` it returns may go elsewhere."""
+    """Return a function whose calls are tasks that keep memory; each of the `pieces` may go elsewhere."""
     import dask
 
-    return dask.delayed(function, nout=pieces)  # type: ignore[attr-defined]
+    return dask.delayed(keeping_memory(function), nout=pieces)  # type: ignore[attr-defined]
 
 
 def pack(table: pa.Table) -> Packed:

@@ -244,7 +244,7 @@ class Sums:
         totals = np.abs(floats(columns["fee_value"]))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
         ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
-        both = partial(self._paired.counts, groups, around=GroupBy(groups.table, keys))
+        both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
         squares, columns["both_sides"], middle = cores.share(self._squares, both, ages)
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain, cycle
-from operator import itemgetter
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -189,10 +188,9 @@ class SharedRows:
     def __init__(
         self, answers: Answers, code: Callable[[pa.Table], Coded], see: Callable[[Coded], np.ndarray]
     ) -> None:
-        self._client, shares = answers.client, min(len(answers.futures), BUCKETS)
+        self._client, shares = answers.client, answers.shares
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
-        coded = answers.each(_in_shares, sent, shares)
-        heads, *pieces = (self._client.map(itemgetter(n), coded, pure=False) for n in range(1 + 2 * shares))
+        heads, *pieces = answers.pieces(1 + 2 * shares, _in_shares, sent, shares)
         self._numbers = [see(head) for head in self._client.gather(heads)]
         submit = partial(self._client.submit, _share, pure=False, allow_other_workers=True)
         homes = cycle(workers.homes(self._client))  # Dask would give some far more of them
