@@ -206,6 +206,21 @@ def test_weights_are_values_in_the_quote_token_with_most_fills() -> None:
     assert np.isnan(unpriced).tolist() == [False, True, True, False, False]
 
 
+@pytest.mark.parametrize("engine", ["pandas", *OTHERS])
+@pytest.mark.parametrize("prices", [["2000.0", "1000.0", "1500.0"], ["1000.0", "1500.0", "2000.0"]])
+def test_of_prices_of_one_time_the_lowest_counts_before_and_after_it(engine: str, prices: list[str]) -> None:
+    """5 ETH a little before and after three prices of one moment, of which the lowest is 1000 USDT."""
+    rows = [row(market="ETH-USDT", price=price, createdAt="1000000", size=str(10**18)) for price in prices]
+    rows += [
+        row(market="LRC-ETH", price="0.001", createdAt=time, size=str(5 * 10**21))
+        for time in ("900000", "1100000")
+    ]
+    trades = read([page(rows)])
+    table = convert.to_table(trades, "test", ["created_at", "base", "quote", "price", "notional"])
+    first, *_, last = Values.of_frame(on(engine, trades), "test").of(table).tolist()  # in the order of time
+    assert (first, last) == pytest.approx((5000, 5000))
+
+
 # The pool against the order book
 
 

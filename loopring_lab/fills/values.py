@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert, limits
-from loopring_lab.engines.arrays import NAT, coded, encoded
+from loopring_lab.engines.arrays import NAT, coded, encoded, first_of, integers, sorted_by
 from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")
+ROWS = "number of rows"
+"""A column of what `_slim` returns, named unlike those of trades."""
 PRICE_BYTES = 64
 Pair = tuple[str, str]
 
@@ -101,6 +103,8 @@ class Values:
         for prices in (self._kept or self._read()) if used else ():
             for pair in used:
                 histories[pair].add(*prices.of(pair))
+        for history in histories.values():
+            history.sort()
         return histories
 
     def _read(self) -> Iterator[_Prices]:
@@ -153,9 +157,23 @@ def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
 
 
 def _slim(rows: pa.Table) -> pa.Table:
-    """Write prices as floats, and each token once."""
-    columns: dict[str, Any] = {name: encoded(rows[name]) for name in ("base", "quote")}
-    return pa.table(columns | {"moment": rows["moment"], "price": floats(rows["price"])})
+    """Write prices as floats, of those of one pair and time the lowest, with the number of rows of each."""
+    bases, quotes = (encoded(rows[name]) for name in ("base", "quote"))
+    numbers = [integers(tokens.indices, -1) + 1 for tokens in (bases, quotes)]
+    pairs = numbers[0] * (len(quotes.dictionary) + 1) + numbers[1]
+    prices, moments = floats(rows["price"]), moments_of(rows).copy()
+    moments[~(prices > 0)] = NAT
+    first, lowest, counts = _lowest(prices, pairs, moments)
+    columns: dict[str, Any] = {"base": bases.take(pa.array(first)), "quote": quotes.take(pa.array(first))}
+    return pa.table(columns | {"moment": moments[first], "price": lowest, ROWS: counts})
+
+
+def _lowest(prices: np.ndarray, *keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a row of each key in order, the lowest price of its rows, and how many these are."""
+    order = sorted_by(*keys)
+    starts = first_of(*(key[order] for key in keys))
+    lowest = np.minimum.reduceat(prices[order], starts) if len(starts) else prices[:0]
+    return order[starts], lowest, np.diff(starts, append=len(order))
 
 
 class _Prices:
@@ -163,17 +181,19 @@ class _Prices:
 
     def __init__(self, rows: pa.Table, *, is_fills: bool) -> None:
         (bases, self._bases), (quotes, self._quotes) = coded(rows["base"]), coded(rows["quote"])
-        self.quotes = _counts(quotes, self._quotes) if is_fills else {}
+        count = rows[ROWS].to_numpy() if ROWS in rows.column_names else np.ones(len(rows), np.int64)
+        self.quotes = _counts(quotes, self._quotes, count) if is_fills else {}
         moments, self._column = moments_of(rows), rows["price"]
         positive = pc.greater(self._column, pa.scalar(0, self._column.type)).fill_null(False)
         known = np.asarray(positive) & (bases >= 0) & (quotes >= 0) & (moments != NAT)
         pairs = bases * max(len(self._quotes), 1) + quotes
         self._rows = np.flatnonzero(known)
-        self._pairs, self.times = pairs[self._rows], moments[self._rows]
+        self._pairs, self.times, self._count = pairs[known], moments[known], count[known]
 
     def counts(self) -> dict[Pair, int]:
         """Return how many prices there are of each pair of tokens."""
-        return _counts(self._pairs, [(base, quote) for base in self._bases for quote in self._quotes])
+        names = [(base, quote) for base in self._bases for quote in self._quotes]
+        return _counts(self._pairs, names, self._count)
 
     def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
         """Return the times and prices of a pair."""
@@ -184,10 +204,10 @@ class _Prices:
         return self.times[rows], floats(self._column.take(pa.array(self._rows[rows])))
 
 
-def _counts(numbers: np.ndarray, names: list[Any]) -> dict[Any, int]:
-    """Return how often each name is numbered, without those that are not."""
-    counts = np.bincount(numbers[numbers >= 0], minlength=len(names)).tolist()
-    return {name: count for name, count in zip(names, counts, strict=True) if count}
+def _counts(numbers: np.ndarray, names: list[Any], rows: np.ndarray) -> dict[Any, int]:
+    """Return how many rows have each name by its number, without those that have none."""
+    counts = np.bincount(numbers[numbers >= 0], rows[numbers >= 0], len(names)).tolist()
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
 class _History:
@@ -214,6 +234,12 @@ class _History:
             found[rows] = self._among((ends[0], ends[1]), times[rows])
         return found
 
+    def sort(self) -> None:
+        """Put prices in order once all are there, unless some are on disk."""
+        if self.in_memory:
+            self._load((0, BUCKETS - 1))
+            self._rows = Buckets()
+
     @property
     def in_memory(self) -> bool:
         """Whether no prices are on disk."""
@@ -224,11 +250,14 @@ class _History:
 
     def _among(self, slices: tuple[int, int], times: np.ndarray) -> np.ndarray:
         if slices not in self._loaded:
-            rows = self._rows.read(*slices)
-            place = np.lexsort((rows["price"], rows["time"]))
-            self._loaded = {slices: {name: column[place] for name, column in rows.items()}}
-        known, prices = self._loaded[slices]["time"], self._loaded[slices]["price"]
+            self._load(slices)
+        known, prices = self._loaded[slices].values()
         after = np.clip(np.searchsorted(known, times), 0, len(known) - 1)
         before = np.maximum(after - 1, 0)
         nearer = np.abs(times - known[before]) <= np.abs(known[after] - times)
         return np.asarray(prices[np.where(nearer, before, after)])
+
+    def _load(self, slices: tuple[int, int]) -> None:
+        rows = self._rows.read(*slices)
+        first, lowest, _ = _lowest(rows["price"], rows["time"])
+        self._loaded = {slices: {"time": rows["time"][first], "price": lowest}}
