@@ -1,4 +1,4 @@
-"""Workers of Dask keep freed memory while a task is under way, and give it back after it."""
+"""Workers of Dask keep freed memory while tasks are under way, and give it back soon after the last one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PAGES = MIB // 4096
 PROGRAM = """
 import json, resource, sys, threading
 import numpy as np
-from loopring_lab.engines.workers import keeping_memory
+from loopring_lab.engines import workers
 
 def cleared(work):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -41,25 +41,37 @@ def nested():
     many_arrays()
 
 def kept(work):
-    return keeping_memory(work)()
+    return workers.keeping_memory(work)()
+
+def idle():
+    if workers._memory._waiting:
+        workers._memory._waiting.join()
 
 def in_a_thread(work):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
 
+workers.IDLE = 0.01
 found = {"before": cleared(many_arrays), "kept": cleared(lambda: kept(many_arrays))}
+idle()
 found["after"] = cleared(many_arrays)
 found["nested"] = cleared(lambda: kept(nested))
 try:
     kept(fails)
 except ValueError:
+    idle()
     found["after an error"] = cleared(many_arrays)
 for name, run in (("here", lambda work: work()), ("in a thread", in_a_thread)):
     run(lambda: kept(at_once))
+    idle()
     before = held()
     run(lambda: kept(at_once))
+    idle()
     found[f"left {name}"] = held() - before
+workers.IDLE = 600
+kept(at_once)
+found["soon after"] = cleared(lambda: kept(at_once))
 print(json.dumps(found))
 """
 
@@ -77,11 +89,11 @@ def measured(**settings: str) -> dict[str, Any]:
     return found
 
 
-def test_memory_is_kept_within_tasks_and_given_back_after_them() -> None:
+def test_memory_is_kept_within_and_between_tasks_and_given_back_after_them() -> None:
     found = measured(MALLOC_TRIM_THRESHOLD_="65536")
     for name in ("before", "after", "after an error"):
         assert found[name] >= 90 * PAGES, found
-    for name in ("kept", "nested"):
+    for name in ("kept", "nested", "soon after"):
         assert found[name] <= 10 * PAGES, found
     for name in ("left here", "left in a thread"):
         assert found[name] <= 10 * MIB, found

@@ -64,16 +64,6 @@ class Answers:
         found = self.each(function, *arguments)
         return (self.client.map(itemgetter(place), found, pure=False) for place in range(count))
 
-    def apart(
-        self, split: Callable[[pa.Table, int], tuple[pa.Table, list[Arrays]]]
-    ) -> tuple[Any, list[list[Any]]]:
-        """Keep the first of what `split` makes of every table; the second, in shares, stays with the workers.
-
-        Return the client, and for each share a piece of every table.
-        """
-        self.futures, *shares = self.pieces(1 + self.shares, _apart, split, self.shares)
-        return self.client, shares
-
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
         found = Counter[str]()
@@ -121,44 +111,71 @@ def answers(
     """Let workers apply `work` to the rows of windows, `whole` ones with all columns, and to the windows."""
     from dask import annotate  # type: ignore[attr-defined]
 
+    home = partial(workers.home, workers.homes(client))
     (sent,) = client.scatter([work], hash=False)
-    near, seen = _exchanged(client, cuts, wanted, spans=placed_by is not None, whole=whole)
-    others = [] if prices is None else [_exchanged(client, cuts, prices)[0]]
+    near, seen = _exchanged(client, cuts, wanted, 0, home, spans=placed_by is not None, whole=whole)
+    others = [] if prices is None else [_exchanged(client, cuts, prices, 1, home)[0]]
     tables = [[*parts] for parts in zip(near, *others, strict=True)]
-    orders = None
+    count, orders = len(tables), None
     if placed_by:
         hashes = [workers.later(repeated)(*parts) for parts in seen]
         own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
         orders = workers.later(_orders)(cuts, placed_by, hashes, own)
     normalized = partial(convert.to_table, caller=wanted.caller, columns=wanted.present())
     read = normalized if whole else convert.as_read
-    at_edges_of = workers.later(partial(_at_edges, read=read))
-    edges = [at_edges_of(cuts, parts, n) for n, parts in enumerate(tables) if cuts.keys]
+    at_edges_of, edges = workers.later(partial(_at_edges, read=read)), list[Any]()
+    for n, parts in enumerate(tables if cuts.keys else []):
+        with annotate(**home(n, count)):
+            edges.append(at_edges_of(cuts, parts, n))
     answer, tasks = workers.later(partial(_answer, read=read)), list[Any]()
     for n, parts in enumerate(tables):
-        with annotate(priority=-1 - n):  # after all else, in the order in which they are asked for
-            tasks.append(answer(cuts, parts, edges, orders, n, sent))
+        if not n or home(n, count) != home(n - 1, count):  # answers that fetch the same start in any order
+            with annotate(**home(n, count)):
+                common = workers.later(lambda *common: common)(edges, orders, sent)
+        with annotate(priority=-1 - n, **home(n, count)):  # after all else, in the order they are asked for
+            tasks.append(answer(cuts, parts, common, n))
     return Answers(client, tasks)
 
 
 def _exchanged(
-    client: Any, cuts: Cuts, columns: Columns, *, spans: bool = False, whole: bool = False
+    client: Any,
+    cuts: Cuts,
+    columns: Columns,
+    number: int,
+    home: Callable[[int, int], dict[str, Any]],
+    *,
+    spans: bool = False,
+    whole: bool = False,
 ) -> tuple[list[Any], list[list[Any]]]:
-    """Return, delayed, the rows that each window looks at, and what is seen of orders by shares of them."""
+    """Return, delayed, the rows that each window looks at, and what is seen of orders by shares of them.
+
+    Partitions and windows of the same time have the same home, so that few rows travel.
+    """
+    from dask import annotate  # type: ignore[attr-defined]
+
     count = len(cuts.edges) + 1
     shares = -(-count // BATCHES) if spans else 0
     names = list(convert.column_names(columns.frame)) if whole else columns.present()
     split = partial(_split, names=names, caller=columns.caller, cuts=cuts, shares=shares, whole=whole)
     if engine_of(columns.frame) == "dask":
-        frames = adapters.partitions(columns.frame, names, columns.caller)
+        order = np.argsort(cuts.middles[number], kind="stable").tolist()
+        homes = {n: home(place, len(order))["workers"] for place, n in enumerate(order)}
+        with annotate(workers=lambda key: homes[key[-1]], allow_other_workers=True):
+            partitions = adapters.partitions(columns.frame, names, columns.caller)
+        frames = [partitions[n] for n in order]
     else:
         frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
-    groups, pieces = 2 * max(count, workers.threads()), count + shares
+    groups, pieces = max(count, 2 * workers.threads()), count + shares
     ends = [len(frames) * number // groups for number in range(groups + 1)]
-    work = workers.later(split, pieces)
-    parts = [work(frames[start:end]) for start, end in pairwise(ends) if start < end]
+    work, parts, near = workers.later(split, pieces), list[list[Any]](), list[Any]()
+    for start, end in pairwise(ends):
+        with annotate(**home(start, len(frames))):
+            parts += [[*work(frames[start:end])]] if start < end else []
     gathered = workers.later(lambda pieces: [*map(workers.aligned, pieces)])
-    near = [gathered([part[n] for part in parts]) for n in range(count)]
+    for n in range(count):
+        rows = [part[n] for part in parts]
+        with annotate(**home(n, count)):
+            near.append(gathered(rows))
     return near, [[part[n] for part in parts] for n in range(count, pieces)]
 
 
@@ -212,23 +229,15 @@ def _at_edges(
 def _answer(
     cuts: Cuts,
     own: Sequence[Sequence[Packed]],
-    edges: Sequence[Sequence[Sequence[Packed]]],
-    orders: Orders | None,
+    common: Sequence[Any],
     window: int,
-    work: Callable[[pa.Table, Window], pa.Table],
     read: Callable[[pa.Table], pa.Table],
 ) -> Packed:
+    edges, orders, work = common
     behind = (last for last, *_ in edges[:window])
     ahead = (one for _, *first in edges[window + 1 :] for one in first)
     tables = [_together([*mine, *others]) for mine, *others in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
-
-
-def _apart(
-    table: pa.Table, split: Callable[[pa.Table, int], tuple[pa.Table, list[Arrays]]], shares: int
-) -> list[Any]:
-    rest, pieces = split(table, shares)
-    return [workers.pack(rest), *pieces]
 
 
 @workers.keeping_memory

@@ -44,7 +44,7 @@ BATCHES = 4
 """Rows are put on disk in batches of a window's size divided by this."""
 SAMPLED = 256
 """One in this many rows of a batch says how moments are spread over time."""
-WINDOWS_OF_A_THREAD = 4
+WINDOWS_OF_A_THREAD = 2
 """Windows of Dask, at least, so that workers are done at about the same time."""
 LEAST_OWN = 4
 """A window has at least one row of its own for so many after it."""
@@ -137,12 +137,16 @@ class Columns(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Where windows start, but for the first, how much later time they look at (ms), and what else."""
+    """Where windows start, but for the first, how much later time they look at (ms), and what else.
+
+    `middles` are the moments of the middle rows of each batch, first of trades, then of other prices.
+    """
 
     edges: np.ndarray
     after: int = 0
     keys: Sequence[str] = ()
     ahead: bool = False
+    middles: Sequence[Sequence[int]] = ()
 
     @property
     def slots(self) -> np.ndarray:
@@ -194,21 +198,25 @@ def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
         return None
     most = limits.rows_at_once(ROW_BYTES)
     step = max(1, min(SAMPLED, most // SAMPLED))
-    sampled, total = [], 0
+    sampled, total, middles = [], 0, list[list[int]]()
     for columns in (wanted, prices):
         if columns is None:
             continue
+        middles.append([])
         times = Columns(columns.frame, columns.caller, ["created_at"])
         for sample in times.batches(partial(_sampled, step=step)):
             *moments, count = sample["moment"].to_numpy()
             sampled.append(np.array(moments, np.int64))
+            middles[-1].append(int(moments[len(moments) // 2]) if moments else NAT)
             total += int(count)
     if total <= most:
         return None
     if engine_of(wanted.frame) == "dask":
         most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, around.after)
-    return Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead) if edges else None
+    if not edges:
+        return None
+    return Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead, middles)
 
 
 def _sampled(rows: pa.Table, step: int) -> pa.Table:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any
 
@@ -22,13 +22,14 @@ Packed = np.ndarray
 ALIGNED = 8
 AHEAD = 1  # the priority of what this process waits for
 AT_ONCE = 4
-"""At most so many frames are worked on at a time: the process that takes the tables is no faster."""
+"""So many frames are worked on ahead of use: for each task of a cluster, or on at most so many cores."""
 TRIM, MMAP = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 MAPPED_ARRAY = 1 << 17  # glibc's own choice
 KEPT_BYTES, KEPT_ARRAY = 1 << 28, 1 << 25
 """Dask has glibc give back each freed array at once; clearing other memory takes a third of a task's time."""
-_tasks, _lock = [0], threading.Lock()
+IDLE = 1.0
+"""Seconds without a task after which it is given back: the next task of an analysis comes sooner."""
 
 
 def cluster() -> Any:
@@ -42,24 +43,27 @@ def cluster() -> Any:
 
 def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
     """Yield what `work` makes of each delayed frame; few tables are in memory here at once."""
-    import dask
     from dask.base import get_scheduler
 
-    scheduler = get_scheduler()  # type: ignore[no-untyped-call]
-    compute: Any = partial(dask.compute, scheduler=scheduler, priority=AHEAD)  # type: ignore[attr-defined]
-    several, running = max(1, min(threads(), AT_ONCE)), deque[Future[Any]]()
-    packed = later(lambda frame: pack(work(frame)))
+    client, scheduler = cluster(), get_scheduler()  # type: ignore[no-untyped-call]
+    several = AT_ONCE * threads() if client else min(threads(), AT_ONCE)
+    packed, started = later(lambda frame: pack(work(frame))), deque[list[Any]]()
     with ThreadPoolExecutor(several) as background:
-        for frame in frames:
-            running.append(background.submit(compute, packed(frame)))
-            if len(running) > several:
-                yield from map(unpack, running.popleft().result())
-        for last in running:
-            yield from map(unpack, last.result())
+        for start in range(0, len(frames), several):
+            tasks = [*map(packed, frames[start : start + several])]
+            if client:  # tasks with workers do not queue behind those that wait for theirs
+                anywhere = {"workers": homes(client), "allow_other_workers": True}
+                started.append(client.compute(tasks, priority=AHEAD, **anywhere))
+            else:
+                started.append([background.submit(task.compute, scheduler=scheduler) for task in tasks])
+            if len(started) > 1:
+                yield from map(unpack, in_turn(started.popleft()))
+        for last in started:
+            yield from map(unpack, in_turn(last))
 
 
 def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a worker of Dask keep freed memory while such tasks are under way, and give it back after them."""
+    """Have a worker of Dask keep freed memory while it runs such tasks, and give it back `IDLE` later."""
 
     @wraps(getattr(task, "func", task))  # Dask names a task by its function
     def keeping(*arguments: Any, **options: Any) -> Any:
@@ -69,31 +73,57 @@ def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_kept_memory(task: Callable[[], Any]) -> Any:
-    with _lock:
-        _tasks[0] += 1
-        _keep_memory(True)
-    try:
+    with _memory:
         return task()
-    finally:
-        with _lock:
-            _tasks[0] -= 1
-            if not _tasks[0]:
-                _keep_memory(False)
 
 
-def _keep_memory(keep: bool) -> None:
-    """Have glibc keep memory or not; a worker that was started to keep more than Dask has it do is left."""
+class _KeptMemory:
+    """Memory that glibc keeps during tasks, and until none has been under way for `IDLE` seconds."""
+
+    def __init__(self) -> None:
+        self._lock, self._tasks = threading.Lock(), 0
+        self._waiting: threading.Timer | None = None
+        self._ends: dict[int, np.ndarray] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._tasks += 1
+            if self._waiting:
+                self._waiting.cancel()
+            if libc := _libc():
+                libc.mallopt(TRIM_THRESHOLD, KEPT_BYTES)
+                libc.mallopt(MMAP_THRESHOLD, KEPT_ARRAY)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ends[threading.get_ident()] = np.empty(MAPPED_ARRAY // 2, np.uint8)
+            self._tasks -= 1
+            if not self._tasks and _libc():
+                self._waiting = threading.Timer(IDLE, self._give_back)
+                self._waiting.daemon = True
+                self._waiting.start()
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if self._tasks:
+                return
+            libc = _libc()
+            libc.mallopt(TRIM_THRESHOLD, int(os.environ[TRIM]))
+            libc.mallopt(MMAP_THRESHOLD, MAPPED_ARRAY)
+            self._ends.clear()  # freed, each has the end of its thread's memory given back
+            libc.malloc_trim(0)
+
+
+_memory = _KeptMemory()
+
+
+def _libc() -> Any:
+    """Return glibc in a worker that Dask has give back every freed array; None in others, which are left."""
     started = os.environ.get(TRIM, "")
     if sys.platform != "linux" or MMAP in os.environ or not started.isdecimal() or int(started) >= KEPT_BYTES:
-        return
+        return None
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt"):  # another C library
-        return
-    libc.mallopt(TRIM_THRESHOLD, KEPT_BYTES if keep else int(started))
-    libc.mallopt(MMAP_THRESHOLD, KEPT_ARRAY if keep else MAPPED_ARRAY)
-    if not keep:
-        np.empty(MAPPED_ARRAY // 2, np.uint8)  # freed, it has the end of this thread's memory given back
-        libc.malloc_trim(0)
+    return libc if hasattr(libc, "mallopt") else None  # another C library
 
 
 def in_turn(futures: Iterable[Any]) -> Iterator[Any]:
@@ -147,3 +177,8 @@ def threads() -> int:
 def homes(client: Any) -> list[str]:
     """Return the address of each worker as often as it runs tasks at a time."""
     return [address for address, count in client.nthreads().items() for _ in range(count)]
+
+
+def home(homes: Sequence[str], place: int, count: int) -> dict[str, Any]:
+    """Return where a task for one of so many places is best run: neighbours are run by the same worker."""
+    return {"workers": homes[place * len(homes) // count], "allow_other_workers": True}

@@ -185,9 +185,9 @@ def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
     return pa.ListArray.from_arrays(np.array([0, len(rows)], np.int32), rows)
 
 
-def _sides_apart(part: pa.Table, shares: int) -> tuple[pa.Table, list[Columns]]:
-    """Return a part without its sides of fills, and these in shares by trade."""
-    return part.drop_columns("sides"), sides_in_shares(_arrays(_table(part["sides"])), shares)
+def _sides_in_shares(part: pa.Table, shares: int) -> list[Columns]:
+    """Return the sides of fills of a part in shares by trade."""
+    return sides_in_shares(_arrays(_table(part["sides"])), shares)
 
 
 def _table(lists: pa.ChunkedArray) -> pa.Table:
@@ -204,13 +204,16 @@ class Sums:
     def __init__(self, keys: Sequence[str], limit: int | None, paired: PairedFills) -> None:
         self._groups, self._limit, self._moves, self._paired = Groups(keys), limit, Moves(), paired
         self._parts: list[pa.Table] = []
-        self._changes = np.zeros(0)
+        self._changes, self._on_workers = np.zeros(0), False
         self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
 
     def add(self, parts: Parts) -> None:
         """Add what `part_of` returns for parts of rows, in the order of time."""
+        self._on_workers = bool(parts.answers)
         if parts.answers and self._paired.columns:
-            self._paired.count_sides = partial(self._count_on_workers, *parts.answers.apart(_sides_apart))
+            shares = parts.answers.shares
+            pieces = parts.answers.pieces(shares, _sides_in_shares, shares)
+            self._paired.count_sides = partial(self._count_on_workers, parts.answers.client, [*pieces])
         for _ in map(self._add, parts):  # none is held while the next one is made
             pass
 
@@ -219,7 +222,7 @@ class Sums:
         groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
-        if "sides" in lists:
+        if "sides" in lists and not self._on_workers:
             trade, side, group = _arrays(lists["sides"]).values()
             self._paired.add(trade, side, group + sum(map(len, self._parts)))
         self._parts.append(groups.append_column("number", pa.array(numbers)))
@@ -245,7 +248,7 @@ class Sums:
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
         ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
         both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
-        squares, columns["both_sides"], middle = cores.share(self._squares, both, ages)
+        squares, middle, columns["both_sides"] = cores.share(self._squares, ages, both)
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)

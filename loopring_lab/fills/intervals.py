@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain, cycle
+from itertools import chain
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -192,9 +192,9 @@ class SharedRows:
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
         heads, *pieces = answers.pieces(1 + 2 * shares, _in_shares, sent, shares)
         self._numbers = [see(head) for head in self._client.gather(heads)]
-        submit = partial(self._client.submit, _share, pure=False, allow_other_workers=True)
-        homes = cycle(workers.homes(self._client))  # Dask would give some far more of them
-        self._rows = [submit(some, self._numbers, workers=next(homes)) for some in pieces[:shares]]
+        submit = partial(self._client.submit, _share, pure=False)
+        home = partial(workers.home, workers.homes(self._client))  # Dask would give some far more of them
+        self._rows = [submit(pieces[n], self._numbers, **home(n, shares)) for n in range(shares)]
         self._sides = pieces[shares:]
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
