@@ -136,10 +136,14 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     return _with_moment(table, engine).drop("created_at")
 
 
-def partitions(frame: Any, columns: Sequence[str], caller: str) -> list[Any]:
+def partitions(frame: Any, columns: Sequence[str], caller: str, **annotations: Any) -> list[Any]:
     """Return the partitions of a Dask frame as delayed pandas frames of these columns."""
+    from dask import annotate  # type: ignore[attr-defined]
+
     _check_columns(columns, list(frame.columns), caller)
-    parts: list[Any] = frame[list(dict.fromkeys(columns))].to_delayed()
+    chosen = frame[list(dict.fromkeys(columns))].optimize()
+    with annotate(**annotations):  # of tasks: Dask warns of those of frames
+        parts: list[Any] = chosen.to_delayed(optimize_graph=False)
     return parts
 
 

@@ -159,9 +159,9 @@ def _exchanged(
     split = partial(_split, names=names, caller=columns.caller, cuts=cuts, shares=shares, whole=whole)
     if engine_of(columns.frame) == "dask":
         order = np.argsort(cuts.middles[number], kind="stable").tolist()
-        homes = {n: home(place, len(order))["workers"] for place, n in enumerate(order)}
-        with annotate(workers=lambda key: homes[key[-1]], allow_other_workers=True):
-            partitions = adapters.partitions(columns.frame, names, columns.caller)
+        homes = {n: home(place, len(order)).get("workers") for place, n in enumerate(order)}
+        at_home = {"workers": lambda key: homes.get(key[-1]), "allow_other_workers": True}
+        partitions = adapters.partitions(columns.frame, names, columns.caller, **at_home)
         frames = [partitions[n] for n in order]
     else:
         frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]

@@ -46,13 +46,13 @@ def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa
     from dask.base import get_scheduler
 
     client, scheduler = cluster(), get_scheduler()  # type: ignore[no-untyped-call]
-    several = AT_ONCE * threads() if client else min(threads(), AT_ONCE)
+    several = max(1, AT_ONCE * threads() if client else min(threads(), AT_ONCE))
     packed, started = later(lambda frame: pack(work(frame))), deque[list[Any]]()
     with ThreadPoolExecutor(several) as background:
         for start in range(0, len(frames), several):
             tasks = [*map(packed, frames[start : start + several])]
             if client:  # tasks with workers do not queue behind those that wait for theirs
-                anywhere = {"workers": homes(client), "allow_other_workers": True}
+                anywhere = {"workers": homes(client) or None, "allow_other_workers": True}
                 started.append(client.compute(tasks, priority=AHEAD, **anywhere))
             else:
                 started.append([background.submit(task.compute, scheduler=scheduler) for task in tasks])
@@ -180,5 +180,8 @@ def homes(client: Any) -> list[str]:
 
 
 def home(homes: Sequence[str], place: int, count: int) -> dict[str, Any]:
-    """Return where a task for one of so many places is best run: neighbours are run by the same worker."""
-    return {"workers": homes[place * len(homes) // count], "allow_other_workers": True}
+    """Return where a task for one of so many places is best run: neighbours are run by the same worker.
+
+    Nothing is returned while a cluster has no workers.
+    """
+    return {"workers": homes[place * len(homes) // count], "allow_other_workers": True} if homes else {}

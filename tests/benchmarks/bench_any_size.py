@@ -30,7 +30,7 @@ from timing import alone, paired, seconds
 import loopring_lab as lab
 
 FIGURE_SECONDS, MOST_BYTES, MOST_TIMES, LEAST_GAIN = 0.8, 2 << 30, 11, 1.6
-ROUNDS = 5
+ROUNDS, TIMES = 5, 3
 CLOSE, DRAWN = 1e-4, 0.1
 """How far answers on floats may be off; ends of intervals, which other draws give, by this part of what they hold."""
 
@@ -198,12 +198,12 @@ def beside_one(trades: Any) -> None:
 
 
 def on_workers(count: int, trades: Any) -> list[float]:
-    """Time each analysis on so many processes, after it has run there once."""
+    """Time each analysis on so many processes: the median of some times after it has run there once."""
     options = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(n_workers=count, **options) as cluster, Client(cluster):
-        return [
-            [seconds(lambda name=name: LARGE[name](trades).compute()) for _ in range(2)][1] for name in SHARED
-        ]
+        asked = [lambda name=name: LARGE[name](trades).compute() for name in SHARED]
+        times = [[seconds(ask) for _ in range(1 + TIMES)] for ask in asked]
+        return [statistics.median(later) for _, *later in times]
 
 
 def main(command: str, *arguments: str) -> None:
