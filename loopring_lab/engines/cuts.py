@@ -214,9 +214,8 @@ def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
     if engine_of(wanted.frame) == "dask":
         most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, around.after)
-    if not edges:
-        return None
-    return Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead, middles)
+    found = Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead, middles)
+    return found if edges else None
 
 
 def _sampled(rows: pa.Table, step: int) -> pa.Table:

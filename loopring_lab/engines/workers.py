@@ -180,8 +180,5 @@ def homes(client: Any) -> list[str]:
 
 
 def home(homes: Sequence[str], place: int, count: int) -> dict[str, Any]:
-    """Return where a task for one of so many places is best run: neighbours are run by the same worker.
-
-    Nothing is returned while a cluster has no workers.
-    """
+    """Return where a task for one of so many places is best run, if there are workers: neighbours by one."""
     return {"workers": homes[place * len(homes) // count], "allow_other_workers": True} if homes else {}
