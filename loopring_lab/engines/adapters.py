@@ -143,8 +143,7 @@ def partitions(frame: Any, columns: Sequence[str], caller: str, **annotations: A
     _check_columns(columns, list(frame.columns), caller)
     chosen = frame[list(dict.fromkeys(columns))].optimize()
     with annotate(**annotations):  # of tasks: Dask warns of those of frames
-        parts: list[Any] = chosen.to_delayed(optimize_graph=False)
-    return parts
+        return [*chosen.to_delayed(optimize_graph=False)]
 
 
 def not_groupable(name: str, type_: Any, caller: str) -> LabError:

@@ -166,11 +166,11 @@ def _exchanged(
     else:
         frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
     groups, pieces = max(count, 2 * workers.threads()), count + shares
-    ends = [len(frames) * number // groups for number in range(groups + 1)]
+    ends = dict.fromkeys(len(frames) * number // groups for number in range(groups + 1))
     work, parts, near = workers.later(split, pieces), list[list[Any]](), list[Any]()
     for start, end in pairwise(ends):
         with annotate(**home(start, len(frames))):
-            parts += [[*work(frames[start:end])]] if start < end else []
+            parts.append([*work(frames[start:end])])
     gathered = workers.later(lambda pieces: [*map(workers.aligned, pieces)])
     for n in range(count):
         rows = [part[n] for part in parts]

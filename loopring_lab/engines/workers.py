@@ -96,9 +96,11 @@ class _KeptMemory:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._ends[threading.get_ident()] = np.empty(MAPPED_ARRAY // 2, np.uint8)
             self._tasks -= 1
-            if not self._tasks and _libc():
+            if not _libc():
+                return
+            self._ends[threading.get_ident()] = np.empty(MAPPED_ARRAY // 2, np.uint8)
+            if not self._tasks:
                 self._waiting = threading.Timer(IDLE, self._give_back)
                 self._waiting.daemon = True
                 self._waiting.start()

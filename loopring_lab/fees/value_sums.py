@@ -204,25 +204,24 @@ class Sums:
     def __init__(self, keys: Sequence[str], limit: int | None, paired: PairedFills) -> None:
         self._groups, self._limit, self._moves, self._paired = Groups(keys), limit, Moves(), paired
         self._parts: list[pa.Table] = []
-        self._changes, self._on_workers = np.zeros(0), False
+        self._changes = np.zeros(0)
         self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
 
     def add(self, parts: Parts) -> None:
         """Add what `part_of` returns for parts of rows, in the order of time."""
-        self._on_workers = bool(parts.answers)
         if parts.answers and self._paired.columns:
             shares = parts.answers.shares
             pieces = parts.answers.pieces(shares, _sides_in_shares, shares)
             self._paired.count_sides = partial(self._count_on_workers, parts.answers.client, [*pieces])
-        for _ in map(self._add, parts):  # none is held while the next one is made
+        for _ in map(partial(self._add, with_sides=not parts.answers), parts):  # none is held meanwhile
             pass
 
-    def _add(self, part: pa.Table) -> None:
+    def _add(self, part: pa.Table, *, with_sides: bool) -> None:
         lists = {one: _table(part[one]) for one in part.column_names}
         groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
-        if "sides" in lists and not self._on_workers:
+        if with_sides and "sides" in lists:
             trade, side, group = _arrays(lists["sides"]).values()
             self._paired.add(trade, side, group + sum(map(len, self._parts)))
         self._parts.append(groups.append_column("number", pa.array(numbers)))

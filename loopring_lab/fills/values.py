@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.engines import convert, limits
-from loopring_lab.engines.arrays import NAT, coded, encoded, first_of, integers, sorted_by
+from loopring_lab.engines.arrays import NAT, coded, encoded, first_of, sorted_by
 from loopring_lab.engines.orders import LAST, moments_of
+from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")
@@ -159,8 +160,7 @@ def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
 def _slim(rows: pa.Table) -> pa.Table:
     """Write prices as floats, of those of one pair and time the lowest, with the number of rows of each."""
     bases, quotes = (encoded(rows[name]) for name in ("base", "quote"))
-    numbers = [integers(tokens.indices, -1) + 1 for tokens in (bases, quotes)]
-    pairs = numbers[0] * (len(quotes.dictionary) + 1) + numbers[1]
+    pairs, _ = row_groups(rows, ("base", "quote"))
     prices, moments = floats(rows["price"]), moments_of(rows).copy()
     moments[~(prices > 0)] = NAT
     first, lowest, counts = _lowest(prices, pairs, moments)
