@@ -96,6 +96,17 @@ def splitmix(word: int) -> int:
     return word ^ word >> 31
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-129, 128)))
+def test_narrowed_integers_are_equal_and_no_smaller_type_holds_them(values: list[int]) -> None:
+    numbers = np.array(values, np.int64)
+    found = arrays.narrowed(numbers)
+    assert found.tolist() == values
+    assert arrays.narrowed(numbers / 2).tolist() == (numbers / 2).tolist()
+    smaller = [kind for kind in (np.int8, np.int16, np.int32) if np.dtype(kind).itemsize < found.itemsize]
+    for kind in smaller:
+        assert not all(np.iinfo(kind).min <= value <= np.iinfo(kind).max for value in values)
+
+
 def test_numbers_of_texts_are_the_same_in_every_process() -> None:
     texts = ["", "a", "ab", "abcdefgh", "0x" + "a" * 64]
     expected = []

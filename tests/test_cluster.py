@@ -104,12 +104,20 @@ def test_windows_on_the_workers_give_the_same_digits(
 ) -> None:
     from dask import dataframe
 
+    def deal_out(rows: int) -> int:
+        from loopring_lab.engines import cluster
+
+        before, cluster.DEALT_AT_ONCE = cluster.DEALT_AT_ONCE, rows
+        return before
+
     ask = LOOKUPS[question]
     expected = collected(ask(odd)).to_pylist()
+    before = cluster.run(deal_out, 7)
     monkeypatch.setattr(limits, "rows_at_once", lambda bytes_per_row: 60)
     for name in ("_windows", "_whole_windows"):  # of this process
         monkeypatch.setattr(windows, name, None)
     found = collected(without_warnings(ask, dataframe.from_pandas(odd, npartitions=5))).to_pylist()
+    assert set(cluster.run(deal_out, max(before.values())).values()) == {7}
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 

@@ -213,6 +213,14 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return np.asarray(ordered[first_of(ordered)])
 
 
+def narrowed(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers, signed integers in the smallest type that holds them: to be sent or kept."""
+    if numbers.dtype.kind != "i":
+        return numbers
+    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.min_scalar_type(min(low, -1 - high)), copy=False)
+
+
 def first_of(*columns: np.ndarray) -> np.ndarray:
     """Return the places in sorted columns where one of them changes."""
     changes = np.zeros(max(len(columns[0]) - 1, 0), bool)

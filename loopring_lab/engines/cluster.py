@@ -30,11 +30,14 @@ from loopring_lab.engines.cuts import (
     with_hash,
     with_ids,
 )
-from loopring_lab.engines.orders import moments_of
+from loopring_lab.engines.orders import ORDER, moments_of
 from loopring_lab.engines.pairs import Sides
 from loopring_lab.engines.spill import BUCKETS, together
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.workers import Packed
+
+DEALT_AT_ONCE = 1 << 17
+"""So many rows a worker deals out to windows at a time, in memory that it has used just before."""
 
 
 class Answers:
@@ -171,7 +174,7 @@ def _exchanged(
     for start, end in pairwise(ends):
         with annotate(**home(start, len(frames))):
             parts.append([*work(frames[start:end])])
-    gathered = workers.later(lambda pieces: [*map(workers.aligned, pieces)])
+    gathered = workers.later(lambda pieces: [workers.aligned(one) for piece in pieces for one in piece])
     for n in range(count):
         rows = [part[n] for part in parts]
         with annotate(**home(n, count)):
@@ -191,16 +194,29 @@ def _split(
     tables = [workers.unpack(frame) if isinstance(frame, Packed) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
     if not whole:
-        rows = with_ids(rows)
+        rows = _with_codes(with_ids(rows))
     if shares:
         rows, orders = with_hash(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
         seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
     slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
-    order = np.argsort(slots, kind="stable")
-    slots, windows = slots[order], range(len(cuts.edges) + 1)
-    pieces = [workers.pack(rows.take(pa.array(order[cuts.near(slots, window)]))) for window in windows]
+    pieces = [list[Packed]() for _ in range(len(cuts.edges) + 1)]
+    for start in range(0, max(len(rows), 1), DEALT_AT_ONCE):
+        part, near = rows.slice(start, DEALT_AT_ONCE), slots[start : start + DEALT_AT_ONCE]
+        order = np.argsort(near, kind="stable")
+        for window, piece in enumerate(pieces):
+            some = order[cuts.near(near[order], window)]
+            if len(some) or not piece:
+                piece.append(workers.pack(part.take(pa.array(some))))
     return [*pieces, *seen]
+
+
+def _with_codes(rows: pa.Table) -> pa.Table:
+    """Return rows with codes in place of texts of which there are few: of each row some 40 bytes of 240."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type) and field.name not in ORDER:
+            rows = rows.set_column(place, field.name, rows[field.name].dictionary_encode())
+    return rows
 
 
 def _together(pieces: Iterable[Packed]) -> pa.Table:

@@ -58,9 +58,13 @@ class Buckets:
         for number in numbers[:1] if self.in_memory else numbers:
             yield self.read(number, number)
 
+    def parts(self) -> Iterator[Columns]:
+        """Yield the rows as they were added while they are in memory, else bucket by bucket."""
+        return (columns for _, columns in self._parts) if self.in_memory else iter(self)
+
     def of(self, *names: str) -> Callable[[Callable[..., Any]], Iterator[Any]]:
-        """Return what applies a function to these columns of each bucket, one after the other."""
-        return lambda function: (function(*map(rows.get, names)) for rows in self)
+        """Return what applies a function to these columns of each part, one after the other."""
+        return lambda function: (function(*map(rows.get, names)) for rows in self.parts())
 
     def read(self, first: int, last: int) -> Columns:
         """Return the rows of a range of buckets that has some; all rows while they are in memory."""

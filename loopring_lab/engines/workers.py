@@ -145,9 +145,9 @@ def pack(table: pa.Table) -> Packed:
     """Serialize a table: as it is, it would arrive with unaligned buffers."""
     measured = pa.MockOutputStream()
     _write(table, measured)
-    room = pa.allocate_buffer(measured.size())
-    _write(table, pa.FixedSizeBufferWriter(room))
-    return np.frombuffer(room, np.uint8)
+    room = np.empty(measured.size(), np.uint8)
+    _write(table, pa.FixedSizeBufferWriter(pa.py_buffer(room)))
+    return room
 
 
 def aligned(data: Packed) -> Packed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import narwhals as nw
@@ -154,8 +155,9 @@ def _check_token(token: Any, trades: Any, prices: Any) -> None:
 def _has(frame: Any, names: Sequence[str], token: Any) -> bool:
     """Tell whether a token is in some columns; reads until it is found."""
     if engine_of(frame) == "dask":
-        parts = (rows[name] for rows in convert.batches(frame, names, CALLER) for name in names)
-        return any(equal(part.cast(pa.string()), token).any() for part in parts)
+        read = (convert.batches(some, names, CALLER) for some in (frame.partitions[:1], frame))
+        columns = (rows[name] for rows in chain.from_iterable(read) for name in names)
+        return any(equal(column.cast(pa.string()), token).any() for column in columns)
     found = nw.any_horizontal(*(nw.col(name).cast(nw.String) == token for name in names), ignore_nulls=True)
     rows = open_frame(frame, names, CALLER).filter(found)
     return bool(len(rows.head(1).lazy().collect("pyarrow")))

@@ -25,6 +25,7 @@ from loopring_lab.engines.arrays import (
     first_of,
     float_keys,
     is_among,
+    narrowed,
     sorted_by,
     sorted_by_keys,
 )
@@ -180,14 +181,17 @@ def _markets(history: PriceHistory, positions: np.ndarray) -> np.ndarray:
 
 
 def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
-    arrays = [pa.array(one) if isinstance(one, np.ndarray) else combined(one) for one in columns.values()]
+    arrays = [
+        pa.array(narrowed(one)) if isinstance(one, np.ndarray) else combined(one) for one in columns.values()
+    ]
     rows = pa.StructArray.from_arrays(arrays, [*columns])
     return pa.ListArray.from_arrays(np.array([0, len(rows)], np.int32), rows)
 
 
 def _sides_in_shares(part: pa.Table, shares: int) -> list[Columns]:
     """Return the sides of fills of a part in shares by trade."""
-    return sides_in_shares(_arrays(_table(part["sides"])), shares)
+    sides = _table(part["sides"])
+    return sides_in_shares({name: sides[name].to_numpy() for name in sides.column_names}, shares)
 
 
 def _table(lists: pa.ChunkedArray) -> pa.Table:
@@ -247,7 +251,7 @@ class Sums:
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
         ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
         both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
-        squares, middle, columns["both_sides"] = cores.share(self._squares, ages, both)
+        columns["both_sides"], squares, middle = cores.share(both, self._squares, ages)
         error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)
@@ -270,7 +274,7 @@ class Sums:
         (noise, drift), places = self._moves.variances(), self._moves.in_order()
         none, nothing = np.empty(0, np.int64), np.empty(0)
         (cells, squares), left = (none, nothing), Used(none, none, none, nothing)
-        for used, uses in chain.from_iterable(map(_by_part, self._used, self._uses)):
+        for used, uses in chain.from_iterable(map(_by_part, self._used.parts(), self._uses.parts())):
             market, starts = np.repeat(used["market"], used["uses"]), used["uses"].cumsum() - used["uses"]
             errors = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
             first = (used["time"] + uses["age"][starts]).min() - (self._limit or 0)
@@ -329,7 +333,11 @@ def _by_part(used: Columns, uses: Columns) -> Iterator[tuple[Columns, Columns]]:
 
 
 def _arrays(table: pa.Table) -> dict[str, np.ndarray]:
-    return {name: table[name].to_numpy() for name in table.column_names}
+    """Return columns; what was narrowed has the same type in all parts again."""
+    arrays = {name: table[name].to_numpy() for name in table.column_names}
+    return {
+        n: one.astype(np.int64, copy=False) if one.dtype.kind == "i" else one for n, one in arrays.items()
+    }
 
 
 def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray, count: int) -> np.ndarray:
