@@ -303,10 +303,10 @@ def _sums_of_pieces(amounts: Decimals | Limbs, groups: np.ndarray, count: int) -
     return totals
 
 
-def blocks(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut a table into blocks that stay in a processor's cache; one of an empty table."""
-    for start in range(0, max(len(table), 1), ROWS_AT_ONCE):
-        yield table.slice(start, ROWS_AT_ONCE)
+def blocks(table: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Cut a table into blocks, by default such that stay in a processor's cache; one of an empty table."""
+    for start in range(0, max(len(table), 1), rows):
+        yield table.slice(start, rows)
 
 
 def to_decimals(numbers: Limbs, to: pa.DataType) -> pa.Array:

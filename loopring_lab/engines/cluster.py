@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.amounts.limbs import blocks
 from loopring_lab.engines import adapters, convert, workers
 from loopring_lab.engines.adapters import engine_of
 from loopring_lab.engines.aggregate import result_table
@@ -169,7 +170,7 @@ def _exchanged(
     else:
         frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
     groups, pieces = max(count, 2 * workers.threads()), count + shares
-    ends = dict.fromkeys(len(frames) * number // groups for number in range(groups + 1))
+    ends = dict.fromkeys(len(frames) * n // groups for n in range(groups + 1))
     work, parts, near = workers.later(split, pieces), list[list[Any]](), list[Any]()
     for start, end in pairwise(ends):
         with annotate(**home(start, len(frames))):
@@ -199,15 +200,15 @@ def _split(
         rows, orders = with_hash(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
         seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
-    slots = cuts.slot_of(moments_of(convert.to_table(rows, caller, ["created_at"])))
     pieces = [list[Packed]() for _ in range(len(cuts.edges) + 1)]
-    for start in range(0, max(len(rows), 1), DEALT_AT_ONCE):
-        part, near = rows.slice(start, DEALT_AT_ONCE), slots[start : start + DEALT_AT_ONCE]
-        order = np.argsort(near, kind="stable")
+    for block in blocks(rows, DEALT_AT_ONCE):
+        slots = cuts.slot_of(moments_of(convert.to_table(block, caller, ["created_at"])))
+        order = np.argsort(slots, kind="stable")
+        slots = slots[order]
         for window, piece in enumerate(pieces):
-            some = order[cuts.near(near[order], window)]
+            some = order[cuts.near(slots, window)]
             if len(some) or not piece:
-                piece.append(workers.pack(part.take(pa.array(some))))
+                piece.append(workers.pack(block.take(pa.array(some))))
     return [*pieces, *seen]
 
 

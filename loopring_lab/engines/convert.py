@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.amounts.limbs import blocks
 from loopring_lab.engines import adapters, workers
 from loopring_lab.engines.adapters import engine_of, open_frame
 
@@ -104,13 +105,12 @@ def batches(
     if engine_of(frame) == "dask":
         read = functools.partial(_read, caller=caller, columns=columns, work=work)
         for table in workers.apply(read, adapters.partitions(frame, columns, caller)):
-            step = most if work is as_read else max(len(table), 1)
-            yield from (table.slice(start, step) for start in range(0, max(len(table), 1), step))
+            yield from blocks(table, most) if work is as_read else [table]
         return
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):
-        for start in range(0, max(len(part), 1), most):
-            yield work(normalize(part.slice(start, most)))
+        for block in blocks(part, most):
+            yield work(normalize(block))
 
 
 def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
@@ -121,8 +121,7 @@ def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[p
     else:
         tables = _native_parts(nw.from_native(frame), engine_of(frame), most)
     for table in tables:
-        for start in range(0, max(len(table), 1), most):
-            yield table.slice(start, most)
+        yield from blocks(table, most)
 
 
 def column_names(frame: Any) -> list[str]:

@@ -190,8 +190,7 @@ def _in_one_row(columns: dict[str, Any]) -> pa.ListArray:
 
 def _sides_in_shares(part: pa.Table, shares: int) -> list[Columns]:
     """Return the sides of fills of a part in shares by trade."""
-    sides = _table(part["sides"])
-    return sides_in_shares({name: sides[name].to_numpy() for name in sides.column_names}, shares)
+    return sides_in_shares(_columns(_table(part["sides"])), shares)
 
 
 def _table(lists: pa.ChunkedArray) -> pa.Table:
@@ -332,12 +331,14 @@ def _by_part(used: Columns, uses: Columns) -> Iterator[tuple[Columns, Columns]]:
         yield {name: column[start:end] for name, column in used.items()}, values
 
 
-def _arrays(table: pa.Table) -> dict[str, np.ndarray]:
+def _columns(table: pa.Table) -> Columns:
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _arrays(table: pa.Table) -> Columns:
     """Return columns; what was narrowed has the same type in all parts again."""
-    arrays = {name: table[name].to_numpy() for name in table.column_names}
-    return {
-        n: one.astype(np.int64, copy=False) if one.dtype.kind == "i" else one for n, one in arrays.items()
-    }
+    columns = _columns(table).items()
+    return {n: one.astype(np.int64, copy=False) if one.dtype.kind == "i" else one for n, one in columns}
 
 
 def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray, count: int) -> np.ndarray:
