@@ -1,7 +1,10 @@
 """Numbers of texts, sorted arrays, and lookups of prices beside a loop over all of them."""
 
 import itertools
+import math
 import random
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +108,45 @@ def test_narrowed_integers_are_equal_and_no_smaller_type_holds_them(values: list
     smaller = [kind for kind in (np.int8, np.int16, np.int32) if np.dtype(kind).itemsize < found.itemsize]
     for kind in smaller:
         assert not all(np.iinfo(kind).min <= value <= np.iinfo(kind).max for value in values)
+
+
+GROUPED = st.lists(st.tuples(st.integers(0, 3), st.floats(-1e300, 1e300)))
+
+
+def joined(parts: list[list[tuple[int, float]]]) -> dict[str, np.ndarray]:
+    """Return the pieces of the sums of each part, one after the other."""
+    columns = (zip(*part, strict=True) if part else ((), ()) for part in parts)
+    pieces = [arrays.pieces_of_sums(np.array(ids, int), np.array(some, float)) for ids, some in columns]
+    return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+
+
+@given(GROUPED, GROUPED, st.randoms(use_true_random=False))
+def test_sums_in_pieces_are_exact_and_the_same_in_any_parts_and_order(
+    some: list[tuple[int, float]], others: list[tuple[int, float]], order: random.Random
+) -> None:
+    rows = [*some, *others, *((group, -value) for group, value in some[::2])]  # some add up to little
+    found = arrays.sums_of_pieces(joined([rows]), 4)
+    for group, sum_ in enumerate(found.tolist()):
+        exact = sum(Fraction(value) for number, value in rows if number == group)
+        assert abs(Fraction(sum_) - exact) <= Fraction(math.ulp(sum_)), group
+    order.shuffle(rows)
+    places = sorted(order.randint(0, len(rows)) for _ in range(2))
+    parts = [rows[start:stop] for start, stop in pairwise([0, *places, len(rows)])]
+    assert arrays.sums_of_pieces(joined(parts), 4).tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_sum_of_what_is_no_number_is_none(value: float) -> None:
+    found = arrays.sums_of_pieces(joined([[(0, 1.5), (1, value)], [(1, 2.0), (2, -0.25)]]), 4)
+    assert [*map(str, found.tolist())] == ["1.5", "nan", "-0.25", "0.0"]
+
+
+def test_sums_of_more_rows_than_are_added_up_at_once_are_exact() -> None:
+    values = np.arange(3 << arrays.SUMMED_BITS) * 2.0**-30 + 1 / 3
+    groups = np.arange(len(values)) % 3
+    found = arrays.sums_of_pieces(arrays.pieces_of_sums(groups, values), 3)
+    exact = [math.fsum(values[groups == group]) for group in range(3)]
+    assert np.abs(found - exact).max() <= math.ulp(max(exact))
 
 
 def test_numbers_of_texts_are_the_same_in_every_process() -> None:

@@ -18,6 +18,11 @@ SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 13, 16
 NEARLY_BITS = 3  # of rows before a smaller one, where columns are nearly in order
 WHOLE = r"^(0|-?[1-9]\d{0,17})$"
+DIGIT = 27
+"""Binary digits of a piece of a sum: three pieces hold each float, and sums of 2**36 pieces fit 64 bits."""
+SUMMED_BITS = 15
+NO_PLACE = 99
+"""The place of what is no number: floats have lower ones."""
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
 
 
@@ -219,6 +224,61 @@ def narrowed(numbers: np.ndarray) -> np.ndarray:
         return numbers
     low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     return numbers.astype(np.min_scalar_type(min(low, -1 - high)), copy=False)
+
+
+def pieces_of_sums(groups: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Add up floats by group without rounding, and return the sums in pieces, which can be added up again.
+
+    A sum is that of ``units * 2 ** (DIGIT * place)`` over the rows of its ``group``.
+    """
+    unknown = groups[~np.isfinite(values)]
+    if len(unknown):
+        groups, values = groups[np.isfinite(values)], values[np.isfinite(values)]
+    sizes = np.abs(values)
+    ends = sizes.min(initial=0.5, where=sizes > 0), sizes.max(initial=0.5)  # which is of the place of zeros
+    low, high = ((np.frexp(ends)[1] - 1) // DIGIT - (2, 0)).tolist()
+    span = high - low + 1
+    table = np.zeros((int(groups.max(initial=-1)) + 1) * span, np.int64)
+    step = min(max(len(table), 1 << SUMMED_BITS), 1 << 53 - DIGIT)  # sums of so many are exact in floats
+    for start in range(0, len(groups), step):
+        rest, exponents = np.frexp(values[start : start + step])
+        places = (exponents - 1) // DIGIT
+        np.ldexp(rest, exponents - DIGIT * places, out=rest)
+        keys = groups[start : start + step] * np.int64(span) + (places - low)
+        for _ in range(3):
+            digits = np.trunc(rest)
+            table += np.bincount(keys, digits, len(table)).astype(np.int64)
+            rest, keys = (rest - digits) * (1 << DIGIT), keys - 1
+    there = np.flatnonzero(table)
+    return {
+        "group": np.append(there // span, unknown),
+        "place": np.append(there % span + low, np.full(len(unknown), NO_PLACE)),
+        "units": np.append(table[there], np.ones(len(unknown), np.int64)),
+    }
+
+
+def sums_of_pieces(pieces: dict[str, np.ndarray], count: int) -> np.ndarray:
+    """Return the sums of so many groups from their pieces, in whatever parts and order these come."""
+    known = pieces["place"] != NO_PLACE
+    groups, places, units = (pieces[name][known] for name in ("group", "place", "units"))
+    low, high = int(places.min(initial=0)), int(places.max(initial=0)) + 2  # sums of units have 64 bits
+    table = np.zeros((high - low + 1, count), np.int64)
+    np.add.at(table.ravel(), (places - low) * count + groups, units)
+    _carry(table)
+    signs = np.where(table[-1] < 0, -1, 1)
+    table *= signs
+    _carry(table)
+    sums = np.zeros(count)
+    for place, row in enumerate(table, low):
+        sums += np.ldexp(row.astype(np.float64), DIGIT * place)
+    sums[pieces["group"][~known]] = np.nan
+    return signs * sums
+
+
+def _carry(table: np.ndarray) -> None:
+    for place in range(len(table) - 1):
+        table[place + 1] += table[place] >> DIGIT
+        table[place] &= (1 << DIGIT) - 1
 
 
 def first_of(*columns: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -52,18 +52,23 @@ class Answers:
         futures, self.futures = self.futures, None
         return map(workers.unpack, workers.in_turn(futures))
 
-    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Apply a function to every table on its worker; what it returns stays there."""
-        return [
-            self.client.submit(_of_table, function, answer, *arguments, pure=False) for answer in self.futures
-        ]
+    def columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of these names of the tables, which stay on the workers."""
+        return map(workers.unpack, workers.in_turn(self.each(_selected, repeat(names))))
+
+    def each(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+        """Apply a function to every table and its arguments on its worker; what it returns stays there."""
+        submit = partial(self.client.submit, _of_table, function, pure=False)
+        return [*map(submit, self.futures, *arguments)]
 
     @property
     def shares(self) -> int:
         """The number of shares that rows of all tables are dealt out in."""
         return min(len(self.futures), BUCKETS)
 
-    def pieces(self, count: int, function: Callable[..., Any], *arguments: Any) -> Iterator[list[Any]]:
+    def pieces(
+        self, count: int, function: Callable[..., Any], *arguments: Iterable[Any]
+    ) -> Iterator[list[Any]]:
         """Apply a function that returns so many pieces; yield them place by place."""
         found = self.each(function, *arguments)
         return (self.client.map(itemgetter(place), found, pure=False) for place in range(count))
@@ -98,7 +103,7 @@ def count_sides(
 
     A share has a piece of each part, as `sides_in_shares` returns it; `numbers` are those of its groups.
     """
-    submit = partial(client.submit, _sides_counted, pure=False)
+    submit = partial(client.submit, _sides_counted, pure=False, priority=workers.BEHIND)
     return workers.in_turn([submit(pieces, numbers, size) for pieces in shares])
 
 
@@ -158,7 +163,7 @@ def _exchanged(
     from dask import annotate  # type: ignore[attr-defined]
 
     count = len(cuts.edges) + 1
-    shares = -(-count // BATCHES) if spans else 0
+    shares = max(-(-count // BATCHES), workers.threads()) if spans else 0
     names = list(convert.column_names(columns.frame)) if whole else columns.present()
     split = partial(_split, names=names, caller=columns.caller, cuts=cuts, shares=shares, whole=whole)
     if engine_of(columns.frame) == "dask":
@@ -271,6 +276,10 @@ def _sides_counted(
 @workers.keeping_memory
 def _of_table(function: Callable[..., Any], answer: Packed, *arguments: Any) -> Any:
     return function(workers.unpack(answer), *arguments)
+
+
+def _selected(table: pa.Table, names: Sequence[str]) -> Packed:
+    return workers.pack(table.select(names))
 
 
 def _schema(answer: Packed) -> pa.Schema:

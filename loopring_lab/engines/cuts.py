@@ -364,9 +364,10 @@ def with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
 def repeated(*seen: Arrays) -> np.ndarray:
     """Return the hashes that were seen in several windows."""
     hashes, windows = (np.concatenate([part[name] for part in seen]) for name in ("hash", "window"))
-    order = np.argsort(hashes)
-    hashes, windows = hashes[order], windows[order]
-    return distinct(hashes[1:][(hashes[1:] == hashes[:-1]) & (windows[1:] != windows[:-1])])
+    order = sorted_by(windows)
+    each = np.split(hashes[order], first_of(windows[order])[1:])
+    hashes = np.sort(np.concatenate([*map(distinct, each)]))
+    return distinct(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
 def of_orders(rows: pa.Table, hashes: np.ndarray) -> pa.Table:

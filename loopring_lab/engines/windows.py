@@ -74,13 +74,12 @@ class Parts:
         return map(self._counted, self.answers.tables() if self.answers else self._tables)
 
     def _counted(self, table: pa.Table) -> pa.Table:
-        self._counts.update(workers.counts_of(table.schema))
+        self.count(workers.counts_of(table.schema))
         return table.replace_schema_metadata(None)
 
-    def count(self) -> None:
-        """Add up what was counted beside answers that the workers keep."""
-        if self.answers:
-            self._counts.update(self.answers.counts())
+    def count(self, found: Mapping[str, int]) -> None:
+        """Add what was counted beside a table, or beside those that the workers keep."""
+        self._counts.update(found)
 
     def frame(self, constants: Callable[[], Mapping[str, Any]] = dict) -> Any:
         """Return the parts as one frame of the engine of the trades, in files where they may not fit.
@@ -88,7 +87,7 @@ class Parts:
         `constants`, columns of one value, are asked for after the last window.
         """
         if self.answers:
-            self.count()
+            self.count(self.answers.counts())
             return self.answers.frame(constants())
         tables = map(result_table, self)
         if not (self._several and engine_of(self._trades) in FILED):

@@ -20,7 +20,7 @@ from loopring_lab import cores
 Packed = np.ndarray
 """The bytes of a table, as clusters send them without a copy and count them."""
 ALIGNED = 8
-AHEAD = 1  # the priority of what this process waits for
+AHEAD, BEHIND = 1, -1  # the priorities of what this process waits for, and of what it asks for last
 AT_ONCE = 4
 """So many frames are worked on ahead of use: for each task of a cluster, or on at most so many cores."""
 TRIM, MMAP = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"

@@ -132,7 +132,7 @@ def in_token(
         return part_of(window, valued(window), keys, paired.columns)
 
     paired = PairedFills(trades, CALLER)
-    sums = Sums(keys, limit, paired)
+    sums = Sums(keys, paired)
     around |= {"after": None if limit is None else 0, "ahead": True}
     sums.add(windows.over(trades, CALLER, needed, optional, **around, work=sums_of))
     groups, columns = sums.columns(names)

@@ -1,42 +1,44 @@
 """Sums of values, and how far they may be off: by how much prices vary, and change after the fills.
 
-Parts of rows are added one after the other in the order of time, whatever their size: sums of floats go on
-where the last part ended, so that one part gives the same digits as many.
+Parts of rows, added one after the other in the order of time, give the same digits as one: sums of floats are
+exact, or go on where the last part ended. Of what the workers of a cluster find, most stays with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain, pairwise, repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from loopring_lab import cores
 from loopring_lab.amounts.limbs import floats
 from loopring_lab.amounts.scaling import UNIT, combined
+from loopring_lab.engines import workers
 from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills
 from loopring_lab.engines.arrays import (
-    NAT,
     distinct,
     first_of,
     float_keys,
     is_among,
     narrowed,
+    pieces_of_sums,
     sorted_by,
     sorted_by_keys,
+    sums_of_pieces,
 )
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.cluster import count_sides
 from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.pairs import sides_in_shares, sides_of
 from loopring_lab.engines.selection import medians
-from loopring_lab.engines.spill import Buckets, Columns
+from loopring_lab.engines.spill import Buckets, Columns, stacked
 
 if TYPE_CHECKING:
+    from loopring_lab.engines.cluster import Answers
     from loopring_lab.engines.windows import Parts, Window
     from loopring_lab.fees.valuation import Valued
 
@@ -45,8 +47,13 @@ AGES = pa.duration("ms")
 KEPT_BITS = 12
 """Times between prices are told apart by so many binary digits."""
 PARTS = 1 << 15  # that are told apart
+NOTHING = np.empty(0, np.int64)
 PER_BPS = 10**6  # more digits of within_bps depend on the processor's logarithms
 MARKET = ("base", "quote")
+PRICE = ("group", "market", "time", "rank")
+"""What tells prices that groups use apart."""
+ADDED = ("groups", "changes", "ages", "shared", "markets", "prices")
+"""The tables of a part that are added up in this process."""
 
 Pair = tuple[str, ...]
 
@@ -69,24 +76,20 @@ class Moves:
             self._add(pairs[market[start]], time[start:stop], log[start:stop])
         return np.array([self._numbers[pair] for pair in pairs], np.int64)
 
-    def in_order(self) -> np.ndarray:
-        """Return the place of each numbered market in the order of their names."""
-        return np.argsort([self._numbers[pair] for pair in sorted(self._numbers)])
-
-    def variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the variance of each market's log price between trades, and per millisecond; or NaN.
+    def variances(self) -> np.ndarray:
+        """Return the variances of each market's log price: between trades, then per millisecond; or NaN.
 
         Noise weighs most in the quarter with the shortest gaps.
         """
-        found = np.full((len(self._numbers), 2), np.nan)
+        found = np.full((2, len(self._numbers)), np.nan)
         for pair, number in self._numbers.items():
             if not self._passed.get(pair):
                 continue
             _, counts, squares = self._gaps[pair]
             least = -(-counts.sum() // 4)
             shares = np.clip((least - counts.cumsum() + counts) / counts, 0, 1)
-            found[number] = (squares * shares).sum() / least / 2, squares.sum() / self._passed[pair]
-        return found[:, 0], found[:, 1]
+            found[:, number] = (squares * shares).sum() / least / 2, squares.sum() / self._passed[pair]
+        return found
 
     def _add(self, pair: Pair, times: np.ndarray, logs: np.ndarray) -> None:
         if pair in self._last:
@@ -131,13 +134,14 @@ def part_of(window: Window, found: Valued, keys: Sequence[str], sides: Sequence[
     ids, moments = groups.ids[priced].astype(np.int32), moments[priced]
     values, logs = floats(amounts)[priced], np.asarray(np.log(history.amounts.floats / UNIT))
     changes = values * np.expm1(_moved(found, logs))[priced]
-    order = _in_order(ids, moments, np.abs(values), changes)
-    at = found.positions[:, priced[order]]
-    mine, pairs = np.flatnonzero(window.own_prices[history.rows]), history.combinations()
+    order = _in_order(ids, moments, np.abs(values))
+    at, is_own = found.positions[:, priced[order]], window.own_prices[history.rows]
+    mine, pairs = np.flatnonzero(is_own), history.combinations()
     tables = {
         "groups": groups.key_columns() | sums,
-        "fills": {"group": ids[order], "age": ages[priced[order]], "change": changes[order]},
-        **_uses(ids[order], moments[order], np.abs(values[order]), at, history),
+        "changes": pieces_of_sums(ids, changes),
+        "ages": {"group": ids, "age": ages[priced]},
+        **_uses(ids[order], moments[order], np.abs(values[order]), at, history, is_own),
         "markets": {
             n: pa.array([pair[place] for pair in pairs], pa.string()) for place, n in enumerate(MARKET)
         },
@@ -158,9 +162,17 @@ def _moved(found: Valued, logs: np.ndarray) -> np.ndarray:
 
 
 def _uses(
-    groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, at: np.ndarray, history: PriceHistory
+    groups: np.ndarray,
+    moments: np.ndarray,
+    weights: np.ndarray,
+    at: np.ndarray,
+    history: PriceHistory,
+    is_own: np.ndarray,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Return the prices that groups use, each with how many values, and these values in the same order."""
+    """Return the prices that groups use, each with how many values, and these values in the same order.
+
+    Of prices that are not its own, which other parts use too, the times are `shared`.
+    """
     steps, at = len(at), at.T.ravel()
     there = np.flatnonzero(at >= 0)
     rows, at, market = there // steps, at[there], _markets(history, np.arange(len(history)))
@@ -171,7 +183,8 @@ def _uses(
     first = at[starts]
     used = {"group": groups[rows[starts]], "market": market[first], "time": history.times[first]}
     used |= {"rank": first - history.starts[first], "uses": np.diff(starts, append=len(at))}
-    return {"used": used, "uses": {"weight": weights[rows], "age": moments[rows] - history.times[at]}}
+    uses = {"weight": weights[rows], "age": moments[rows] - history.times[at]}
+    return {"used": used, "uses": uses, "shared": {"time": distinct(history.times[first[~is_own[first]]])}}
 
 
 def _markets(history: PriceHistory, positions: np.ndarray) -> np.ndarray:
@@ -200,42 +213,46 @@ def _table(lists: pa.ChunkedArray) -> pa.Table:
 class Sums:
     """Sums of each group's values, added part by part in the order of time.
 
-    Prices count once for all fills valued at them, which are within `limit` ms (None: all in one part).
-    The sides of fills are added to `paired`.
+    Prices count once for all fills valued at them. The sides of fills are added to `paired`.
     """
 
-    def __init__(self, keys: Sequence[str], limit: int | None, paired: PairedFills) -> None:
-        self._groups, self._limit, self._moves, self._paired = Groups(keys), limit, Moves(), paired
+    def __init__(self, keys: Sequence[str], paired: PairedFills) -> None:
+        self._groups, self._moves, self._paired = Groups(keys), Moves(), paired
         self._parts: list[pa.Table] = []
-        self._changes = np.zeros(0)
+        self._changes, self._shared, self._markets = list[Columns](), list[np.ndarray](), list[np.ndarray]()
         self._ages, self._used, self._uses = (Buckets(PARTS) for _ in range(3))
+        self._answers: Answers | None = None
 
     def add(self, parts: Parts) -> None:
         """Add what `part_of` returns for parts of rows, in the order of time."""
+        self._answers = parts.answers
         if parts.answers and self._paired.columns:
             shares = parts.answers.shares
-            pieces = parts.answers.pieces(shares, _sides_in_shares, shares)
+            pieces = parts.answers.pieces(shares, _sides_in_shares, repeat(shares))
             self._paired.count_sides = partial(self._count_on_workers, parts.answers.client, [*pieces])
-        for _ in map(partial(self._add, with_sides=not parts.answers), parts):  # none is held meanwhile
-            pass
+        for _ in map(self._add, parts.answers.columns(ADDED) if parts.answers else parts):
+            pass  # none is held meanwhile
 
-    def _add(self, part: pa.Table, *, with_sides: bool) -> None:
+    def _add(self, part: pa.Table) -> None:
         lists = {one: _table(part[one]) for one in part.column_names}
-        groups, fills, used = lists["groups"], _arrays(lists["fills"]), _arrays(lists["used"])
+        groups, ages, changes = lists["groups"], _arrays(lists["ages"]), _arrays(lists["changes"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
-        if with_sides and "sides" in lists:
+        if "sides" in lists:
             trade, side, group = _arrays(lists["sides"]).values()
             self._paired.add(trade, side, group + sum(map(len, self._parts)))
         self._parts.append(groups.append_column("number", pa.array(numbers)))
-        ids = numbers[fills["group"]]
-        self._changes = _go_on(self._changes, ids, fills["change"], len(self._groups))
-        used |= {"group": numbers[used["group"]], "market": markets[used["market"]]}
-        used["part"] = np.full(len(used["uses"]), len(self._parts), np.int32)
+        self._markets.append(markets)
+        self._changes.append(changes | {"group": numbers[changes["group"]]})
+        self._shared.append(_arrays(lists["shared"])["time"])
         number = min(len(self._parts), PARTS) - 1
-        self._ages.add(np.full(len(ids), number), {"group": ids, "age": fills["age"]})
-        self._used.add(np.full(len(used["uses"]), number), used)
-        self._uses.add(np.full(used["uses"].sum(), number), _arrays(lists["uses"]))
+        self._ages.add(np.full(len(ages["age"]), number), ages | {"group": numbers[ages["group"]]})
+        if "used" in lists:
+            used, uses = _arrays(lists["used"]), _arrays(lists["uses"])
+            used |= {"group": numbers[used["group"]], "market": markets[used["market"]]}
+            used["part"] = np.full(len(used["uses"]), len(self._parts), np.int32)
+            self._used.add(np.full(len(used["uses"]), number), used)
+            self._uses.add(np.full(len(uses["age"]), number), uses)
         if not (self._used.in_memory and self._uses.in_memory):
             self._used.to_disk()
             self._uses.to_disk()
@@ -250,8 +267,10 @@ class Sums:
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
         ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
         both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
-        columns["both_sides"], squares, middle = cores.share(both, self._squares, ages)
-        error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(self._changes[number_of])
+        squares = partial(self._add_up, self._squares())  # which the workers have begun
+        middle, columns["both_sides"], squares = cores.share(ages, both, squares)
+        changes = sums_of_pieces(stacked(self._changes), len(self._groups))
+        error = DEVIATIONS * np.sqrt(squares[number_of]) + np.abs(changes[number_of])
         with np.errstate(divide="ignore", invalid="ignore"):
             bps = np.where(error == 0, 0.0, np.ceil(10_000 * error / totals * PER_BPS) / PER_BPS)
         columns["within_bps"] = pa.array(bps, mask=~np.isfinite(bps) | np.isnan(totals))
@@ -268,59 +287,71 @@ class Sums:
         totals, counts = zip(*count_sides(client, shares, numbers, size), strict=True)
         return sum(totals), np.sum(counts, axis=0)
 
-    def _squares(self) -> np.ndarray:
-        """Add up the squares of errors, those of one price together, once no later fill can use it."""
-        (noise, drift), places = self._moves.variances(), self._moves.in_order()
-        none, nothing = np.empty(0, np.int64), np.empty(0)
-        (cells, squares), left = (none, nothing), Used(none, none, none, nothing)
-        for used, uses in chain.from_iterable(map(_by_part, self._used.parts(), self._uses.parts())):
-            market, starts = np.repeat(used["market"], used["uses"]), used["uses"].cumsum() - used["uses"]
-            errors = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
-            first = (used["time"] + uses["age"][starts]).min() - (self._limit or 0)
-            is_settled = left.times < first
-            cells, squares = left.of(is_settled).squared(cells, squares)
-            cell = used["group"] * np.int64(len(places)) + places[used["market"]]
-            left = left.of(~is_settled).then((cell, used["time"], used["rank"]), used["uses"], errors)
-        cells, squares = left.squared(cells, squares)
-        return np.bincount(cells // max(len(places), 1), squares, len(self._groups))
+    def _squares(self) -> Iterator[tuple[Columns, Columns, np.ndarray]]:
+        """Square the errors of each part, those of one price together."""
+        variances, shared = self._moves.variances(), distinct(np.concatenate([*self._shared, NOTHING]))
+        if self._answers:
+            numbers = (part["number"].to_numpy() for part in self._parts)
+            found = self._answers.each(
+                _squares_of_part, repeat(variances), repeat(shared), numbers, self._markets
+            )
+            return workers.in_turn(found)
+        rows = chain.from_iterable(map(_by_part, self._used.parts(), self._uses.parts()))
+        return (_squares(used, uses, variances, shared) for used, uses in rows)
+
+    def _add_up(self, parts: Iterable[tuple[Columns, Columns, np.ndarray]]) -> np.ndarray:
+        """Add up the squares of each group's errors."""
+        left, pieces = Errors(), list[Columns]()
+        for squares, prices, errors in parts:
+            pieces.append(squares)
+            left.add(prices, errors)
+        return sums_of_pieces(stacked([*pieces, left.squares()]), len(self._groups))
 
 
-class Used(NamedTuple):
-    """Prices that values use, by cell of group and market, time and rank, with the sum of these errors."""
+class Errors:
+    """The sums of errors of prices that several parts use: those of a part go on where the last one ended."""
 
-    cells: np.ndarray
-    times: np.ndarray
-    ranks: np.ndarray
-    errors: np.ndarray
+    def __init__(self) -> None:
+        self._prices = dict.fromkeys(PRICE, NOTHING)
+        self._sums: np.ndarray = np.zeros(0)
 
-    def of(self, rows: np.ndarray) -> Used:
-        return Used(*(column[rows] for column in self))
+    def add(self, prices: Columns, errors: np.ndarray) -> None:
+        """Add prices, each with the errors of so many ``uses``."""
+        before = len(self._sums)
+        rows = {name: np.append(self._prices[name], prices[name]) for name in PRICE}
+        order = sorted_by(*rows.values())
+        starts = first_of(*(column[order] for column in rows.values()))
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+        self._prices = {name: column[order[starts]] for name, column in rows.items()}
+        used = np.append(numbers[:before], np.repeat(numbers[before:], prices["uses"]))
+        self._sums = np.bincount(used, np.append(self._sums, errors), len(starts))
 
-    def then(self, prices: Sequence[np.ndarray], counts: np.ndarray, errors: np.ndarray) -> Used:
-        """Add different prices, each with the errors of so many values; few of them are there."""
-        before, number = len(self.cells), len(self.cells) + np.arange(len(counts))
-        old = np.flatnonzero(prices[1] <= self.times.max(initial=NAT))
-        places = self._places([column[old] for column in prices])
-        old, places = old[places >= 0], places[places >= 0]
-        number[old] = places
-        number = np.append(np.arange(before), np.repeat(number, counts))
-        sums = np.bincount(number, np.append(self.errors, errors), before + len(counts))
-        return Used(*(np.delete(one, before + old) for one in (*map(np.append, self[:-1], prices), sums)))
+    def squares(self) -> Columns:
+        """Return the sums of squares by group, in pieces."""
+        return pieces_of_sums(self._prices["group"], self._sums**2)
 
-    def squared(self, cells: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add the squares of errors to those of cells, in the order of time."""
-        rows = sorted_by(*self[:-1])
-        cells, squares = np.append(cells, self.cells[rows]), np.append(squares, self.errors[rows] ** 2)
-        order = sorted_by(cells)
-        starts = first_of(cells[order])
-        number = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-        return cells[order[starts]], np.bincount(number, squares[order], len(starts))
 
-    def _places(self, prices: Sequence[np.ndarray]) -> np.ndarray:
-        """Return where prices are; -1 for those that are not there."""
-        near = np.flatnonzero(is_among(self.times, distinct(prices[1])))
-        there = pd.MultiIndex.from_arrays([column[near] for column in self[:-1]])
-        return np.append(near, -1)[there.get_indexer(pd.MultiIndex.from_arrays(prices))]
+def _squares(
+    used: Columns, uses: Columns, variances: np.ndarray, shared: np.ndarray
+) -> tuple[Columns, Columns, np.ndarray]:
+    """Return sums of squares of a part in pieces, then its prices of `shared` times and their errors."""
+    (noise, drift), market = variances, np.repeat(used["market"], used["uses"])
+    errors = uses["weight"] * np.sqrt(noise[market] + drift[market] * uses["age"])
+    several = is_among(used["time"], shared)
+    sums = np.bincount(np.repeat(np.arange(len(several)), used["uses"]), errors, len(several))
+    squares = pieces_of_sums(used["group"][~several], sums[~several] ** 2)
+    prices = {name: used[name][several] for name in (*PRICE, "uses")}
+    return squares, prices, errors[np.repeat(several, used["uses"])]
+
+
+def _squares_of_part(
+    part: pa.Table, variances: np.ndarray, shared: np.ndarray, groups: np.ndarray, markets: np.ndarray
+) -> tuple[Columns, Columns, np.ndarray]:
+    """Return what `_squares` does for a part whose groups and markets have these numbers."""
+    used, uses = (_columns(_table(part[name])) for name in ("used", "uses"))
+    used |= {"group": groups[used["group"]], "market": markets[used["market"]]}
+    return _squares(used, uses, variances, shared)
 
 
 def _by_part(used: Columns, uses: Columns) -> Iterator[tuple[Columns, Columns]]:
@@ -341,21 +372,14 @@ def _arrays(table: pa.Table) -> Columns:
     return {n: one.astype(np.int64, copy=False) if one.dtype.kind == "i" else one for n, one in columns}
 
 
-def _go_on(sums: np.ndarray, groups: np.ndarray, added: np.ndarray, count: int) -> np.ndarray:
-    """Add numbers to the sums of groups below a count, one after the other."""
-    return np.bincount(np.append(np.arange(len(sums)), groups), np.append(sums, added), count)
-
-
-def _in_order(
-    groups: np.ndarray, moments: np.ndarray, weights: np.ndarray, changes: np.ndarray
-) -> np.ndarray:
-    """Return the order of rows by group and moment; those of one moment by what they add to sums."""
+def _in_order(groups: np.ndarray, moments: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the order of rows by group and moment; those of one moment by weight."""
     order = sorted_by(groups, moments)
     starts = first_of(groups[order], moments[order])
     counts = np.diff(np.append(starts, len(order)))
     run = np.repeat(np.arange(len(starts)), counts)
     tied = np.flatnonzero(counts[run] > 1)
     rows = order[tied]
-    weights, changes = weights[rows], changes[rows]
-    order[tied] = rows[sorted_by_keys(run[tied], float_keys(weights), weights, changes)]
+    weights = weights[rows]
+    order[tied] = rows[sorted_by_keys(run[tied], float_keys(weights), weights)]
     return order

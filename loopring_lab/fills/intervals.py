@@ -8,9 +8,10 @@ nothing. Nor do the parts in which rows are added: sums are rounded alike in any
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, repeat
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ class Estimates:
         if isinstance(parts, Parts) and parts.answers and (values is None or values.in_memory):
             self._shared = SharedRows(parts.answers, code, self._see)
             self._shared_sides = self._shared.both_sides(len(self._groups))
-            parts.count()
+            parts.count(self._shared.counts)
             return
         for fills in parts:
             part = code(fills)
@@ -190,8 +191,9 @@ class SharedRows:
     ) -> None:
         self._client, shares = answers.client, answers.shares
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
-        heads, *pieces = answers.pieces(1 + 2 * shares, _in_shares, sent, shares)
-        self._numbers = [see(head) for head in self._client.gather(heads)]
+        heads, *pieces = answers.pieces(1 + 2 * shares, _in_shares, repeat(sent), repeat(shares))
+        parts, counts = zip(*self._client.gather(heads), strict=True)
+        self._numbers, self.counts = [*map(see, parts)], sum(counts, Counter[str]())
         submit = partial(self._client.submit, _share, pure=False)
         home = partial(workers.home, workers.homes(self._client))  # Dask would give some far more of them
         self._rows = [submit(pieces[n], self._numbers, **home(n, shares)) for n in range(shares)]
@@ -218,11 +220,12 @@ class SharedRows:
 
 
 def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
-    """Return what is known of groups, then rows and sides of each share."""
+    """Return what is known of groups and was counted beside them, then rows and sides of each share."""
     part = code(fills)
     rows = in_shares(part.rows, bucket_of(part.rows["order"]), shares)
     sides = sides_in_shares(part.sides, shares) if part.sides else [Columns()] * shares
-    return [part._replace(rows={}, sides=part.sides and {}), *rows, *sides]
+    head = part._replace(rows={}, sides=part.sides and {})
+    return [(head, Counter(workers.counts_of(fills.schema))), *rows, *sides]
 
 
 @workers.keeping_memory
