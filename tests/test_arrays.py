@@ -142,7 +142,7 @@ def test_a_sum_of_what_is_no_number_is_none(value: float) -> None:
 
 
 def test_sums_of_more_rows_than_are_added_up_at_once_are_exact() -> None:
-    values = np.arange(3 << arrays.SUMMED_BITS) * 2.0**-30 + 1 / 3
+    values = np.arange(3 * arrays.CHUNK) * 2.0**-30 + 1 / 3
     groups = np.arange(len(values)) % 3
     found = arrays.sums_of_pieces(arrays.pieces_of_sums(groups, values), 3)
     exact = [math.fsum(values[groups == group]) for group in range(3)]

@@ -20,7 +20,6 @@ NEARLY_BITS = 3  # of rows before a smaller one, where columns are nearly in ord
 WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 DIGIT = 27
 """Binary digits of a piece of a sum: three pieces hold each float, and sums of 2**36 pieces fit 64 bits."""
-SUMMED_BITS = 15
 NO_PLACE = 99
 """The place of what is no number: floats have lower ones."""
 GAMMA, MIXERS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64
@@ -239,7 +238,7 @@ def pieces_of_sums(groups: np.ndarray, values: np.ndarray) -> dict[str, np.ndarr
     low, high = ((np.frexp(ends)[1] - 1) // DIGIT - (2, 0)).tolist()
     span = high - low + 1
     table = np.zeros((int(groups.max(initial=-1)) + 1) * span, np.int64)
-    step = min(max(len(table), 1 << SUMMED_BITS), 1 << 53 - DIGIT)  # sums of so many are exact in floats
+    step = min(max(len(table), CHUNK), 1 << 53 - DIGIT)  # sums of so many are exact in floats
     for start in range(0, len(groups), step):
         rest, exponents = np.frexp(values[start : start + step])
         places = (exponents - 1) // DIGIT

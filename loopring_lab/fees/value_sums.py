@@ -33,7 +33,7 @@ from loopring_lab.engines.arrays import (
 from loopring_lab.engines.asof import PriceHistory
 from loopring_lab.engines.cluster import count_sides
 from loopring_lab.engines.orders import moments_of
-from loopring_lab.engines.pairs import sides_in_shares, sides_of
+from loopring_lab.engines.pairs import row_groups, sides_in_shares, sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import Buckets, Columns, stacked
 
@@ -319,13 +319,10 @@ class Errors:
         """Add prices, each with the errors of so many ``uses``."""
         before = len(self._sums)
         rows = {name: np.append(self._prices[name], prices[name]) for name in PRICE}
-        order = sorted_by(*rows.values())
-        starts = first_of(*(column[order] for column in rows.values()))
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-        self._prices = {name: column[order[starts]] for name, column in rows.items()}
+        numbers, first = row_groups(pa.table(rows), PRICE)
+        self._prices = {name: column[first] for name, column in rows.items()}
         used = np.append(numbers[:before], np.repeat(numbers[before:], prices["uses"]))
-        self._sums = np.bincount(used, np.append(self._sums, errors), len(starts))
+        self._sums = np.bincount(used, np.append(self._sums, errors), len(first))
 
     def squares(self) -> Columns:
         """Return the sums of squares by group, in pieces."""
