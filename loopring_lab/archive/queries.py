@@ -343,7 +343,7 @@ def _read_part(
             for whole, some in zip(opened.get_fragments(), groups.values(), strict=True)
         ]
         part = pads.FileSystemDataset(fragments, opened.schema, opened.format, opened.filesystem)
-        table = part.to_table(wanted, filter=where)
+        table = part.to_table(wanted, filter=where, use_threads=False)  # tasks run on all cores already
     frame: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=pd.ArrowDtype)
     return frame
 

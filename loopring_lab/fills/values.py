@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +20,9 @@ from loopring_lab.engines.pairs import row_groups
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
 PRICED = ("created_at", "base", "quote", "price")
-ROWS = "number of rows"
-"""A column of what `_slim` returns, named unlike those of trades."""
-PRICE_BYTES = 64
+FILLS, PRICES = "number of fills", "number of prices"
+"""Columns of what `_slim` returns, named unlike those of trades."""
+PRICE_BYTES = 16
 Pair = tuple[str, str]
 
 
@@ -34,7 +35,7 @@ class Values:
 
     def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
         self._read_fills = read
-        self._kept: list[_Prices] = []
+        self._kept: list[_Prices | _SlimPrices] = []
         self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
 
     @classmethod
@@ -65,9 +66,9 @@ class Values:
         quotes: Counter[str] = Counter()
         pairs: Counter[Pair] = Counter()
         first, last, rows = LAST, NAT, 0
-        for number, prices in enumerate(self._read()):
-            quotes.update(prices.quotes)
-            pairs.update(prices.counts())
+        for number, (prices, are_fills) in enumerate(self._read()):
+            quotes.update(prices.fills if are_fills else {})
+            pairs.update(prices.counts)
             first, last = min(first, prices.times.min(initial=LAST)), max(last, prices.times.max(initial=NAT))
             rows += len(prices.times)
             are_few = not number or rows <= limits.rows_at_once(PRICE_BYTES)
@@ -101,19 +102,21 @@ class Values:
         _, _, first, last = self._seen
         used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
         histories = {pair: _History(first, last) for pair in used}
-        for prices in (self._kept or self._read()) if used else ():
+        for prices in (self._kept or (prices for prices, _ in self._read())) if used else ():
             for pair in used:
                 histories[pair].add(*prices.of(pair))
+        self._kept = []
         for history in histories.values():
             history.sort()
         return histories
 
-    def _read(self) -> Iterator[_Prices]:
-        for part in self._read_fills():
-            yield _Prices(part, is_fills=True)
-        for prices in self._prices:
-            for part in _batches(prices, "prices"):
-                yield _Prices(part, is_fills=False)
+    def _read(self) -> Iterator[tuple[_Prices | _SlimPrices, bool]]:
+        """Yield prices, and whether they are of fills."""
+        others = chain.from_iterable(_batches(prices, "prices") for prices in self._prices)
+        for parts, are_fills in ((self._read_fills(), True), (others, False)):
+            for part in parts:
+                prices = _SlimPrices(part) if FILLS in part.column_names else _Prices(part)
+                yield prices, are_fills
 
 
 class Rates(NamedTuple):
@@ -158,56 +161,79 @@ def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
 
 
 def _slim(rows: pa.Table) -> pa.Table:
-    """Write prices as floats, of those of one pair and time the lowest, with the number of rows of each."""
-    bases, quotes = (encoded(rows[name]) for name in ("base", "quote"))
-    pairs, _ = row_groups(rows, ("base", "quote"))
-    prices, moments = floats(rows["price"]), moments_of(rows).copy()
-    moments[~(prices > 0)] = NAT
-    first, lowest, counts = _lowest(prices, pairs, moments)
-    columns: dict[str, Any] = {"base": bases.take(pa.array(first)), "quote": quotes.take(pa.array(first))}
-    return pa.table(columns | {"moment": moments[first], "price": lowest, ROWS: counts})
+    """Return for each pair of tokens its numbers of fills and prices, and the lowest price of each time."""
+    pairs, first = row_groups(rows, ("base", "quote"))
+    prices, moments = floats(rows["price"]), moments_of(rows)
+    names = {name: encoded(rows[name]) for name in ("base", "quote")}
+    named = pc.and_(*(texts.is_valid() for texts in names.values()))
+    known = (prices > 0) & (moments != NAT) & np.asarray(named)
+    fills, counts = (np.bincount(some, minlength=len(first)) for some in (pairs, pairs[known]))
+    pairs, moments = pairs[known], moments[known]
+    places, lowest = _lowest(prices[known], pairs, moments)
+    starts = pa.array(np.searchsorted(pairs[places], np.arange(len(first) + 1)))
+    columns: dict[str, Any] = {FILLS: fills, PRICES: counts}
+    columns |= {name: texts.take(pa.array(first)) for name, texts in names.items()}
+    for name, found in (("moment", moments[places]), ("price", lowest)):
+        columns[name] = pa.LargeListArray.from_arrays(starts, pa.array(found))
+    return pa.table(columns)
 
 
-def _lowest(prices: np.ndarray, *keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a row of each key in order, the lowest price of its rows, and how many these are."""
+def _lowest(prices: np.ndarray, *keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a row of each key in order, and the lowest price of its rows."""
     order = sorted_by(*keys)
     starts = first_of(*(key[order] for key in keys))
-    lowest = np.minimum.reduceat(prices[order], starts) if len(starts) else prices[:0]
-    return order[starts], lowest, np.diff(starts, append=len(order))
+    return order[starts], np.minimum.reduceat(prices[order], starts) if len(starts) else prices[:0]
 
 
 class _Prices:
     """The known prices of some rows, by pair of tokens; and of fills, how many there are by quote token."""
 
-    def __init__(self, rows: pa.Table, *, is_fills: bool) -> None:
+    def __init__(self, rows: pa.Table) -> None:
         (bases, self._bases), (quotes, self._quotes) = coded(rows["base"]), coded(rows["quote"])
-        count = rows[ROWS].to_numpy() if ROWS in rows.column_names else np.ones(len(rows), np.int64)
-        self.quotes = _counts(quotes, self._quotes, count) if is_fills else {}
         moments, self._column = moments_of(rows), rows["price"]
         positive = pc.greater(self._column, pa.scalar(0, self._column.type)).fill_null(False)
         known = np.asarray(positive) & (bases >= 0) & (quotes >= 0) & (moments != NAT)
         pairs = bases * max(len(self._quotes), 1) + quotes
         self._rows = np.flatnonzero(known)
-        self._pairs, self.times, self._count = pairs[known], moments[known], count[known]
-
-    def counts(self) -> dict[Pair, int]:
-        """Return how many prices there are of each pair of tokens."""
+        self._pairs, self.times = pairs[known], moments[known]
         names = [(base, quote) for base in self._bases for quote in self._quotes]
-        return _counts(self._pairs, names, self._count)
+        self.fills, self.counts = _counts(quotes, self._quotes), _counts(self._pairs, names)
 
     def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
         """Return the times and prices of a pair."""
-        if pair[0] not in self._bases or pair[1] not in self._quotes:
+        if pair not in self.counts:
             return self.times[:0], np.empty(0)
         number = self._bases.index(pair[0]) * len(self._quotes) + self._quotes.index(pair[1])
         rows = np.flatnonzero(self._pairs == number)
         return self.times[rows], floats(self._column.take(pa.array(self._rows[rows])))
 
 
-def _counts(numbers: np.ndarray, names: list[Any], rows: np.ndarray) -> dict[Any, int]:
-    """Return how many rows have each name by its number, without those that have none."""
-    counts = np.bincount(numbers[numbers >= 0], rows[numbers >= 0], len(names)).tolist()
-    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+class _SlimPrices:
+    """The same of rows that `_slim` returns."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows, self.fills = rows, Counter[str]()
+        bases, quotes, fills, prices = (rows[name].to_pylist() for name in ("base", "quote", FILLS, PRICES))
+        for quote, count in zip(quotes, fills, strict=True):
+            self.fills[quote] += count
+        del self.fills[None]
+        self._pairs = [*zip(bases, quotes, strict=True)]
+        self.counts = {pair: count for pair, count in zip(self._pairs, prices, strict=True) if count}
+        self.times = rows["moment"].combine_chunks().values.to_numpy()
+
+    def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times and prices of a pair."""
+        if pair not in self.counts:
+            return self.times[:0], np.empty(0)
+        place = self._pairs.index(pair)
+        times, prices = (self._rows[name][place].values.to_numpy() for name in ("moment", "price"))
+        return times, prices
+
+
+def _counts(numbers: np.ndarray, names: list[Any]) -> dict[Any, int]:
+    """Return how often each name is there by its number, without those that are not."""
+    counts = np.bincount(numbers[numbers >= 0], minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
 class _History:
@@ -259,5 +285,5 @@ class _History:
 
     def _load(self, slices: tuple[int, int]) -> None:
         rows = self._rows.read(*slices)
-        first, lowest, _ = _lowest(rows["price"], rows["time"])
+        first, lowest = _lowest(rows["price"], rows["time"])
         self._loaded = {slices: {"time": rows["time"][first], "price": lowest}}
