@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support.engines import OTHERS, on, result_rows
+from support.engines import OTHERS, from_arrow, on, result_rows
 from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import (
@@ -219,6 +219,28 @@ def test_of_prices_of_one_time_the_lowest_counts_before_and_after_it(engine: str
     table = convert.to_table(trades, "test", ["created_at", "base", "quote", "price", "notional"])
     first, *_, last = Values.of_frame(on(engine, trades), "test").of(table).tolist()  # in the order of time
     assert (first, last) == pytest.approx((5000, 5000))
+
+
+UNKNOWN_OR = {
+    "created_at": st.integers(-20, 20).map(lambda second: pd.Timestamp(second, unit="s", tz="UTC")),
+    "base": st.sampled_from(["ETH", "LRC", "WBTC"]),
+    "quote": st.sampled_from(["USDT", "ETH"]),
+    "price": st.integers(0, 3).map(Decimal),
+}
+
+
+@given(st.lists(st.fixed_dictionaries({n: st.none() | some for n, some in UNKNOWN_OR.items()}), min_size=1))
+def test_prices_that_are_read_in_passing_convert_as_those_in_memory(rows: list[dict[str, Any]]) -> None:
+    """One row for each pair of tokens is left of the former; what is unknown or zero is no price of either."""
+    time, amount = pa.timestamp("ms", "UTC"), pa.decimal128(38, 18)
+    types = {"created_at": time, "base": pa.string(), "quote": pa.string(), "price": amount}
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+    fills = pa.table(columns | {"notional": pa.array([Decimal(7)] * len(rows), amount)})
+    table = convert.to_table(fills, "test", fills.column_names)
+    passing = Values.of_frame(from_arrow("polars, lazy", fills), "test")
+    in_memory = Values.of_frame(fills, "test")
+    np.testing.assert_array_equal(in_memory.of(table), passing.of(table))
+    assert in_memory.several == passing.several
 
 
 # The pool against the order book

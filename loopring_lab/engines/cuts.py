@@ -212,7 +212,8 @@ def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
     if total <= most:
         return None
     if engine_of(wanted.frame) == "dask":
-        most = min(most, -(-total // (WINDOWS_OF_A_THREAD * max(1, workers.threads()))))
+        threads = max(1, workers.threads())
+        most = -(-total // (threads * max(WINDOWS_OF_A_THREAD, -(-total // (most * threads)))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, around.after)
     found = Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead, middles)
     return found if edges else None

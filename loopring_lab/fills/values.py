@@ -103,7 +103,7 @@ class Values:
         used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
         histories = {pair: _History(first, last) for pair in used}
         for prices in (self._kept or (prices for prices, _ in self._read())) if used else ():
-            for pair in used:
+            for pair in used & prices.counts.keys():
                 histories[pair].add(*prices.of(pair))
         self._kept = []
         for history in histories.values():
@@ -200,9 +200,7 @@ class _Prices:
         self.fills, self.counts = _counts(quotes, self._quotes), _counts(self._pairs, names)
 
     def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times and prices of a pair."""
-        if pair not in self.counts:
-            return self.times[:0], np.empty(0)
+        """Return the times and prices of a pair that has some."""
         number = self._bases.index(pair[0]) * len(self._quotes) + self._quotes.index(pair[1])
         rows = np.flatnonzero(self._pairs == number)
         return self.times[rows], floats(self._column.take(pa.array(self._rows[rows])))
@@ -212,28 +210,23 @@ class _SlimPrices:
     """The same of rows that `_slim` returns."""
 
     def __init__(self, rows: pa.Table) -> None:
-        self._rows, self.fills = rows, Counter[str]()
-        bases, quotes, fills, prices = (rows[name].to_pylist() for name in ("base", "quote", FILLS, PRICES))
-        for quote, count in zip(quotes, fills, strict=True):
-            self.fills[quote] += count
-        del self.fills[None]
-        self._pairs = [*zip(bases, quotes, strict=True)]
-        self.counts = {pair: count for pair, count in zip(self._pairs, prices, strict=True) if count}
-        self.times = rows["moment"].combine_chunks().values.to_numpy()
+        self._rows, self.times = rows, rows["moment"].combine_chunks().values.to_numpy()
+        self._pairs = [*zip(rows["base"].to_pylist(), rows["quote"].to_pylist(), strict=True)]
+        self.fills = _counts(*coded(rows["quote"]), rows[FILLS].to_numpy())
+        self.counts = _counts(np.arange(len(rows)), self._pairs, rows[PRICES].to_numpy())
 
     def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times and prices of a pair."""
-        if pair not in self.counts:
-            return self.times[:0], np.empty(0)
+        """Return the times and prices of a pair that has some."""
         place = self._pairs.index(pair)
         times, prices = (self._rows[name][place].values.to_numpy() for name in ("moment", "price"))
         return times, prices
 
 
-def _counts(numbers: np.ndarray, names: list[Any]) -> dict[Any, int]:
-    """Return how often each name is there by its number, without those that are not."""
-    counts = np.bincount(numbers[numbers >= 0], minlength=len(names)).tolist()
-    return {name: count for name, count in zip(names, counts, strict=True) if count}
+def _counts(numbers: np.ndarray, names: list[Any], each: np.ndarray | None = None) -> dict[Any, int]:
+    """Add up how many there are of each name by its number, without those of which there are none."""
+    known = numbers >= 0
+    counts = np.bincount(numbers[known], None if each is None else each[known], len(names)).tolist()
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
 class _History:
