@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +28,13 @@ Pair = tuple[str, str]
 class Values:
     """Values of fills in the quote token with most fills, converted along markets with most prices.
 
-    `read` returns the parts of all fills, with the columns of `PRICED` normalized. Frames of `prices` that
-    name their tokens convert values too.
+    `read` returns the parts of all fills, with the columns of `PRICED` normalized or as `_slim` does. Frames
+    of `prices` that name their tokens convert values too.
     """
 
     def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
         self._read_fills = read
-        self._kept: list[_Prices | _SlimPrices] = []
+        self._kept: list[_Prices] = []
         self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
 
     @classmethod
@@ -110,13 +109,13 @@ class Values:
             history.sort()
         return histories
 
-    def _read(self) -> Iterator[tuple[_Prices | _SlimPrices, bool]]:
+    def _read(self) -> Iterator[tuple[_Prices, bool]]:
         """Yield prices, and whether they are of fills."""
-        others = chain.from_iterable(_batches(prices, "prices") for prices in self._prices)
-        for parts, are_fills in ((self._read_fills(), True), (others, False)):
-            for part in parts:
-                prices = _SlimPrices(part) if FILLS in part.column_names else _Prices(part)
-                yield prices, are_fills
+        for part in self._read_fills():
+            yield _Prices(part if FILLS in part.column_names else _slim(part)), True
+        for prices in self._prices:
+            for part in _batches(prices, "prices"):
+                yield _Prices(part), False
 
 
 class Rates(NamedTuple):
@@ -154,10 +153,7 @@ class Rates(NamedTuple):
 
 
 def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
-    """Read prices; as they stand if they are in memory, where only those of some pairs are looked at."""
-    in_memory = convert.is_in_memory(frame)
-    work = convert.as_read if in_memory else _slim
-    return convert.batches(frame, PRICED, caller, work=work)
+    return convert.batches(frame, PRICED, caller, work=_slim)
 
 
 def _slim(rows: pa.Table) -> pa.Table:
@@ -186,28 +182,7 @@ def _lowest(prices: np.ndarray, *keys: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 class _Prices:
-    """The known prices of some rows, by pair of tokens; and of fills, how many there are by quote token."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        (bases, self._bases), (quotes, self._quotes) = coded(rows["base"]), coded(rows["quote"])
-        moments, self._column = moments_of(rows), rows["price"]
-        positive = pc.greater(self._column, pa.scalar(0, self._column.type)).fill_null(False)
-        known = np.asarray(positive) & (bases >= 0) & (quotes >= 0) & (moments != NAT)
-        pairs = bases * max(len(self._quotes), 1) + quotes
-        self._rows = np.flatnonzero(known)
-        self._pairs, self.times = pairs[known], moments[known]
-        names = [(base, quote) for base in self._bases for quote in self._quotes]
-        self.fills, self.counts = _counts(quotes, self._quotes), _counts(self._pairs, names)
-
-    def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times and prices of a pair that has some."""
-        number = self._bases.index(pair[0]) * len(self._quotes) + self._quotes.index(pair[1])
-        rows = np.flatnonzero(self._pairs == number)
-        return self.times[rows], floats(self._column.take(pa.array(self._rows[rows])))
-
-
-class _SlimPrices:
-    """The same of rows that `_slim` returns."""
+    """Prices by pair of tokens, and how many fills there are by quote token, of rows that `_slim` returns."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows, self.times = rows, rows["moment"].combine_chunks().values.to_numpy()
@@ -222,10 +197,10 @@ class _SlimPrices:
         return times, prices
 
 
-def _counts(numbers: np.ndarray, names: list[Any], each: np.ndarray | None = None) -> dict[Any, int]:
+def _counts(numbers: np.ndarray, names: list[Any], each: np.ndarray) -> dict[Any, int]:
     """Add up how many there are of each name by its number, without those of which there are none."""
     known = numbers >= 0
-    counts = np.bincount(numbers[known], None if each is None else each[known], len(names)).tolist()
+    counts = np.bincount(numbers[known], each[known], len(names)).tolist()
     return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
