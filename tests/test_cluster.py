@@ -121,6 +121,15 @@ def test_windows_on_the_workers_give_the_same_digits(
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
+def test_small_frames_that_lambdas_made_are_read_from_the_workers(cluster: Any, odd: pd.DataFrame) -> None:
+    from dask import dataframe
+
+    parts = dataframe.from_pandas(odd, npartitions=2)
+    made = parts.map_partitions(lambda part: part, meta=parts._meta)
+    found, expected = (collected(lab.fees.in_token(one, "USDT")) for one in (made, odd))
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
 @pytest.mark.thorough
 def test_prices_from_this_process_are_sent_to_the_workers(
     cluster: Any, odd: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
@@ -135,13 +144,15 @@ def test_prices_from_this_process_are_sent_to_the_workers(
 
 
 def test_tables_come_in_the_order_of_their_frames(cluster: Any) -> None:
-    import dask
+    frames = package_or_skip("dask.dataframe")
 
-    def of(number: int) -> pa.Table:
+    def of(frame: pd.DataFrame) -> pa.Table:
+        number = int(frame["number"].iloc[0])
         time.sleep(0.05 * (number % 3))
         return pa.table({"number": [number] * 3, "worker": [os.getpid()] * 3})
 
-    found = list(workers.apply(of, [dask.delayed(number) for number in range(7)]))
+    numbers = frames.from_pandas(pd.DataFrame({"number": range(7)}), npartitions=7)
+    found = list(workers.apply(of, numbers))
     assert [table["number"].to_pylist() for table in found] == [[number] * 3 for number in range(7)]
     assert len(set(pa.concat_tables(found)["worker"].to_pylist()) - {os.getpid()}) == 2
 
@@ -165,14 +176,15 @@ def test_an_archive_is_read_in_parts_by_the_workers(
 
 
 def test_tables_are_made_by_the_current_client(cluster: Any) -> None:
-    distributed, dask = package_or_skip("distributed"), package_or_skip("dask")
+    distributed, frames = package_or_skip("distributed"), package_or_skip("dask.dataframe")
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as other,
         distributed.Client(other),
         cluster.as_current(),
     ):
-        made = workers.apply(lambda _: pa.table({"pid": [os.getpid()]}), [dask.delayed(1)] * 3)
+        numbers = frames.from_pandas(pd.DataFrame({"number": range(3)}), npartitions=3)
+        made = workers.apply(lambda _: pa.table({"pid": [os.getpid()]}), numbers)
         pids = pa.concat_tables(made)["pid"].to_pylist()
     assert len(pids) == 3
     assert os.getpid() not in pids

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -153,14 +154,17 @@ def test_order_statistics_are_those_of_sorted_rows(monkeypatch: pytest.MonkeyPat
     values = np.round(chance.normal(0, 2, 5000), 1) * chance.choice([0, 1, 1e-9, -1e9], 5000)
     groups = chance.integers(0, 3, 5000) * 2  # some others are empty
     values[40:900] = 1 + chance.integers(0, 300, 860) * 2.0**-52  # which only their last bits tell apart
-    groups[:40] = 3  # a small group, whose values are not told by their bits
+    groups[:40] = 3  # a small group, whose values are all looked at
     groups[900:2500], values[900:2500] = 4, 12.5  # equal values, which have nothing that tells them apart
+    values[2500:2600:3], values[2501:2600:3] = np.inf, -np.inf
     counts = np.bincount(groups, minlength=6)
     ranks = np.array([np.zeros(6, int), (counts - 1) // 2, counts // 2, np.maximum(counts - 1, 0)])
     expected = [[sorted(values[groups == g])[r[g]] if counts[g] else None for g in range(6)] for r in ranks]
     parts = [(groups[:9], values[:9]), (groups[9:], values[9:])]
-    for most in (10**6, 700, 1):
+    misled = 0.0, 1e18  # the first look is beside most ranks
+    for most, reaches in product((10**6, 700, 1), (selection.REACHES, misled)):
         monkeypatch.setattr(selection, "AT_ONCE", most)
+        monkeypatch.setattr(selection, "REACHES", reaches)
         found = selection.select(lambda part_of: map(part_of, *zip(*parts, strict=True)), counts, ranks)
         assert [pa.array(row, from_pandas=True).to_pylist() for row in found] == expected
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "loopring_lab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-MODULES_AT_MOST, LINES_AT_MOST = 140, 36_260
+MODULES_AT_MOST, LINES_AT_MOST = 140, 36_400
 MODULE_LINES, FUNCTION_LINES, MEDIAN_LINES = 600, 50, 8
 ONLY_IN_CI = ("spark", "browser", "docs")
 HELPER_DOCSTRING = 4  # lines; numpydoc is for what users reach

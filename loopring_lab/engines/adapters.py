@@ -136,14 +136,10 @@ def open_frame(frame: Any, columns: Sequence[str], caller: str) -> Any:
     return _with_moment(table, engine).drop("created_at")
 
 
-def partitions(frame: Any, columns: Sequence[str], caller: str, **annotations: Any) -> list[Any]:
-    """Return the partitions of a Dask frame as delayed pandas frames of these columns."""
-    from dask import annotate  # type: ignore[attr-defined]
-
+def columns_of(frame: Any, columns: Sequence[str], caller: str) -> Any:
+    """Return these columns of a Dask frame, in the same partitions."""
     _check_columns(columns, list(frame.columns), caller)
-    chosen = frame[list(dict.fromkeys(columns))].optimize()
-    with annotate(**annotations):  # of tasks: Dask warns of those of frames
-        return [*chosen.to_delayed(optimize_graph=False)]
+    return frame[list(dict.fromkeys(columns))]
 
 
 def not_groupable(name: str, type_: Any, caller: str) -> LabError:

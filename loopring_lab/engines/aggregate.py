@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
@@ -516,14 +516,8 @@ def _partition_sums(
     trades: Any, by: Sequence[str], caller: str, every: str | None, amounts: Sequence[str], rates: bool
 ) -> list[pa.Table]:
     """Add up each partition of a Dask frame on its worker: nothing is shuffled, and little comes back."""
-    import dask
-
-    def serialized_sums(part: pd.DataFrame) -> workers.Packed:
-        return workers.pack(aggregate(part, by, caller, every, amounts=amounts, rates=rates))
-
-    parts = adapters.partitions(trades, [*COLUMNS, *by], caller)
-    results = dask.compute(*map(dask.delayed(serialized_sums), parts))  # type: ignore[attr-defined, no-untyped-call]
-    return [*map(workers.unpack, results)]
+    work = partial(aggregate, by=by, caller=caller, every=every, amounts=amounts, rates=rates)
+    return [*workers.apply(work, adapters.columns_of(trades, [*COLUMNS, *by], caller))]
 
 
 def _may_have_wrapped(sums: pa.Table, amounts: Sequence[str]) -> bool:

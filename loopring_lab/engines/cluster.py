@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, repeat
-from operator import itemgetter
+from operator import getitem, itemgetter
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,6 @@ from loopring_lab.engines.cuts import (
     with_ids,
 )
 from loopring_lab.engines.orders import ORDER, moments_of
-from loopring_lab.engines.pairs import Sides
 from loopring_lab.engines.spill import BUCKETS, together
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.workers import Packed
@@ -44,27 +44,28 @@ DEALT_AT_ONCE = 1 << 17
 class Answers:
     """The packed tables that workers find in windows, in their order."""
 
-    def __init__(self, client: Any, tasks: Sequence[Any]) -> None:
-        self.client, self.futures = client, client.compute(tasks)
+    def __init__(self, graph: _Graph, keys: Sequence[Any]) -> None:
+        self.client, self._graph = graph.client, graph  # which keeps what was scattered
+        self._futures = graph.compute(keys)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the tables, once."""
-        futures, self.futures = self.futures, None
+        futures, self._futures = self._futures, []
         return map(workers.unpack, workers.in_turn(futures))
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of these names of the tables, which stay on the workers."""
         return map(workers.unpack, workers.in_turn(self.each(_selected, repeat(names))))
 
-    def each(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+    def each(self, function: Callable[..., Any], *arguments: Iterable[Any], priority: int = 0) -> list[Any]:
         """Apply a function to every table and its arguments on its worker; what it returns stays there."""
-        submit = partial(self.client.submit, _of_table, function, pure=False)
-        return [*map(submit, self.futures, *arguments)]
+        submit = partial(self.client.submit, _of_table, function, pure=False, priority=priority)
+        return [*map(submit, self._futures, *arguments)]
 
     @property
     def shares(self) -> int:
         """The number of shares that rows of all tables are dealt out in."""
-        return min(len(self.futures), BUCKETS)
+        return min(_shares(len(self._futures)), BUCKETS)
 
     def pieces(
         self, count: int, function: Callable[..., Any], *arguments: Iterable[Any]
@@ -76,7 +77,7 @@ class Answers:
     def counts(self) -> Counter[str]:
         """Add up what was counted beside the tables."""
         found = Counter[str]()
-        schemas = self.client.map(_schema, self.futures, pure=False, priority=workers.AHEAD)
+        schemas = self.client.map(_schema, self._futures, pure=False, priority=workers.AHEAD)
         for schema in self.client.gather(schemas):
             found.update(workers.counts_of(schema))
         return found
@@ -86,7 +87,7 @@ class Answers:
         from dask.dataframe import from_delayed
         from dask.dataframe.utils import clear_known_categories
 
-        results = self.client.map(_result, self.futures, pure=False)
+        results = self.client.map(_result, self._futures, pure=False)
         schemas = self.client.gather(self.client.map(_schema, results, pure=False))
         schema = pa.unify_schemas(schemas, promote_options="permissive")
         to_partition = partial(_partition, schema=schema, constants=constants)
@@ -94,17 +95,6 @@ class Answers:
         empty = to_partition(workers.pack(schema.empty_table()))
         meta = clear_known_categories(empty)  # type: ignore[no-untyped-call]
         return from_delayed(parts, meta=meta, verify_meta=False)
-
-
-def count_sides(
-    client: Any, shares: Sequence[Sequence[Any]], numbers: Sequence[np.ndarray], size: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Start to count both sides of fills on the workers; yield what `Sides.count` finds in each share.
-
-    A share has a piece of each part, as `sides_in_shares` returns it; `numbers` are those of its groups.
-    """
-    submit = partial(client.submit, _sides_counted, pure=False, priority=workers.BEHIND)
-    return workers.in_turn([submit(pieces, numbers, size) for pieces in shares])
 
 
 def answers(
@@ -118,85 +108,130 @@ def answers(
     whole: bool = False,
 ) -> Answers:
     """Let workers apply `work` to the rows of windows, `whole` ones with all columns, and to the windows."""
-    from dask import annotate  # type: ignore[attr-defined]
-
-    home = partial(workers.home, workers.homes(client))
+    graph = _Graph(client)
     (sent,) = client.scatter([work], hash=False)
-    near, seen = _exchanged(client, cuts, wanted, 0, home, spans=placed_by is not None, whole=whole)
-    others = [] if prices is None else [_exchanged(client, cuts, prices, 1, home)[0]]
+    near, seen = _exchanged(graph, cuts, wanted, 0, spans=placed_by is not None, whole=whole)
+    others = [] if prices is None else [_exchanged(graph, cuts, prices, 1)[0]]
     tables = [[*parts] for parts in zip(near, *others, strict=True)]
     count, orders = len(tables), None
     if placed_by:
-        hashes = [workers.later(repeated)(*parts) for parts in seen]
-        own = [workers.later(_own_of_several)(cuts, part, n, hashes) for n, part in enumerate(near)]
-        orders = workers.later(_orders)(cuts, placed_by, hashes, own)
+        hashes = [graph.add(workers.keeping_memory(repeated), *parts) for parts in seen]
+        several = partial(_own_of_several, cuts)
+        own = [graph.add(several, part, n, hashes) for n, part in enumerate(near)]
+        orders = graph.add(partial(_orders, cuts, placed_by), hashes, own)
     normalized = partial(convert.to_table, caller=wanted.caller, columns=wanted.present())
     read = normalized if whole else convert.as_read
-    at_edges_of, edges = workers.later(partial(_at_edges, read=read)), list[Any]()
-    for n, parts in enumerate(tables if cuts.keys else []):
-        with annotate(**home(n, count)):
-            edges.append(at_edges_of(cuts, parts, n))
-    answer, tasks = workers.later(partial(_answer, read=read)), list[Any]()
+    at_edges_of, places = partial(_at_edges, cuts, read), enumerate(tables if cuts.keys else [])
+    edges = [graph.add(at_edges_of, parts, n, place=(n, count)) for n, parts in places]
+    answer, keys, common = partial(_answer, cuts, read), list[Any](), dict[str | None, Any]()
     for n, parts in enumerate(tables):
-        if not n or home(n, count) != home(n - 1, count):  # answers that fetch the same start in any order
-            with annotate(**home(n, count)):
-                common = workers.later(lambda *common: common)(edges, orders, sent)
-        with annotate(priority=-1 - n, **home(n, count)):  # after all else, in the order they are asked for
-            tasks.append(answer(cuts, parts, common, n))
-    return Answers(client, tasks)
+        home = graph.home(n, count)
+        if home not in common:  # answers that fetch the same start in any order
+            common[home] = graph.add(tuple, [edges, orders, sent], place=(n, count))
+        keys.append(graph.add(answer, parts, common[home], n, place=(n, count), priority=-1 - n))
+    return Answers(graph, keys)
+
+
+class _Graph:
+    """Tasks that a cluster is sent at once; to make each by `dask.delayed` takes longer with every one."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self._homes = client, workers.homes(client)
+        self._tasks, self._name = dict[Any, Any](), uuid4().hex
+        self._where, self._priorities = dict[Any, str | None](), dict[Any, int]()
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        place: tuple[int, int] | None = None,
+        priority: int = 0,
+    ) -> Any:
+        """Add a task for one of so many places, and return what stands for its result among arguments."""
+        name = getattr(function, "func", function).__name__
+        key = f"{name.strip('_')}-{self._name}-{len(self._tasks)}"
+        self._tasks[key], self._priorities[key] = (function, *arguments), priority
+        self._where[key] = self.home(*place) if place else None
+        return key
+
+    def pieces(self, count: int, *task: Any, place: tuple[int, int]) -> list[Any]:
+        """Add a task that returns so many pieces, and return what stands for each."""
+        found = self.add(*task, place=place)
+        return [self.add(getitem, found, n, place=place) for n in range(count)]
+
+    def partitions(self, frame: Any, order: Sequence[int]) -> list[Any]:
+        """Add the partitions of a frame of Dask, whose places are in this order."""
+        chosen = frame.optimize()
+        tasks, keys = chosen.__dask_graph__(), chosen.__dask_keys__()
+        self._tasks |= tasks
+        self._priorities |= dict.fromkeys(tasks, 0)
+        self._where |= {keys[n]: self.home(place, len(keys)) for place, n in enumerate(order)}
+        return [keys[n] for n in order]
+
+    def home(self, place: int, count: int) -> str | None:
+        """Return where a task for one of so many places is best run."""
+        return workers.home(self._homes, place, count)
+
+    def compute(self, keys: Sequence[Any]) -> list[Any]:
+        """Send the tasks, and return the futures of some."""
+        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+        annotations = {"workers": self._where.get, "priority": self._priorities.get}
+        layer = MaterializedLayer(self._tasks, annotations | {"allow_other_workers": True})
+        graph = HighLevelGraph({self._name: layer}, {self._name: set()})
+        return [*self.client.get(graph, [*keys], sync=False)]
+
+
+def _shares(windows: int) -> int:
+    """Return in how many shares slim rows of so many windows are dealt out: as many for each thread."""
+    threads = workers.threads()
+    return threads * -(-windows // (threads * BATCHES))
 
 
 def _exchanged(
-    client: Any,
-    cuts: Cuts,
-    columns: Columns,
-    number: int,
-    home: Callable[[int, int], dict[str, Any]],
-    *,
-    spans: bool = False,
-    whole: bool = False,
+    graph: _Graph, cuts: Cuts, columns: Columns, number: int, *, spans: bool = False, whole: bool = False
 ) -> tuple[list[Any], list[list[Any]]]:
-    """Return, delayed, the rows that each window looks at, and what is seen of orders by shares of them.
+    """Return the rows that each window looks at, and what is seen of orders by shares of them.
 
     Partitions and windows of the same time have the same home, so that few rows travel.
     """
-    from dask import annotate  # type: ignore[attr-defined]
-
     count = len(cuts.edges) + 1
-    shares = max(-(-count // BATCHES), workers.threads()) if spans else 0
+    homes, shares = min(count, workers.threads()), _shares(count) if spans else 0
     names = list(convert.column_names(columns.frame)) if whole else columns.present()
-    split = partial(_split, names=names, caller=columns.caller, cuts=cuts, shares=shares, whole=whole)
-    if engine_of(columns.frame) == "dask":
-        order = np.argsort(cuts.middles[number], kind="stable").tolist()
-        homes = {n: home(place, len(order)).get("workers") for place, n in enumerate(order)}
-        at_home = {"workers": lambda key: homes.get(key[-1]), "allow_other_workers": True}
-        partitions = adapters.partitions(columns.frame, names, columns.caller, **at_home)
-        frames = [partitions[n] for n in order]
-    else:
-        frames = [client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
-    groups, pieces = max(count, 2 * workers.threads()), count + shares
-    ends = dict.fromkeys(len(frames) * n // groups for n in range(groups + 1))
-    work, parts, near = workers.later(split, pieces), list[list[Any]](), list[Any]()
-    for start, end in pairwise(ends):
-        with annotate(**home(start, len(frames))):
-            parts.append([*work(frames[start:end])])
-    gathered = workers.later(lambda pieces: [workers.aligned(one) for piece in pieces for one in piece])
-    for n in range(count):
-        rows = [part[n] for part in parts]
-        with annotate(**home(n, count)):
-            near.append(gathered(rows))
-    return near, [[part[n] for part in parts] for n in range(count, pieces)]
-
-
-def _split(
-    frames: Sequence[Any], names: Sequence[str], caller: str, cuts: Cuts, shares: int, *, whole: bool
-) -> list[Any]:
-    """Split partitions into the rows that each window looks at, and what is seen of orders by shares."""
-    read = (
-        partial(pa.Table.from_pandas, preserve_index=False)
-        if whole
-        else partial(convert.to_table, caller=caller, columns=names)
+    split = partial(
+        _split, names=names, caller=columns.caller, cuts=cuts, homes=homes, shares=shares, whole=whole
     )
+    if engine_of(columns.frame) == "dask":
+        chosen = adapters.columns_of(columns.frame, names, columns.caller)
+        frames = graph.partitions(chosen, np.argsort(cuts.middles[number], kind="stable").tolist())
+    else:
+        frames = [graph.client.scatter(workers.pack(batch), hash=False) for batch in columns.batches()]
+    groups = max(count, 2 * workers.threads())
+    ends = dict.fromkeys(len(frames) * n // groups for n in range(groups + 1))
+    parts = [
+        graph.pieces(homes + shares, split, frames[start:end], place=(start, len(frames)))
+        for start, end in pairwise(ends)
+    ]
+    near = []
+    for n in range(count):
+        pieces = [part[n * homes // count] for part in parts]
+        near.append(graph.add(_gathered, pieces, n, place=(n, count)))
+    return near, [[part[n] for part in parts] for n in range(homes, homes + shares)]
+
+
+@workers.keeping_memory
+def _split(
+    frames: Sequence[Any],
+    names: Sequence[str],
+    caller: str,
+    cuts: Cuts,
+    homes: int,
+    shares: int,
+    *,
+    whole: bool,
+) -> list[Any]:
+    """Split partitions into the rows that windows look at, by home, and what is seen of orders by shares."""
+    read = convert.as_table if whole else partial(convert.to_table, caller=caller, columns=names)
     tables = [workers.unpack(frame) if isinstance(frame, Packed) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
     if not whole:
@@ -205,16 +240,23 @@ def _split(
         rows, orders = with_hash(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
         seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
-    pieces = [list[Packed]() for _ in range(len(cuts.edges) + 1)]
+    count, pieces = len(cuts.edges) + 1, [dict[int, list[Packed]]() for _ in range(homes)]
     for block in blocks(rows, DEALT_AT_ONCE):
         slots = cuts.slot_of(moments_of(convert.to_table(block, caller, ["created_at"])))
         order = np.argsort(slots, kind="stable")
         slots = slots[order]
-        for window, piece in enumerate(pieces):
+        for window in range(count):
+            piece = pieces[window * homes // count].setdefault(window, [])
             some = order[cuts.near(slots, window)]
             if len(some) or not piece:
                 piece.append(workers.pack(block.take(pa.array(some))))
     return [*pieces, *seen]
+
+
+@workers.keeping_memory
+def _gathered(pieces: Sequence[Mapping[int, Sequence[Packed]]], window: int) -> list[Packed]:
+    """Return the rows that a window looks at, of all pieces that its home has."""
+    return [workers.aligned(one) for windows in pieces for one in windows[window]]
 
 
 def _with_codes(rows: pa.Table) -> pa.Table:
@@ -229,6 +271,7 @@ def _together(pieces: Iterable[Packed]) -> pa.Table:
     return together(map(workers.unpack, pieces))
 
 
+@workers.keeping_memory
 def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Sequence[np.ndarray]) -> Packed:
     """Return the rows of a window whose orders have fills in several."""
     rows = _together(near)
@@ -236,41 +279,33 @@ def _own_of_several(cuts: Cuts, near: Sequence[Packed], window: int, hashes: Seq
     return workers.pack(of_orders(rows, joined(hashes)))
 
 
+@workers.keeping_memory
 def _orders(cuts: Cuts, placed_by: str, hashes: Sequence[np.ndarray], rows: Sequence[Packed]) -> Orders:
     return Orders(cuts, placed_by, hashes, map(workers.unpack, rows))
 
 
+@workers.keeping_memory
 def _at_edges(
-    cuts: Cuts, parts: Sequence[Sequence[Packed]], window: int, read: Callable[[pa.Table], pa.Table]
+    cuts: Cuts, read: Callable[[pa.Table], pa.Table], parts: Sequence[Sequence[Packed]], window: int
 ) -> list[list[Packed]]:
     tables = [*map(_together, parts)]
     found = at_edges(cuts, tables, read(tables[0]), window, cuts.signs)
     return [[*map(workers.pack, some)] for some in found]
 
 
+@workers.keeping_memory
 def _answer(
     cuts: Cuts,
+    read: Callable[[pa.Table], pa.Table],
     own: Sequence[Sequence[Packed]],
     common: Sequence[Any],
     window: int,
-    read: Callable[[pa.Table], pa.Table],
 ) -> Packed:
     edges, orders, work = common
     behind = (last for last, *_ in edges[:window])
     ahead = (one for _, *first in edges[window + 1 :] for one in first)
     tables = [_together([*mine, *others]) for mine, *others in zip(own, *behind, *ahead, strict=True)]
     return workers.pack(work(tables[0], window_of(cuts, read(tables[0]), tables, orders, window)))
-
-
-@workers.keeping_memory
-def _sides_counted(
-    pieces: Sequence[Arrays], numbers: Sequence[np.ndarray], size: int
-) -> tuple[int, np.ndarray]:
-    sides = Sides()
-    for piece, groups in zip(pieces, numbers, strict=True):
-        if piece:
-            sides.add(piece["trade"], piece["side"], groups[piece["group"]])
-    return sides.count(np.arange(size), size)
 
 
 @workers.keeping_memory

@@ -25,6 +25,11 @@ def as_read(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def as_table(frame: pd.DataFrame) -> pa.Table:
+    """Return all columns of a pandas frame as they stand."""
+    return pa.Table.from_pandas(frame, preserve_index=False)  # a method of Cython does not go to workers
+
+
 def to_native(frame: Any, table: pa.Table) -> Any:
     """Convert an Arrow table to a frame of the same engine as `frame`."""
     engine = engine_of(frame)
@@ -97,16 +102,22 @@ def batches(
     caller: str,
     most: int = BATCH_ROWS,
     work: Callable[[pa.Table], pa.Table] = as_read,
+    priority: int = workers.AHEAD,
 ) -> Iterator[pa.Table]:
     """Read columns of a frame of any engine in batches of at most `most` rows, as normalized tables.
 
-    `work` is applied to each batch, by Dask's workers to partitions.
+    `work` is applied to each batch, by Dask's workers to partitions: a cluster starts at once.
     """
-    if engine_of(frame) == "dask":
-        read = functools.partial(_read, caller=caller, columns=columns, work=work)
-        for table in workers.apply(read, adapters.partitions(frame, columns, caller)):
-            yield from blocks(table, most) if work is as_read else [table]
-        return
+    if engine_of(frame) != "dask":
+        return _batches(frame, columns, caller, most, work)
+    read = functools.partial(_read, caller=caller, columns=columns, work=work)
+    tables = workers.apply(read, adapters.columns_of(frame, columns, caller), priority)
+    return (block for table in tables for block in blocks(table, most)) if work is as_read else tables
+
+
+def _batches(
+    frame: Any, columns: Sequence[str], caller: str, most: int, work: Callable[[pa.Table], pa.Table]
+) -> Iterator[pa.Table]:
     opened = open_frame(frame, columns, caller)
     for part in _native_parts(opened, engine_of(frame), most):
         for block in blocks(part, most):
@@ -116,8 +127,7 @@ def batches(
 def whole_batches(frame: Any, caller: str, most: int = BATCH_ROWS) -> Iterator[pa.Table]:
     """Read all columns of a frame that is not in memory, as they stand, in batches."""
     if engine_of(frame) == "dask":
-        parts = adapters.partitions(frame, list(frame.columns), caller)
-        tables = workers.apply(functools.partial(pa.Table.from_pandas, preserve_index=False), parts)
+        tables = workers.apply(as_table, frame)
     else:
         tables = _native_parts(nw.from_native(frame), engine_of(frame), most)
     for table in tables:

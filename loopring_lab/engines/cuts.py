@@ -212,7 +212,7 @@ def cut(wanted: Columns, prices: Columns | None, around: Around) -> Cuts | None:
     if total <= most:
         return None
     if engine_of(wanted.frame) == "dask":
-        threads = max(1, workers.threads())
+        threads = workers.threads()
         most = -(-total // (threads * max(WINDOWS_OF_A_THREAD, -(-total // (most * threads)))))
     edges = _edges(np.sort(np.concatenate(sampled)), most // step, around.after)
     found = Cuts(np.array(edges, np.int64), around.after, around.keys, around.ahead, middles)

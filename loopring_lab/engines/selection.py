@@ -15,16 +15,18 @@ from loopring_lab.amounts.scaling import combined
 from loopring_lab.engines import convert
 from loopring_lab.engines.adapters import DECIMAL_256
 from loopring_lab.engines.aggregate import GroupBy, Groups, PairedFills, rates_of, thousandths
-from loopring_lab.engines.arrays import CHUNK, first_of, float_keys, sorted_by_keys
+from loopring_lab.engines.arrays import CHUNK, first_of, float_keys, mixed, sorted_by_keys
 from loopring_lab.engines.pairs import row_groups, sides_of
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
 
-BITS = 64
-BITS_AT_ONCE = 16
-COUNTERS = 1 << 20
 EIGHTHS = np.uint64(49)  # bits of a float below the first three of its fraction
 AT_ONCE, GROUPS_AT_ONCE = 1 << 18, 64
-"""Of more values, those of groups with more than this part of all are told by their bits."""
+"""Of more values, samples are taken of groups with more than this part of all."""
+LESS, LOW, BETWEEN, HIGH = range(4)
+SIDES_OF_ENDS = 5
+"""Where a value is: less than two ends, equal to the lower one, between, equal to the upper one, or more."""
+REACHES = 1.25, 10.0, 1e18
+"""Ranks in a sample are less than half the root of its size off, as a standard deviation."""
 
 Apply = Callable[[Callable[[np.ndarray, np.ndarray], Any]], Iterable[Any]]
 """Applies a function to parts of all rows: to the groups of rows and to their values, which are not NaN."""
@@ -150,88 +152,105 @@ def medians(apply: Apply, counts: np.ndarray) -> np.ndarray:
 def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Return the values of ascending ranks, from 0, in each group's sorted rows, or NaN: ranks by groups.
 
-    Values of large groups are counted by their first bits, then by the next ones, until few can matter.
+    A sample of large groups tells between which values a rank lies, or most likely does.
     """
     found, wanted = np.full(ranks.shape, np.nan), np.where(counts > 0, ranks, 0)
-    large = np.flatnonzero(counts > counts.sum() // GROUPS_AT_ONCE)
-    number = np.full(len(counts), -1, np.int32)
-    number[large] = np.arange(len(large))
-    at, left = wanted[:, large], np.repeat(counts[None, large], len(ranks), axis=0)
-    known, prefixes, unlike = 0, np.zeros(at.shape, np.uint64), left
-    bits = int(np.clip(np.log2(COUNTERS / max(at.size, 1)), 1, BITS_AT_ONCE))
-    while known < BITS and _ends(prefixes, unlike)[-1].sum() > AT_ONCE:
-        step, (different, kinds) = min(bits, BITS - known), np.unique(prefixes, axis=0, return_inverse=True)
-        tables = np.zeros((len(different), len(large) << step), np.int64)
-        least = np.full((len(different), 2, len(large)), ~np.uint64(0))
-        for part in apply(partial(_counted, number=number, prefixes=different, known=known, step=step)):
-            for table, low, (places, rows, lowest) in zip(tables, least, part, strict=True):
-                table[places] += rows
-                np.minimum(low, lowest, out=low)
-        for row, kind in enumerate(kinds.ravel()):
-            each = tables[kind].reshape(len(large), -1)
-            until = np.cumsum(each, axis=1)
-            chosen = (until <= at[row][:, None]).sum(axis=1)[:, None]
-            left[row] = np.take_along_axis(each, chosen, 1)[:, 0]
-            at[row] -= np.take_along_axis(until, chosen, 1)[:, 0] - left[row]
-            prefixes[row] = prefixes[row] << np.uint64(step) | chosen[:, 0].astype(np.uint64)
-        known, alike = known + step, least[:, 0] == ~least[:, 1]
-        unlike = np.where(alike[kinds.ravel()], 1, left)
-    wanted[:, large] = _ends(prefixes, left) - left + at
-    rows = Buckets()
-    for groups, values, equal in apply(partial(_matching, number=number, prefixes=prefixes, known=known)):
-        rows.add(groups % BUCKETS, {"group": groups, "value": values, "equal": equal})
+    most = counts.sum() // GROUPS_AT_ONCE if counts.sum() > AT_ONCE else counts.sum()
+    large, number = np.flatnonzero(counts > most), np.zeros(len(counts), np.int64)
+    number[large] = np.arange(len(large)) + 1
+    samples = _Samples(apply, number, counts[large]) if len(large) else None
+    for reach in REACHES:
+        ends = samples.around(wanted[:, large], reach) if samples else np.full((len(ranks), 2, 1), np.inf)
+        kinds, of_rank = np.unique(ends, axis=0, return_inverse=True)
+        below, within, rows = *np.zeros((2, len(kinds), len(counts)), np.int64), Buckets()
+        for part in apply(partial(_within, number=number, kinds=kinds)):
+            for kind, (groups, values, equal, sides) in enumerate(part):
+                below[kind, large] += sides[:, LESS]
+                within[kind, large] += sides[:, LOW : HIGH + 1].sum(axis=1)
+                rows.add(
+                    groups % BUCKETS, {"key": kind + groups * len(kinds), "value": values, "equal": equal}
+                )
+        of_rank = of_rank.ravel()
+        places = wanted - below[of_rank]
+        if ((places >= 0) & (places < within[of_rank]))[:, large].all():
+            break
     for part in rows:
         keys = float_keys(part["value"])
-        order = sorted_by_keys(part["group"], keys, keys)
-        groups, values, equal = (column[order] for column in part.values())
-        starts, ends = first_of(groups), np.cumsum(equal)
-        before = ends[starts] - equal[starts]
-        places = np.searchsorted(ends, before + wanted[:, groups[starts]], "right")
-        found[:, groups[starts]] = values[places]
+        order = sorted_by_keys(part["key"], keys, keys)
+        key, values, equal = (column[order] for column in part.values())
+        starts, until = first_of(key), np.cumsum(equal)
+        groups, kind = np.divmod(key[starts], len(kinds))
+        before = until[starts] - equal[starts]
+        for rank, own in enumerate(of_rank):
+            some = np.flatnonzero(kind == np.where(number[groups] > 0, own, 0))
+            at = np.searchsorted(until, before[some] + places[rank, groups[some]], "right")
+            found[rank, groups[some]] = values[at]
     return found
 
 
-def _ends(prefixes: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Return where the values with each prefix end among those that are left of a group."""
-    return np.cumsum(left * (np.diff(prefixes, axis=0, prepend=~prefixes[:1]) != 0), axis=0)
+class _Samples:
+    """Some values of each large group, in order."""
+
+    def __init__(self, apply: Apply, number: np.ndarray, counts: np.ndarray) -> None:
+        step = max(1, int(np.cbrt(counts.sum()) / 2))
+        parts = [*apply(partial(_sampled, number=number, step=step))]
+        numbers, values = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        keys = float_keys(values)
+        self._values = np.append(values[sorted_by_keys(numbers, keys, keys)], np.nan)
+        self._counts, self._sizes = counts, np.bincount(numbers, minlength=len(counts) + 1)[1:]
+        self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def around(self, ranks: np.ndarray, reach: float) -> np.ndarray:
+        """Return two ends around each rank, `reach` roots of the size away: ranks by ends by numbers.
+
+        Near ranks have the same ends; those of number 0 are infinite.
+        """
+        sizes = self._sizes
+        most = np.minimum(np.ceil(reach * np.sqrt(sizes)), sizes).astype(np.int64) + 1
+        first = (ranks * sizes // self._counts // most - 1) * most
+        last = first + 3 * most
+        low, high = (self._values[self._starts + some.clip(0, sizes)] for some in (first, last))
+        low, high = np.where(first < 0, -np.inf, low), np.where(last < sizes, high, np.inf)
+        ends = np.stack([low, np.maximum(high, np.nextafter(low, np.inf))], axis=1)
+        return np.insert(ends, 0, np.inf, axis=2)
 
 
-def _counted(
-    groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int, step: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Count, for each row of prefixes, the values that have them, by number of the group and next bits.
+def _sampled(
+    groups: np.ndarray, values: np.ndarray, number: np.ndarray, step: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return one in so many values of the groups with a number."""
+    places = np.arange(0, len(groups), step).astype(np.uint64)
+    places += mixed(places) % np.uint64(step)
+    places = places[places < len(groups)].astype(np.int64)
+    numbers = number[groups[places]]
+    return numbers[numbers > 0], values[places[numbers > 0]]
 
-    Also return the least of their keys, and of the complements, by number; none before any bit is known.
+
+def _within(
+    groups: np.ndarray, values: np.ndarray, number: np.ndarray, kinds: np.ndarray
+) -> list[tuple[np.ndarray, ...]]:
+    """Return, for each kind of ends, the rows between, how many are equal to each, and how many on each side.
+
+    Rows of groups without a number are with those of the first kind.
     """
-    bins = [[np.empty(0, np.int32)] for _ in prefixes]
-    least = np.full((len(prefixes), 2, prefixes.shape[1]), ~np.uint64(0))
+    if not number.any():
+        return [(groups, values, np.ones(len(groups), np.int64), np.zeros((0, SIDES_OF_ENDS), np.int64))]
+    counts = np.zeros((len(kinds), kinds.shape[2], SIDES_OF_ENDS), np.int64)
+    inside = [[np.empty(0, np.int64)] for _ in kinds]
     for start in range(0, len(groups), CHUNK):
-        some = slice(start, start + CHUNK)
-        numbers, keys = number[groups[some]], float_keys(values[some])
-        for row, found, low in zip(prefixes, bins, least, strict=True):
-            same = np.flatnonzero((numbers >= 0) & (keys >> np.uint64(BITS - known) == row[numbers]))
-            mine, theirs = keys[same], numbers[same]
-            following = (mine >> np.uint64(BITS - known - step)).astype(np.int32) & (1 << step) - 1
-            found.append((theirs << step) + following)
-            for one, bits in zip(low, (mine, ~mine), strict=True) if known else ():
-                np.minimum.at(one, theirs, bits)
-    counts = [np.bincount(np.concatenate(found)) for found in bins]
-    places = [*map(np.flatnonzero, counts)]
-    return [(some, each[some], low) for some, each, low in zip(places, counts, least, strict=True)]
-
-
-def _matching(
-    groups: np.ndarray, values: np.ndarray, number: np.ndarray, prefixes: np.ndarray, known: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return groups and values without a number, or with a prefix of their group, and how many are equal."""
-    if not known:
-        return groups, values, np.ones(len(groups), np.int64)
-    numbers, keys = number[groups], float_keys(values)
-    first, same = keys >> np.uint64(BITS - known), np.zeros(len(keys), bool)
-    for some in np.unique(prefixes, axis=0):
-        same |= first == some[numbers]
-    large, small = np.flatnonzero(same & (numbers >= 0)), np.flatnonzero(numbers < 0)
-    large = large[sorted_by_keys(numbers[large], keys[large], keys[large])]
-    starts = first_of(numbers[large], keys[large])
-    rows, equal = np.append(large[starts], small), np.diff(starts, append=len(large))
-    return groups[rows], values[rows], np.append(equal, np.ones_like(small))
+        some, numbers = values[start : start + CHUNK], number[groups[start : start + CHUNK]]
+        for kind, ends in enumerate(kinds):
+            low, high = (end[numbers] for end in ends)
+            side = np.add(some >= low, some > low, dtype=np.int8)
+            side += some >= high
+            side += some > high
+            codes = np.bincount(numbers * SIDES_OF_ENDS + side, minlength=counts[kind].size)
+            counts[kind] += codes.reshape(counts[kind].shape)
+            rows = side == BETWEEN if kind else (side == BETWEEN) | (numbers == 0)
+            inside[kind].append(start + np.flatnonzero(rows))
+    large, found = np.flatnonzero(number), list[tuple[np.ndarray, ...]]()
+    for ends, each, places in zip(kinds, counts, inside, strict=True):
+        rows, equal = np.concatenate(places), each[1:, [LOW, HIGH]].T
+        columns = [[large, large, groups[rows]], [*ends[:, 1:], values[rows]], [*equal, np.ones_like(rows)]]
+        found.append((*map(np.concatenate, columns), each[1:]))
+    return found

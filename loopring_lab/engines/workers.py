@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from loopring_lab import cores
 Packed = np.ndarray
 """The bytes of a table, as clusters send them without a copy and count them."""
 ALIGNED = 8
-AHEAD, BEHIND = 1, -1  # the priorities of what this process waits for, and of what it asks for last
+AHEAD, NEXT, BEHIND = 1, 0, -1  # what this process waits for, what it asks for later, and last of all
 AT_ONCE = 4
 """So many frames are worked on ahead of use: for each task of a cluster, or on at most so many cores."""
 TRIM, MMAP = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"
@@ -41,25 +42,47 @@ def cluster() -> Any:
     return client if distributed and isinstance(client, distributed.Client) else None
 
 
-def apply(work: Callable[[Any], pa.Table], frames: Sequence[Any]) -> Iterator[pa.Table]:
-    """Yield what `work` makes of each delayed frame; few tables are in memory here at once."""
+def apply(work: Callable[[Any], pa.Table], frame: Any, priority: int = AHEAD) -> Iterator[pa.Table]:
+    """Yield what `work` makes of each partition of a Dask frame; few tables are in memory here at once.
+
+    A cluster starts before the first one is asked for.
+    """
     from dask.base import get_scheduler
 
     client, scheduler = cluster(), get_scheduler()  # type: ignore[no-untyped-call]
-    several = max(1, AT_ONCE * threads() if client else min(threads(), AT_ONCE))
-    packed, started = later(lambda frame: pack(work(frame))), deque[list[Any]]()
+    made = frame.map_partitions(_packed, work, meta=frame._meta, enforce_metadata=False).optimize()
+    tasks = made.to_delayed(optimize_graph=False)
+    if client is None:
+        return _in_threads(lambda task: task.compute(scheduler=scheduler), tasks)
+    anywhere = {
+        "workers": homes(client) or None,
+        "allow_other_workers": True,
+    }  # not behind those that have a home
+    start = partial(client.compute, priority=priority, **anywhere)
+    return _in_order(start, tasks, AT_ONCE * threads())
+
+
+def _in_threads(compute: Callable[[Any], Packed], tasks: Sequence[Any]) -> Iterator[pa.Table]:
+    several = min(threads(), AT_ONCE)
     with ThreadPoolExecutor(several) as background:
-        for start in range(0, len(frames), several):
-            tasks = [*map(packed, frames[start : start + several])]
-            if client:  # tasks with workers do not queue behind those that wait for theirs
-                anywhere = {"workers": homes(client) or None, "allow_other_workers": True}
-                started.append(client.compute(tasks, priority=AHEAD, **anywhere))
-            else:
-                started.append([background.submit(task.compute, scheduler=scheduler) for task in tasks])
-            if len(started) > 1:
-                yield from map(unpack, in_turn(started.popleft()))
-        for last in started:
-            yield from map(unpack, in_turn(last))
+        yield from _in_order(lambda some: [background.submit(compute, task) for task in some], tasks, several)
+
+
+def _in_order(
+    start: Callable[[Sequence[Any]], list[Any]], tasks: Sequence[Any], several: int
+) -> Iterator[pa.Table]:
+    """Start some tasks, and more as soon as the tables of these are asked for."""
+    places = range(0, len(tasks), several)
+    starting = (start(tasks[place : place + several]) for place in places)
+    return _asked_for(starting, [*islice(starting, 1)])
+
+
+def _asked_for(starting: Iterator[list[Any]], started: list[list[Any]]) -> Iterator[pa.Table]:
+    for tasks in starting:
+        started.append(tasks)
+        yield from map(unpack, in_turn(started.pop(0)))
+    for last in started:
+        yield from map(unpack, in_turn(last))
 
 
 def keeping_memory(task: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,11 +157,9 @@ def in_turn(futures: Iterable[Any]) -> Iterator[Any]:
     return (left.popleft().result() for _ in range(len(left)))
 
 
-def later(function: Callable[..., Any], pieces: int | None = None) -> Any:
-    """Return a function whose calls are tasks that keep memory; each of the `pieces` may go elsewhere."""
-    import dask
-
-    return dask.delayed(keeping_memory(function), nout=pieces)  # type: ignore[attr-defined]
+@keeping_memory
+def _packed(frame: Any, work: Callable[[Any], pa.Table]) -> Packed:
+    return pack(work(frame))
 
 
 def pack(table: pa.Table) -> Packed:
@@ -173,7 +194,7 @@ def counts_of(schema: pa.Schema) -> dict[str, int]:
 def threads() -> int:
     """Return how many tasks the workers run at a time."""
     client = cluster()
-    return len(homes(client)) if client else cores.count()
+    return max(1, len(homes(client))) if client else cores.count()
 
 
 def homes(client: Any) -> list[str]:
@@ -181,6 +202,11 @@ def homes(client: Any) -> list[str]:
     return [address for address, count in client.nthreads().items() for _ in range(count)]
 
 
-def home(homes: Sequence[str], place: int, count: int) -> dict[str, Any]:
+def home(homes: Sequence[str], place: int, count: int) -> str | None:
     """Return where a task for one of so many places is best run, if there are workers: neighbours by one."""
-    return {"workers": homes[place * len(homes) // count], "allow_other_workers": True} if homes else {}
+    return homes[place * len(homes) // count] if homes else None
+
+
+def best_at(addresses: str | Sequence[str] | None) -> dict[str, Any]:
+    """Return what has a task run there if these workers can."""
+    return {"workers": addresses, "allow_other_workers": True} if addresses else {}

@@ -111,8 +111,6 @@ def in_token(
     optional = (*PAIR, *TIE_BREAKERS, *ORDER)
     around: dict[str, Any] = {"prices": prices, "price_columns": PRICED, "keys": PAIR}
     in_memory = convert.is_in_memory(trades)
-    if not in_memory:
-        _check_token(token, trades, prices)
 
     def valued(window: windows.Window) -> Valued:
         fills, history = window.with_prices(CALLER, PAIR)
@@ -124,6 +122,8 @@ def in_token(
         return valued(window).columns(token)
 
     if names is None:
+        if not in_memory:
+            _check_token(token, trades, prices)
         return windows.add_columns(trades, CALLER, needed, optional, **around, work=columns_of)
 
     keys = [*dict.fromkeys([*names, "fee_token"])]
@@ -134,7 +134,10 @@ def in_token(
     paired = PairedFills(trades, CALLER)
     sums = Sums(keys, paired)
     around |= {"after": None if limit is None else 0, "ahead": True}
-    sums.add(windows.over(trades, CALLER, needed, optional, **around, work=sums_of))
+    parts = windows.over(trades, CALLER, needed, optional, **around, work=sums_of)
+    if not in_memory:  # which a cluster finds out beside its first steps
+        _check_token(token, trades, prices)
+    sums.add(parts)
     groups, columns = sums.columns(names)
     columns |= {"value_token": pa.repeat(token, groups.count)}
     return paired.result(groups.key_columns() | {name: columns[name] for name in SUMMED})

@@ -6,7 +6,7 @@ exact, or go on where the last part ended. Of what the workers of a cluster find
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,8 @@ from loopring_lab.engines.arrays import (
     sums_of_pieces,
 )
 from loopring_lab.engines.asof import PriceHistory
-from loopring_lab.engines.cluster import count_sides
 from loopring_lab.engines.orders import moments_of
-from loopring_lab.engines.pairs import row_groups, sides_in_shares, sides_of
+from loopring_lab.engines.pairs import count_sides, row_groups, sides_in_shares, sides_of
 from loopring_lab.engines.selection import medians
 from loopring_lab.engines.spill import Buckets, Columns, stacked
 
@@ -52,7 +51,7 @@ PER_BPS = 10**6  # more digits of within_bps depend on the processor's logarithm
 MARKET = ("base", "quote")
 PRICE = ("group", "market", "time", "rank")
 """What tells prices that groups use apart."""
-ADDED = ("groups", "changes", "ages", "shared", "markets", "prices")
+ADDED = ("groups", "changes", "shared", "markets", "prices")
 """The tables of a part that are added up in this process."""
 
 Pair = tuple[str, ...]
@@ -206,6 +205,15 @@ def _sides_in_shares(part: pa.Table, shares: int) -> list[Columns]:
     return sides_in_shares(_columns(_table(part["sides"])), shares)
 
 
+@workers.keeping_memory
+def _both_sides(
+    pieces: Sequence[Columns], numbers: Sequence[np.ndarray], size: int
+) -> tuple[int, np.ndarray]:
+    """Count the trades of a share with both sides, whose groups have these numbers."""
+    parts = zip(pieces, numbers, strict=True)
+    return count_sides((piece | {"group": groups[piece["group"]]} for piece, groups in parts), size)
+
+
 def _table(lists: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_struct_array(lists.chunk(0).flatten())
 
@@ -235,7 +243,7 @@ class Sums:
 
     def _add(self, part: pa.Table) -> None:
         lists = {one: _table(part[one]) for one in part.column_names}
-        groups, ages, changes = lists["groups"], _arrays(lists["ages"]), _arrays(lists["changes"])
+        groups, changes = lists["groups"], _arrays(lists["changes"])
         numbers = self._groups.add(groups.select(self._groups.keys)).astype(np.int32)
         markets = self._moves.add(lists["markets"], **_arrays(lists["prices"])).astype(np.int32)
         if "sides" in lists:
@@ -246,8 +254,9 @@ class Sums:
         self._changes.append(changes | {"group": numbers[changes["group"]]})
         self._shared.append(_arrays(lists["shared"])["time"])
         number = min(len(self._parts), PARTS) - 1
-        self._ages.add(np.full(len(ages["age"]), number), ages | {"group": numbers[ages["group"]]})
         if "used" in lists:
+            ages = _arrays(lists["ages"])
+            self._ages.add(np.full(len(ages["age"]), number), ages | {"group": numbers[ages["group"]]})
             used, uses = _arrays(lists["used"]), _arrays(lists["uses"])
             used |= {"group": numbers[used["group"]], "market": markets[used["market"]]}
             used["part"] = np.full(len(used["uses"]), len(self._parts), np.int32)
@@ -265,7 +274,8 @@ class Sums:
         columns = {name: groups.sum(name) for name in ("fills", "unpriced", "fee", "fee_value")}
         totals = np.abs(floats(columns["fee_value"]))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
-        ages = partial(medians, self._ages.of("group", "age"), counts[np.argsort(number_of)])
+        of_ages = partial(self._of_ages, self._answers) if self._answers else self._ages.of("group", "age")
+        ages = partial(medians, of_ages, counts[np.argsort(number_of)])
         both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
         squares = partial(self._add_up, self._squares())  # which the workers have begun
         middle, columns["both_sides"], squares = cores.share(ages, both, squares)
@@ -280,20 +290,30 @@ class Sums:
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
 
+    def _of_ages(self, answers: Answers, function: Callable[[np.ndarray, np.ndarray], Any]) -> Iterator[Any]:
+        """Apply a function to the groups and ages of each part on its worker."""
+        found = answers.each(_of_ages, repeat(function), self._numbers(), priority=workers.AHEAD)
+        return workers.in_turn(found)
+
+    def _numbers(self) -> Iterator[np.ndarray]:
+        """Yield the numbers of each part's groups."""
+        return (part["number"].to_numpy() for part in self._parts)
+
     def _count_on_workers(
         self, client: Any, shares: Sequence[Sequence[Any]], groups: np.ndarray, size: int
     ) -> tuple[int, np.ndarray]:
         numbers = np.split(groups, np.cumsum([*map(len, self._parts)])[:-1])
-        totals, counts = zip(*count_sides(client, shares, numbers, size), strict=True)
+        count = partial(client.submit, _both_sides, pure=False, priority=workers.BEHIND)
+        found = workers.in_turn([count(pieces, numbers, size) for pieces in shares])
+        totals, counts = zip(*found, strict=True)
         return sum(totals), np.sum(counts, axis=0)
 
     def _squares(self) -> Iterator[tuple[Columns, Columns, np.ndarray]]:
         """Square the errors of each part, those of one price together."""
         variances, shared = self._moves.variances(), distinct(np.concatenate([*self._shared, NOTHING]))
         if self._answers:
-            numbers = (part["number"].to_numpy() for part in self._parts)
             found = self._answers.each(
-                _squares_of_part, repeat(variances), repeat(shared), numbers, self._markets
+                _squares_of_part, repeat(variances), repeat(shared), self._numbers(), self._markets
             )
             return workers.in_turn(found)
         rows = chain.from_iterable(map(_by_part, self._used.parts(), self._uses.parts()))
@@ -349,6 +369,12 @@ def _squares_of_part(
     used, uses = (_columns(_table(part[name])) for name in ("used", "uses"))
     used |= {"group": groups[used["group"]], "market": markets[used["market"]]}
     return _squares(used, uses, variances, shared)
+
+
+def _of_ages(part: pa.Table, function: Callable[[np.ndarray, np.ndarray], Any], groups: np.ndarray) -> Any:
+    """Apply a function to the groups, which have these numbers, and ages of a part."""
+    ages = _arrays(_table(part["ages"]))
+    return function(groups[ages["group"]], ages["age"])
 
 
 def _by_part(used: Columns, uses: Columns) -> Iterator[tuple[Columns, Columns]]:

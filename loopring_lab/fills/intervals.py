@@ -31,9 +31,9 @@ from loopring_lab.engines.arrays import (
     sorted_by,
     sorted_by_keys,
 )
-from loopring_lab.engines.cluster import Answers, count_sides
+from loopring_lab.engines.cluster import Answers
 from loopring_lab.engines.orders import order_ids
-from loopring_lab.engines.pairs import Sides, note_on_both_sides, sides_in_shares, sides_of
+from loopring_lab.engines.pairs import Sides, count_sides, note_on_both_sides, sides_in_shares, sides_of
 from loopring_lab.engines.selection import Apply, medians
 from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, in_shares, stacked
 from loopring_lab.engines.windows import Parts
@@ -183,55 +183,71 @@ class SortedParts:
         return lambda function: chain.from_iterable(known(part, function) for part in parts)
 
 
+class Share(NamedTuple):
+    """Rows of the same orders, and parts of the sides of the same trades, if these are told."""
+
+    rows: SortedRows
+    sides: list[Columns]
+
+
 class SharedRows:
     """Rows on the workers of a cluster, where they are shared out by order, and their sides by trade."""
 
     def __init__(
         self, answers: Answers, code: Callable[[pa.Table], Coded], see: Callable[[Coded], np.ndarray]
     ) -> None:
-        self._client, shares = answers.client, answers.shares
+        self._client, count = answers.client, answers.shares
         (sent,) = self._client.scatter([code], broadcast=True, hash=False)
-        heads, *pieces = answers.pieces(1 + 2 * shares, _in_shares, repeat(sent), repeat(shares))
+        heads, *pieces = answers.pieces(1 + count, _in_shares, repeat(sent), repeat(count))
         parts, counts = zip(*self._client.gather(heads), strict=True)
-        self._numbers, self.counts = [*map(see, parts)], sum(counts, Counter[str]())
-        submit = partial(self._client.submit, _share, pure=False)
-        home = partial(workers.home, workers.homes(self._client))  # Dask would give some far more of them
-        self._rows = [submit(pieces[n], self._numbers, **home(n, shares)) for n in range(shares)]
-        self._sides = pieces[shares:]
+        numbers, self.counts = [*map(see, parts)], sum(counts, Counter[str]())
+        homes, places = workers.homes(self._client), range(count)  # Dask would give some far more of them
+        self._homes = [workers.best_at(workers.home(homes, place, count)) for place in places]
+        self._shares = self._submit(_share, pieces, repeat(numbers))
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         """Start to apply a function to each part, and yield what it makes of them."""
-        return self._apply(lambda part: function(part, *arguments))
+        return self._apply(lambda share: function(share.rows, *arguments))
 
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function ahead of all else, as that of `SortedParts` does."""
         known = partial(_of_known, rates, count)
         return lambda function: chain.from_iterable(
-            self._apply(lambda part: known(part.columns, function), workers.AHEAD)
+            self._apply(lambda share: known(share.rows.columns, function), workers.AHEAD)
         )
 
     def both_sides(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """Count, for each share, the trades with both sides, and those of each of so many groups."""
-        return count_sides(self._client, self._sides, self._numbers, count)
+        return self._apply(lambda share: count_sides(share.sides, count), workers.BEHIND)
 
-    def _apply(self, function: Callable[[Any], Any], priority: int = 0) -> Iterator[Any]:
-        task = workers.keeping_memory(function)
-        return workers.in_turn(self._client.map(task, self._rows, pure=False, priority=priority))
+    def _apply(self, function: Callable[[Share], Any], priority: int = 0) -> Iterator[Any]:
+        return workers.in_turn(
+            self._submit(workers.keeping_memory(function), self._shares, priority=priority)
+        )
+
+    def _submit(self, task: Callable[..., Any], *arguments: Iterable[Any], **options: Any) -> list[Any]:
+        """Start a task for each share where it is."""
+        submit = partial(self._client.submit, task, pure=False, **options)
+        return [submit(*some, **home) for *some, home in zip(*arguments, self._homes, strict=False)]
 
 
-def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], shares: int) -> list[Any]:
+def _in_shares(fills: pa.Table, code: Callable[[pa.Table], Coded], count: int) -> list[Any]:
     """Return what is known of groups and was counted beside them, then rows and sides of each share."""
     part = code(fills)
-    rows = in_shares(part.rows, bucket_of(part.rows["order"]), shares)
-    sides = sides_in_shares(part.sides, shares) if part.sides else [Columns()] * shares
+    rows = in_shares(part.rows, bucket_of(part.rows["order"]), count)
+    sides = sides_in_shares(part.sides, count) if part.sides else [Columns()] * count
     head = part._replace(rows={}, sides=part.sides and {})
-    return [(head, Counter(workers.counts_of(fills.schema))), *rows, *sides]
+    return [(head, Counter(workers.counts_of(fills.schema))), *zip(rows, sides, strict=True)]
 
 
 @workers.keeping_memory
-def _share(pieces: Sequence[Columns], numbers: Sequence[np.ndarray]) -> SortedRows:
-    """Put the rows of a share together."""
-    return SortedRows(stacked([_renumbered(*one) for one in zip(pieces, numbers, strict=True)]))
+def _share(pieces: Sequence[tuple[Columns, Columns]], numbers: Sequence[np.ndarray]) -> Share:
+    """Put the rows of a share together, and the sides."""
+    rows, sides = (
+        [_renumbered(*one) for one in zip(columns, numbers, strict=True) if one[0]]
+        for columns in zip(*pieces, strict=True)
+    )
+    return Share(SortedRows(stacked(rows)), sides)
 
 
 def _renumbered(rows: Columns, numbers: np.ndarray) -> Columns:
@@ -499,6 +515,9 @@ def _of_known(rates: Sequence[str], count: int, rows: Columns, function: Callabl
     """Apply a function to the known values of each rate and their groups, numbered on from rate to rate."""
     found = []
     for number, name in enumerate(rates):
-        groups, known = rows["group"] + number * count, np.flatnonzero(~np.isnan(rows[name]))
-        found.append(function(groups[known], rows[name][known]))
+        groups, values = rows["group"] + number * count, rows[name]
+        if (known := ~np.isnan(values)).all():
+            found.append(function(groups, values))
+        else:
+            found.append(function(groups[known], values[known]))
     return found

@@ -136,7 +136,9 @@ def markouts(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
-    label = Reference(prices, caller)
+    label, values = Reference(prices, caller), Values(list)
+    if names is not None:
+        values = Values.of_frame(trades, caller, prices)
     parts = windows.over(
         with_roles(trades),
         caller,
@@ -154,7 +156,6 @@ def markouts(
         return label.noted(result, note_on_sides(result, caller))
     horizon = Key("horizon")
     horizon.order = [*lengths]
-    values = Values.of_frame(trades, caller, prices)
     columns, note = estimated(parts, values, [*names, horizon], MARKOUTS, intervals, seed)
     return label.noted(result_frame(trades, label.of_groups(columns)), note)
 

@@ -100,6 +100,9 @@ def price_gap(
     caller = "lab.fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
+    values = Values(list)
+    if names is not None:
+        values = Values.of_frame(trades, caller)
     parts = windows.over(
         trades,
         caller,
@@ -113,7 +116,6 @@ def price_gap(
     if names is None:
         return parts.frame()
     keys = list(dict.fromkeys([*names, "fill_type"]))
-    values = Values.of_frame(trades, caller)
     columns, note = estimated(parts, values, keys, GAPS, intervals, seed, "unmatched")
     return convert.with_note(result_frame(trades, columns), note)
 
@@ -189,8 +191,10 @@ def all_in_cost(
     1       dex     44            30.388297             NaN              NaN
     """
     names = keys_of_estimates(trades, by, "lab.fills.all_in_cost", intervals, seed)
-    source = prices if isinstance(reference, str) else reference
-    values = Values.of_frame(trades, "lab.fills.all_in_cost", None if source is trades else source)
+    values = Values(list)
+    if names is not None:
+        source = prices if isinstance(reference, str) else reference
+        values = Values.of_frame(trades, "lab.fills.all_in_cost", None if source is trades else source)
     return costs_by(trades, reference, tolerance, names, prices, values, COSTS, intervals, seed)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
-from loopring_lab.engines import convert, limits
+from loopring_lab.engines import convert, limits, workers
 from loopring_lab.engines.arrays import NAT, coded, encoded, first_of, sorted_by
 from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.engines.pairs import row_groups
@@ -28,12 +28,12 @@ Pair = tuple[str, str]
 class Values:
     """Values of fills in the quote token with most fills, converted along markets with most prices.
 
-    `read` returns the parts of all fills, with the columns of `PRICED` normalized or as `_slim` does. Frames
-    of `prices` that name their tokens convert values too.
+    `read` returns the parts of all fills, with the columns of `PRICED` normalized or as `_slim` does; workers
+    of a cluster start as soon as it is called. Frames of `prices` that name their tokens convert values too.
     """
 
     def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
-        self._read_fills = read
+        self._read_fills, self._started = read, read()
         self._kept: list[_Prices] = []
         self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
 
@@ -111,7 +111,8 @@ class Values:
 
     def _read(self) -> Iterator[tuple[_Prices, bool]]:
         """Yield prices, and whether they are of fills."""
-        for part in self._read_fills():
+        started, self._started = self._started, ()
+        for part in started or self._read_fills():
             yield _Prices(part if FILLS in part.column_names else _slim(part)), True
         for prices in self._prices:
             for part in _batches(prices, "prices"):
@@ -153,7 +154,7 @@ class Rates(NamedTuple):
 
 
 def _batches(frame: Any, caller: str) -> Iterator[pa.Table]:
-    return convert.batches(frame, PRICED, caller, work=_slim)
+    return convert.batches(frame, PRICED, caller, work=_slim, priority=workers.NEXT)
 
 
 def _slim(rows: pa.Table) -> pa.Table:
