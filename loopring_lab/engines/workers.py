@@ -1,4 +1,4 @@
-"""The workers of Dask, which make tables of delayed frames ahead of use."""
+"""The workers of Dask, which make tables of partitions ahead of use."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ def apply(work: Callable[[Any], pa.Table], frame: Any, priority: int = AHEAD) ->
     tasks = made.to_delayed(optimize_graph=False)
     if client is None:
         return _in_threads(lambda task: task.compute(scheduler=scheduler), tasks)
-    anywhere = {
-        "workers": homes(client) or None,
-        "allow_other_workers": True,
-    }  # not behind those that have a home
+    anywhere = best_at(homes(client))  # tasks with workers do not queue behind others that have some
     start = partial(client.compute, priority=priority, **anywhere)
     return _in_order(start, tasks, AT_ONCE * threads())
 
@@ -208,5 +205,5 @@ def home(homes: Sequence[str], place: int, count: int) -> str | None:
 
 
 def best_at(addresses: str | Sequence[str] | None) -> dict[str, Any]:
-    """Return what has a task run there if these workers can."""
+    """Return the options of a task that is best run by these workers, if there are any."""
     return {"workers": addresses, "allow_other_workers": True} if addresses else {}

@@ -274,8 +274,8 @@ class Sums:
         columns = {name: groups.sum(name) for name in ("fills", "unpriced", "fee", "fee_value")}
         totals = np.abs(floats(columns["fee_value"]))
         counts = columns["fills"].to_numpy() - columns["unpriced"].to_numpy()
-        of_ages = partial(self._of_ages, self._answers) if self._answers else self._ages.of("group", "age")
-        ages = partial(medians, of_ages, counts[np.argsort(number_of)])
+        to_ages = partial(self._to_ages, self._answers) if self._answers else self._ages.of("group", "age")
+        ages = partial(medians, to_ages, counts[np.argsort(number_of)])
         both = partial(self._paired.count, groups, around=GroupBy(groups.table, keys))
         squares = partial(self._add_up, self._squares())  # which the workers have begun
         middle, columns["both_sides"], squares = cores.share(ages, both, squares)
@@ -290,9 +290,9 @@ class Sums:
             columns[name] = pa.array(ages, AGES, mask=counts == 0)
         return groups, columns
 
-    def _of_ages(self, answers: Answers, function: Callable[[np.ndarray, np.ndarray], Any]) -> Iterator[Any]:
+    def _to_ages(self, answers: Answers, function: Callable[[np.ndarray, np.ndarray], Any]) -> Iterator[Any]:
         """Apply a function to the groups and ages of each part on its worker."""
-        found = answers.each(_of_ages, repeat(function), self._numbers(), priority=workers.AHEAD)
+        found = answers.each(_ages_of_part, repeat(function), self._numbers(), priority=workers.AHEAD)
         return workers.in_turn(found)
 
     def _numbers(self) -> Iterator[np.ndarray]:
@@ -371,7 +371,9 @@ def _squares_of_part(
     return _squares(used, uses, variances, shared)
 
 
-def _of_ages(part: pa.Table, function: Callable[[np.ndarray, np.ndarray], Any], groups: np.ndarray) -> Any:
+def _ages_of_part(
+    part: pa.Table, function: Callable[[np.ndarray, np.ndarray], Any], groups: np.ndarray
+) -> Any:
     """Apply a function to the groups, which have these numbers, and ages of a part."""
     ages = _arrays(_table(part["ages"]))
     return function(groups[ages["group"]], ages["age"])
