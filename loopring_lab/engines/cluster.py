@@ -115,8 +115,8 @@ def answers(
     tables = [[*parts] for parts in zip(near, *others, strict=True)]
     count, orders = len(tables), None
     if placed_by:
-        hashes = [graph.add(workers.keeping_memory(repeated), *parts) for parts in seen]
-        several = partial(_own_of_several, cuts)
+        twice, several = workers.keeping_memory(repeated), partial(_own_of_several, cuts)
+        hashes = [graph.add(twice, *parts) for parts in seen]
         own = [graph.add(several, part, n, hashes) for n, part in enumerate(near)]
         orders = graph.add(partial(_orders, cuts, placed_by), hashes, own)
     normalized = partial(convert.to_table, caller=wanted.caller, columns=wanted.present())

@@ -162,7 +162,8 @@ def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     for reach in REACHES:
         ends = samples.around(wanted[:, large], reach) if samples else np.full((len(ranks), 2, 1), np.inf)
         kinds, of_rank = np.unique(ends, axis=0, return_inverse=True)
-        below, within, rows = *np.zeros((2, len(kinds), len(counts)), np.int64), Buckets()
+        of_rank, rows = of_rank.ravel(), Buckets()
+        below, within = np.zeros((2, len(kinds), len(counts)), np.int64)
         for part in apply(partial(_within, number=number, kinds=kinds)):
             for kind, (groups, values, equal, sides) in enumerate(part):
                 below[kind, large] += sides[:, LESS]
@@ -170,7 +171,6 @@ def select(apply: Apply, counts: np.ndarray, ranks: np.ndarray) -> np.ndarray:
                 rows.add(
                     groups % BUCKETS, {"key": kind + groups * len(kinds), "value": values, "equal": equal}
                 )
-        of_rank = of_rank.ravel()
         places = wanted - below[of_rank]
         if ((places >= 0) & (places < within[of_rank]))[:, large].all():
             break

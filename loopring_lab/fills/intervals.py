@@ -516,8 +516,7 @@ def _of_known(rates: Sequence[str], count: int, rows: Columns, function: Callabl
     found = []
     for number, name in enumerate(rates):
         groups, values = rows["group"] + number * count, rows[name]
-        if (known := ~np.isnan(values)).all():
-            found.append(function(groups, values))
-        else:
-            found.append(function(groups[known], values[known]))
+        if not (known := ~np.isnan(values)).all():
+            groups, values = groups[known], values[known]
+        found.append(function(groups, values))
     return found
