@@ -253,6 +253,11 @@ def test_what_is_unknown_or_zero_is_no_price(rows: list[dict[str, Any]]) -> None
     np.testing.assert_array_equal(found.of(table), apart.of(table))
     np.testing.assert_array_equal(found.of(table), passing.of(table))
     assert found.several == apart.several == passing.several
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "memory_limit", lambda: 0)
+        on_disk = Values(table.slice(start, 2) for start in range(0, len(table), 2))
+        np.testing.assert_array_equal(on_disk.of(table), found.of(table))
+        assert on_disk.rates.in_memory == (not on_disk.rates.histories)
 
 
 # The pool against the order book

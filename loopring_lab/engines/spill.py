@@ -106,11 +106,11 @@ class Buckets:
 
 
 class Spool:
-    """Tables on disk, in numbered slots."""
+    """Tables in numbered slots, on disk once they take more than a share of the memory limit."""
 
-    def __init__(self) -> None:
-        self._folder = _new_folder()
-        _remove_with(self, self._folder)
+    def __init__(self, share: int = KEPT_SHARE) -> None:
+        self._share = share
+        self._folder: Path | None = None
         self._kept: list[tuple[pa.Table, np.ndarray]] = []
         self._bytes = 0
         self._empty: pa.Table | None = None
@@ -121,22 +121,31 @@ class Spool:
         if len(slots):
             self._kept.append((table, slots))
             self._bytes += table.nbytes
-        if self._bytes > limits.memory_limit() // KEPT_SHARE:
+        if self._bytes > limits.memory_limit() // self._share:
             self._to_disk()
 
     def read(self, slots: Iterable[int]) -> pa.Table:
-        """Read the rows of slots; there must have been some table."""
+        """Read the rows of slots from disk; there must have been some table."""
         self._to_disk()
-        parts = [self._empty]
+        return together([self._empty, *self.parts(slots)])
+
+    def parts(self, slots: Iterable[int]) -> Iterator[pa.Table]:
+        """Yield the rows of slots, piece by piece; all that was added while nothing is on disk."""
+        if self._folder is None:
+            yield from (table for table, _ in self._kept)
+            return
+        self._to_disk()
         for path in filter(Path.exists, map(self._folder.joinpath, map(str, slots))):
             with pa.OSFile(str(path)) as file:
                 while file.tell() < file.size():
-                    parts.append(pa.ipc.open_stream(file).read_all())
-        return together(parts)
+                    yield pa.ipc.open_stream(file).read_all()
 
     def _to_disk(self) -> None:
         if not self._kept:
             return
+        if self._folder is None:
+            self._folder = _new_folder()
+            _remove_with(self, self._folder)
         tables, slots = zip(*self._kept, strict=True)
         self._kept, self._bytes = [], 0
         order, files = _by_number(np.concatenate(slots))

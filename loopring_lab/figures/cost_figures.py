@@ -425,7 +425,7 @@ def _costs_by_size(rows: Any, sizes: pd.DataFrame, caller: str, reference: Mappi
     work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
     marked = windows.map_batches(rows, caller, ["notional"], work=work)
     names = group_keys(["part", "fill_type"], caller, frame=marked)
-    one_token = Values(list)
+    one_token = Values()
     costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
     return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})

@@ -136,7 +136,7 @@ def markouts(
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
-    label, values = Reference(prices, caller), Values(list)
+    label, values = Reference(prices, caller), Values()
     if names is not None:
         values = Values.of_frame(trades, caller, prices)
     parts = windows.over(
@@ -243,7 +243,7 @@ def shortfall(
     if names is None:
         return label.noted(parts.frame(label.column), note_on_sides(trades, caller))
     orders = pa.concat_tables(parts, promote_options="permissive")
-    columns, _ = estimated([orders], Values(lambda: [orders], prices), names, SHORTFALLS, intervals, seed)
+    columns, _ = estimated([orders], Values([orders], prices), names, SHORTFALLS, intervals, seed)
     groups, paired = GroupBy(orders, names), PairedFills(trades, caller)
     seconds = orders["seconds_to_fill"].to_pandas()
     columns |= {

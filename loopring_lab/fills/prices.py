@@ -100,7 +100,7 @@ def price_gap(
     caller = "lab.fills.price_gap"
     names = keys_of_estimates(trades, by, caller, intervals, seed)
     limit = parse_tolerance(tolerance, caller)
-    values = Values(list)
+    values = Values()
     if names is not None:
         values = Values.of_frame(trades, caller)
     parts = windows.over(
@@ -191,7 +191,7 @@ def all_in_cost(
     1       dex     44            30.388297             NaN              NaN
     """
     names = keys_of_estimates(trades, by, "lab.fills.all_in_cost", intervals, seed)
-    values = Values(list)
+    values = Values()
     if names is not None:
         source = prices if isinstance(reference, str) else reference
         values = Values.of_frame(trades, "lab.fills.all_in_cost", None if source is trades else source)

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import repeat
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.limbs import floats
-from loopring_lab.engines import convert, limits, workers
+from loopring_lab.engines import convert, workers
 from loopring_lab.engines.arrays import NAT, coded, encoded, first_of, sorted_by
 from loopring_lab.engines.orders import LAST, moments_of
 from loopring_lab.engines.pairs import row_groups
-from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
+from loopring_lab.engines.spill import BUCKETS, Buckets, Columns, Spool
 
 PRICED = ("created_at", "base", "quote", "price")
 FILLS, PRICES = "number of fills", "number of prices"
 """Columns of what `_slim` returns, named unlike those of trades."""
-PRICE_BYTES = 16
+KEPT_SHARE = 8
+"""This fraction of the memory limit are prices kept in memory, before they go to disk."""
 Pair = tuple[str, str]
 
 
 class Values:
     """Values of fills in the quote token with most fills, converted along markets with most prices.
 
-    `read` returns the parts of all fills, with the columns of `PRICED` normalized or as `_slim` does; workers
-    of a cluster start as soon as it is called. Frames of `prices` that name their tokens convert values too.
+    The parts of all fills are as `_slim` returns them, or with the columns of `PRICED` normalized; they
+    are read once. Frames of `prices` that name their tokens convert values too.
     """
 
-    def __init__(self, read: Callable[[], Iterable[pa.Table]], *prices: Any) -> None:
-        self._read_fills, self._started = read, read()
-        self._kept: list[_Prices] = []
+    def __init__(self, parts: Iterable[pa.Table] = (), *prices: Any) -> None:
+        self._parts, self._noted = parts, Spool(KEPT_SHARE)
         self._prices = [p for p in prices if p is not None and {*PRICED} <= {*convert.column_names(p)}]
 
     @classmethod
     def of_frame(cls, trades: Any, caller: str, *prices: Any) -> Values:
-        """Prepare the values of a frame of any engine."""
-        return cls(lambda: _batches(trades, caller), *prices)
+        """Prepare the values of a frame of any engine; workers of a cluster start to read it."""
+        return cls(_batches(trades, caller), *prices)
 
     @property
     def several(self) -> bool:
@@ -60,19 +62,18 @@ class Values:
     def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
         """Count fills by quote token and prices by pair of tokens, and return the first and last time.
 
-        A single part of prices is kept, and several if they are few.
+        The prices are noted by pair.
         """
         quotes: Counter[str] = Counter()
-        pairs: Counter[Pair] = Counter()
-        first, last, rows = LAST, NAT, 0
-        for number, (prices, are_fills) in enumerate(self._read()):
-            quotes.update(prices.fills if are_fills else {})
-            pairs.update(prices.counts)
-            first, last = min(first, prices.times.min(initial=LAST)), max(last, prices.times.max(initial=NAT))
-            rows += len(prices.times)
-            are_few = not number or rows <= limits.rows_at_once(PRICE_BYTES)
-            self._kept = [*self._kept, prices] if are_few else []
-        return quotes, pairs, int(first), int(last)
+        counts: Counter[Pair] = Counter()
+        first, last = LAST, NAT
+        for rows, are_fills in self._read():
+            pairs, times = _pairs(rows), rows["moment"].combine_chunks().values.to_numpy()
+            quotes.update(_counts(*coded(rows["quote"]), rows[FILLS].to_numpy()) if are_fills else {})
+            counts.update(_counts(np.arange(len(rows)), pairs, rows[PRICES].to_numpy()))
+            first, last = min(first, times.min(initial=LAST)), max(last, times.max(initial=NAT))
+            self._noted.add(rows, np.array([_slot(pair) for pair in pairs], np.int64))
+        return quotes, counts, int(first), int(last)
 
     @cached_property
     def _tokens(self) -> list[str]:
@@ -101,22 +102,22 @@ class Values:
         _, _, first, last = self._seen
         used = {pair for token in self._tokens if token in self._paths for pair, _ in self._paths[token]}
         histories = {pair: _History(first, last) for pair in used}
-        for prices in (self._kept or (prices for prices, _ in self._read())) if used else ():
-            for pair in used & prices.counts.keys():
-                histories[pair].add(*prices.of(pair))
-        self._kept = []
+        for rows in self._noted.parts({*map(_slot, used)}) if used else ():
+            for place, pair in enumerate(_pairs(rows)):
+                if pair in used:
+                    times, prices = (rows[name][place].values.to_numpy() for name in ("moment", "price"))
+                    histories[pair].add(times, prices)
+        self._noted = Spool()  # the prices of all other pairs go
         for history in histories.values():
             history.sort()
         return histories
 
-    def _read(self) -> Iterator[tuple[_Prices, bool]]:
-        """Yield prices, and whether they are of fills."""
-        started, self._started = self._started, ()
-        for part in started or self._read_fills():
-            yield _Prices(part if FILLS in part.column_names else _slim(part)), True
+    def _read(self) -> Iterator[tuple[pa.Table, bool]]:
+        """Yield what `_slim` returns, and whether it is of fills."""
+        for part in self._parts:
+            yield part if FILLS in part.column_names else _slim(part), True
         for prices in self._prices:
-            for part in _batches(prices, "prices"):
-                yield _Prices(part), False
+            yield from zip(_batches(prices, "prices"), repeat(False), strict=False)
 
 
 class Rates(NamedTuple):
@@ -182,20 +183,14 @@ def _lowest(prices: np.ndarray, *keys: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return order[starts], np.minimum.reduceat(prices[order], starts) if len(starts) else prices[:0]
 
 
-class _Prices:
-    """Prices by pair of tokens, and how many fills there are by quote token, of rows that `_slim` returns."""
+def _pairs(rows: pa.Table) -> list[Any]:
+    """Return the pairs of tokens of rows that `_slim` returns."""
+    return [*zip(rows["base"].to_pylist(), rows["quote"].to_pylist(), strict=True)]
 
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows, self.times = rows, rows["moment"].combine_chunks().values.to_numpy()
-        self._pairs = [*zip(rows["base"].to_pylist(), rows["quote"].to_pylist(), strict=True)]
-        self.fills = _counts(*coded(rows["quote"]), rows[FILLS].to_numpy())
-        self.counts = _counts(np.arange(len(rows)), self._pairs, rows[PRICES].to_numpy())
 
-    def of(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times and prices of a pair that has some."""
-        place = self._pairs.index(pair)
-        times, prices = (self._rows[name][place].values.to_numpy() for name in ("moment", "price"))
-        return times, prices
+def _slot(pair: Pair) -> int:
+    """Return where prices of a pair are noted; others may be there too."""
+    return crc32(repr(pair).encode()) % BUCKETS
 
 
 def _counts(numbers: np.ndarray, names: list[Any], each: np.ndarray) -> dict[Any, int]:
