@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
 import pandas as pd
+
+from loopring_lab.amounts.display import running_shell
 
 TOKEN_ARGUMENTS = ("token", "base", "quote", "fee_token")
 NAMED_ARGUMENT = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
@@ -18,7 +19,7 @@ _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 def register_names(kind: str, listing: pd.DataFrame) -> pd.DataFrame:
     """Remember the markets or tokens of a listing for IPython's completer, and return the listing."""
     _names[kind].update(dict.fromkeys(listing.index))
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = running_shell()
     if shell is not None and _matcher not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_matcher)
     return listing

@@ -201,12 +201,12 @@ def test_weights_are_values_in_the_quote_token_with_most_fills() -> None:
     table = convert.normalize(
         pa.Table.from_pandas(fills.assign(moment=fills["created_at"].astype("int64")), preserve_index=False)
     )
-    found = Values.of_frame(table, "test").of(table)  # read in order of time
+    found = Values.of_frame(table, "test").rates.of(table)  # read in order of time
     assert found.tolist() == pytest.approx([2000, 10_000, 15_000, 3000, 6000])
     lrc = table.slice(1, 2)
-    assert Values.of_frame(lrc, "test", fills).of(lrc).tolist() == pytest.approx([5, 5])
+    assert Values.of_frame(lrc, "test", fills).rates.of(lrc).tolist() == pytest.approx([5, 5])
     apart = table.set_column(table.column_names.index("price"), "price", pa.nulls(5, table["price"].type))
-    unpriced = Values.of_frame(apart, "test", fills[fills["quote"] == "ETH"]).of(table)
+    unpriced = Values.of_frame(apart, "test", fills[fills["quote"] == "ETH"]).rates.of(table)
     assert np.isnan(unpriced).tolist() == [False, True, True, False, False]
 
 
@@ -221,7 +221,9 @@ def test_of_prices_of_one_time_the_lowest_counts_before_and_after_it(engine: str
     ]
     trades = read([page(rows)])
     table = convert.to_table(trades, "test", ["created_at", "base", "quote", "price", "notional"])
-    first, *_, last = Values.of_frame(on(engine, trades), "test").of(table).tolist()  # in the order of time
+    first, *_, last = (
+        Values.of_frame(on(engine, trades), "test").rates.of(table).tolist()
+    )  # in the order of time
     assert (first, last) == pytest.approx((5000, 5000))
 
 
@@ -250,13 +252,13 @@ def test_what_is_unknown_or_zero_is_no_price(rows: list[dict[str, Any]]) -> None
     unpriced = fills.set_column(3, "price", pa.nulls(len(rows), amount))
     found, apart = Values.of_frame(fills, "test"), Values.of_frame(unpriced, "test", known)
     passing = Values.of_frame(from_arrow("polars, lazy", fills), "test")
-    np.testing.assert_array_equal(found.of(table), apart.of(table))
-    np.testing.assert_array_equal(found.of(table), passing.of(table))
+    np.testing.assert_array_equal(found.rates.of(table), apart.rates.of(table))
+    np.testing.assert_array_equal(found.rates.of(table), passing.rates.of(table))
     assert found.several == apart.several == passing.several
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "memory_limit", lambda: 0)
         on_disk = Values(table.slice(start, 2) for start in range(0, len(table), 2))
-        np.testing.assert_array_equal(on_disk.of(table), found.of(table))
+        np.testing.assert_array_equal(on_disk.rates.of(table), found.rates.of(table))
         assert on_disk.rates.in_memory == (not on_disk.rates.histories)
 
 

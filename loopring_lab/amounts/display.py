@@ -258,11 +258,21 @@ def is_missing(value: Any) -> bool:
 
 def running_request() -> dict[str, Any] | None:
     """Return the message that asked for the cell that runs, or one with its number; None outside IPython."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
-        return None
+    shell = running_shell()
     parent = getattr(shell, "parent_header", None)
-    return parent or {"header": {"msg_id": str(shell.execution_count)}}
+    return parent or (shell and {"header": {"msg_id": str(shell.execution_count)}})
+
+
+def name_of(value: Any, default: str) -> str:
+    """Return the name that a notebook has for a value, else `default`."""
+    names = getattr(running_shell(), "user_ns", {})
+    known = (name for name, one in names.items() if one is value and not name.startswith("_"))
+    return default if value is None else next(known, default)
+
+
+def running_shell() -> Any:
+    """Return the IPython shell that runs this, or None."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def _keys(frame: pd.DataFrame) -> set[Any]:

@@ -153,7 +153,7 @@ def compare_venues(
     counts, compared = Counter[str](), _Compared(names, intervals, seed)
     work = partial(_costs, caller=caller, length=length, names=names, classes=classes, own=label.is_trades)
     for part in around(counts=counts, work=work):
-        compared.add(part, values.of(part))
+        compared.add(part, values.rates.of(part))
     if counts["fills"] and counts["prices"] and not counts["shared"]:
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
     result = result_frame(trades, label.of_groups(compared.columns(label.is_trades)))

@@ -49,10 +49,6 @@ class Values:
         """Whether there are several quote tokens, so that values need converting."""
         return len(self._tokens) > 1
 
-    def of(self, fills: pa.Table) -> np.ndarray:
-        """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
-        return self.rates.of(fills)
-
     @cached_property
     def rates(self) -> Rates:
         """The rates at which tokens are converted."""
@@ -60,10 +56,7 @@ class Values:
 
     @cached_property
     def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
-        """Count fills by quote token and prices by pair of tokens, and return the first and last time.
-
-        The prices are noted by pair.
-        """
+        """Note prices; return numbers of fills by quote token and of prices by pair, first and last time."""
         quotes: Counter[str] = Counter()
         counts: Counter[Pair] = Counter()
         first, last = LAST, NAT

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import pandas as pd
 from traitlets import Bool, Int, observe, validate
 
+from loopring_lab.amounts.display import name_of
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
@@ -75,7 +76,7 @@ class LibraryCall(NamedTuple):
 
     def code(self, trades: str) -> str:
         values = {
-            name: name if isinstance(value, pd.DataFrame) else repr(value)
+            name: name_of(value, name) if isinstance(value, pd.DataFrame) else repr(value)
             for name, value in self._set_options.items()
         }
         options = [f"{name}={value}" for name, value in values.items()]
@@ -269,16 +270,19 @@ class Explorer(WidgetState):
         return self.version, self._figure_call.code("chosen"), *self._conditions
 
     def export(self) -> str:
-        """Return code for the same table and figure, from ``client`` or ``trades``, the explorer's source."""
+        """Return code for the same table and figure, from the source as the notebook names it, or as here."""
         lines, accounts = ["import loopring_lab as lab"], self._accounts
+        client, trades = name_of(self._client, "client"), "trades"
         if len(accounts) > 1:
-            frames = f"client.trades(account_id=account) for account in {accounts}"
+            frames = f"{client}.trades(account_id=account) for account in {accounts}"
             lines += ["import pandas as pd", f"trades = pd.concat([{frames}], ignore_index=True)"]
         elif self._client is not None:
             if not accounts:
                 raise LabError(NO_ACCOUNT)
-            lines.append(f"trades = client.trades(account_id={accounts[0]})")
-        lines.append(f"chosen = {'lab.fills.with_roles(trades)' if self._finds_roles else 'trades'}")
+            lines.append(f"trades = {client}.trades(account_id={accounts[0]})")
+        else:
+            trades = name_of(self._trades, trades)
+        lines.append(f"chosen = {f'lab.fills.with_roles({trades})' if self._finds_roles else trades}")
         lines += [f"chosen = chosen[{_condition(*one)}]" for one in self._conditions]
         lines += self._export_prices()
         lines.append(f"table = {self._table_call.code('chosen')}")

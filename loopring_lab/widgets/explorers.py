@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pandas as pd
 from traitlets import Int
 
+from loopring_lab.amounts.display import name_of
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.widgets.background import ReportProgress
@@ -208,4 +209,5 @@ class FillExplorer(Explorer):
     def _export_prices(self) -> list[str]:
         if "prices" not in self.figure_spec.options or self._given_prices is not None:
             return []
-        return [f"prices = client.outside_prices(chosen, every={self._prices_every!r})"]
+        client = name_of(self._client, "client")
+        return [f"prices = {client}.outside_prices(chosen, every={self._prices_every!r})"]

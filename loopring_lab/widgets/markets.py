@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from traitlets import Int, validate
 
-from loopring_lab.amounts.display import format_amount
+from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
@@ -213,9 +213,9 @@ class MarketExplorer(WidgetState):
         return check_amount(self._client, self.market, self.amount, self.of)
 
     def export(self) -> str:
-        """Return code for the same lists and findings, from ``client``, the explorer's source."""
-        listing, columns = self.listing, MARKET_COLUMNS
-        lines = ["import loopring_lab as lab", f"{listing} = client.{listing}()"]
+        """Return code for the same lists and findings, from the explorer's source, else ``client``."""
+        listing, columns, client = self.listing, MARKET_COLUMNS, name_of(self._client, "client")
+        lines = ["import loopring_lab as lab", f"{listing} = {client}.{listing}()"]
         if listing == "tokens":
             columns = TOKEN_COLUMNS
         else:
@@ -227,10 +227,10 @@ class MarketExplorer(WidgetState):
             lines.append(f"{listing} = {listing}[{listing}.index{contains}){names}]")
         lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
         if self.market is not None and self.is_read:
-            limits = f"client.tokens().loc[{list(self.limits.index)!r}, {LIMITS!r}]"
+            limits = f"{client}.tokens().loc[{list(self.limits.index)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
         if self.market is not None and self.amount is not None:
-            arguments = f"client, {self.market!r}, {self.amount!r}, of={self.of!r}"
+            arguments = f"{client}, {self.market!r}, {self.amount!r}, of={self.of!r}"
             lines.append(f"lab.widgets.check_amount({arguments})")
         return "\n".join(lines)
 

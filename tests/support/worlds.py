@@ -73,7 +73,7 @@ def values_of(trades: pd.DataFrame) -> pd.Series:
     """Return the value of each fill, by its id, in the quote token with most fills."""
     names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
     table = convert.to_table(trades, "values_of", names)
-    values = pd.Series(Values.of_frame(trades, "values_of").of(table), table["trade_id"].to_pandas())
+    values = pd.Series(Values.of_frame(trades, "values_of").rates.of(table), table["trade_id"].to_pandas())
     return values.groupby(level=0).first()
 
 

@@ -4,6 +4,7 @@ import datetime as dt
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import IPython
@@ -71,6 +72,27 @@ def test_the_code_gives_what_is_on_screen(kind: type, how: dict[str, Any], trade
     assert repr(table) == on_screen(explorer)
     assert FigureView(figure).svg == FigureView(explorer.draw()).svg
     assert explorer.export().count("\n") < 10
+
+
+def test_the_code_has_the_names_of_the_notebook(
+    trades: pd.DataFrame, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = client.outside_prices(trades, every="1h")
+    known = {
+        "prices": None,
+        "_2": trades,
+        "trades": trades.head(3),
+        "taken": trades,
+        "reference": prices,
+        "source": client,
+    }
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns=known, execution_count=1))
+    explorer = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
+    table, _ = values(explorer.export(), taken=trades, reference=prices)
+    assert repr(table) == on_screen(explorer)
+    reader = FeeExplorer(client, account=10083)
+    assert "trades = source.trades(account_id=10083)\nchosen = trades\n" in reader.export()
+    assert "chosen = trades\n" in FeeExplorer(trades.tail(3), role=None).export()
 
 
 def test_the_code_reads_the_trades_again(client: Client) -> None:
