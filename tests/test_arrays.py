@@ -46,6 +46,8 @@ def test_values_are_told_from_others_that_share_bits(values: list[int], among: l
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "FEW", len(ordered) + 1 if few else 0)
         found = arrays.is_among(np.array(values, np.int64), ordered)
+        hashes = np.array(values, np.int64).view(np.uint64), np.sort(ordered.view(np.uint64))
+        assert arrays.is_among(*hashes).tolist() == found.tolist()
     assert found.tolist() == [value in among for value in values]
 
 

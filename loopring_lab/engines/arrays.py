@@ -16,6 +16,8 @@ NAT = np.iinfo(np.int64).min
 LARGE = 2**61  # products below it cannot overflow
 SIDES_OF_EQUALS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 FEW, CHUNK, SHORT_BITS = 1 << 12, 1 << 13, 16
+SPARE_BITS, MOST_BITS, LONGER = 4, 25, 4
+"""Values are told by four more bits than number those they are sought in, unless these are far more."""
 NEARLY_BITS = 3  # of rows before a smaller one, where columns are nearly in order
 WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 DIGIT = 27
@@ -289,17 +291,16 @@ def first_of(*columns: np.ndarray) -> np.ndarray:
 
 
 def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Return a mask of the values that are among sorted others; of few others, most are told by some bits."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    if len(ordered) < FEW < len(values):
-        marks = np.zeros(1 << SHORT_BITS, bool)
-        marks[ordered.astype(np.uint16)] = True
-        found = marks.take(values.astype(np.uint16))
-        some = np.flatnonzero(found)
-        found[some] = _are_among(values[some], ordered)
-        return found
-    return _are_among(values, ordered)
+    """Return a mask of the values that are among sorted others; most of many are told by their low bits."""
+    if len(ordered) and len(values) <= max(FEW, len(ordered) // LONGER):
+        return _are_among(values, ordered)
+    bits = min(max(SHORT_BITS, len(ordered).bit_length() + SPARE_BITS), MOST_BITS)
+    marks, mask = np.zeros(1 << bits, bool), (1 << bits) - 1
+    marks[ordered.astype(np.int64) & mask] = True
+    found = marks.take(values.astype(np.int64) & mask)
+    some = np.flatnonzero(found)
+    found[some] = _are_among(values[some], ordered)
+    return found
 
 
 def _are_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:

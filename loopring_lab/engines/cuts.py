@@ -322,16 +322,19 @@ class Orders:
     ) -> None:
         self._cuts, hashes = cuts, joined(hashes)
         several = (of_orders(rows, hashes) for rows in parts)
-        self._rows = with_span(pa.concat_tables(several, promote_options="permissive"))
+        self._rows = with_span(pa.concat_tables(several, promote_options="permissive").combine_chunks())
         self._windows = cuts.window_of(self._rows[placed_by].to_numpy())
+        order, others = np.argsort(self._windows, kind="stable"), np.arange(1, len(cuts.edges) + 1)
+        self._of_window = np.split(order, np.searchsorted(self._windows, others, sorter=order))
         self._moments = moments_of(self._rows)
         self._ids, self._places = np.unique(order_ids(self._rows), return_index=True)
 
     def span(self, near: pa.Table, window: int) -> tuple[pa.Table, np.ndarray, int]:
         """Return rows with spans, those inside the window, and how many of them are `near`."""
         moments, ids, span = moments_of(near), order_ids(near), order_span(near)
-        close = is_among(self._moments, distinct(moments))  # all of a moment are near, or none
-        moved = np.flatnonzero(~close & (self._windows == window))
+        mine = self._of_window[window]
+        close = moments[is_among(moments, distinct(self._moments[mine]))]  # all of a moment are near, or none
+        moved = mine[~is_among(self._moments[mine], distinct(close))]
         inside = self._cuts.window_of(moments) == window
         several = np.flatnonzero(is_among(ids, self._ids))
         places = self._places[np.searchsorted(self._ids, ids[several])]

@@ -123,7 +123,7 @@ class Rates(NamedTuple):
     @property
     def in_memory(self) -> bool:
         """Whether no prices are on disk."""
-        return all(history.in_memory for history in self.histories.values())
+        return all(history.rows.in_memory for history in self.histories.values())
 
     def of(self, fills: pa.Table) -> np.ndarray:
         """Return the value of each fill; NaN where its amount, token, time or price is unknown."""
@@ -198,18 +198,18 @@ class _History:
 
     def __init__(self, first: int, last: int) -> None:
         self._first, self._step = first, (last - first) // BUCKETS + 1
-        self._rows = Buckets()
+        self.rows = Buckets()
         self._loaded: dict[tuple[int, int], Columns] = {}
 
     def add(self, times: np.ndarray, prices: np.ndarray) -> None:
-        self._rows.add(self._slices(times), {"time": times, "price": prices})
+        self.rows.add(self._slices(times), {"time": times, "price": prices})
 
     def nearest(self, times: np.ndarray) -> np.ndarray:
         """Return the price nearest to each time: of two the earlier, of one time the lower."""
-        if self.in_memory:
+        if self.rows.in_memory:
             return self._among((0, BUCKETS - 1), times)
         found, slices = np.empty(len(times)), self._slices(times)
-        filled = np.flatnonzero(self._rows.counts)
+        filled = np.flatnonzero(self.rows.counts)
         for slice_ in np.flatnonzero(np.bincount(slices)):
             rows = slices == slice_
             before, after = np.searchsorted(filled, [slice_, slice_ + 1]) - (1, 0)
@@ -219,14 +219,9 @@ class _History:
 
     def sort(self) -> None:
         """Put prices in order once all are there, unless some are on disk."""
-        if self.in_memory:
+        if self.rows.in_memory:
             self._load((0, BUCKETS - 1))
-            self._rows = Buckets()
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether no prices are on disk."""
-        return self._rows.in_memory
+            self.rows = Buckets()
 
     def _slices(self, times: np.ndarray) -> np.ndarray:
         return np.asarray(((times - self._first) // self._step).clip(0, BUCKETS - 1))
@@ -241,6 +236,6 @@ class _History:
         return np.asarray(prices[np.where(nearer, before, after)])
 
     def _load(self, slices: tuple[int, int]) -> None:
-        rows = self._rows.read(*slices)
+        rows = self.rows.read(*slices)
         first, lowest = _lowest(rows["price"], rows["time"])
         self._loaded = {slices: {"time": rows["time"][first], "price": lowest}}
