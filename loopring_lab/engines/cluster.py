@@ -25,14 +25,14 @@ from loopring_lab.engines.cuts import (
     Orders,
     Window,
     at_edges,
+    compact,
     joined,
     of_orders,
+    orders_in,
     repeated,
     window_of,
-    with_hash,
-    with_ids,
 )
-from loopring_lab.engines.orders import ORDER, moments_of
+from loopring_lab.engines.orders import moments_of
 from loopring_lab.engines.spill import BUCKETS, together
 from loopring_lab.engines.spill import Columns as Arrays
 from loopring_lab.engines.workers import Packed
@@ -235,9 +235,9 @@ def _split(
     tables = [workers.unpack(frame) if isinstance(frame, Packed) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
     if not whole:
-        rows = _with_codes(with_ids(rows))
+        rows = compact(rows)
     if shares:
-        rows, orders = with_hash(cuts, rows)
+        orders = orders_in(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)
         seen = [{name: column[share == one] for name, column in orders.items()} for one in range(shares)]
     count, pieces = len(cuts.edges) + 1, [dict[int, list[Packed]]() for _ in range(homes)]
@@ -257,14 +257,6 @@ def _split(
 def _gathered(pieces: Sequence[Mapping[int, Sequence[Packed]]], window: int) -> list[Packed]:
     """Return the rows that a window looks at, of all pieces that its home has."""
     return [workers.aligned(one) for windows in pieces for one in windows[window]]
-
-
-def _with_codes(rows: pa.Table) -> pa.Table:
-    """Return rows with codes in place of texts of which there are few: of each row some 40 bytes of 240."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_string(field.type) and field.name not in ORDER:
-            rows = rows.set_column(place, field.name, rows[field.name].dictionary_encode())
-    return rows
 
 
 def _together(pieces: Iterable[Packed]) -> pa.Table:

@@ -25,6 +25,7 @@ from loopring_lab.engines.arrays import (
 )
 from loopring_lab.engines.asof import PriceHistory, check_prices
 from loopring_lab.engines.orders import (
+    ORDER,
     ORDER_ID,
     ORDER_NUMBER,
     SPAN,
@@ -350,19 +351,18 @@ class Orders:
 def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
     """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
     for batch in batches:
-        rows, orders = with_hash(cuts, batch)
+        rows = compact(batch)
+        orders = orders_in(cuts, rows)
         seen.add(orders["hash"] >> np.uint64(56), orders)
         yield rows
 
 
-def with_hash(cuts: Cuts, batch: pa.Table) -> tuple[pa.Table, Arrays]:
-    """Add the ids of orders to rows, and return the known ones with the windows of the rows."""
-    rows, moments = with_ids(batch), moments_of(batch)
-    ids = order_ids(rows)
+def orders_in(cuts: Cuts, rows: pa.Table) -> Arrays:
+    """Return the ids of known orders of rows, and the windows that these lie in."""
+    ids, moments = order_ids(rows), moments_of(rows)
     known = ids != 0
     windows = np.where(moments == NAT, -1, cuts.window_of(moments))
-    seen = {"hash": ids[known], "window": windows[known].astype(np.int32)}
-    return rows, seen
+    return {"hash": ids[known], "window": windows[known].astype(np.int32)}
 
 
 def repeated(*seen: Arrays) -> np.ndarray:
@@ -381,6 +381,14 @@ def of_orders(rows: pa.Table, hashes: np.ndarray) -> pa.Table:
 
 def joined(hashes: Iterable[np.ndarray]) -> np.ndarray:
     return distinct(np.concatenate([np.empty(0, np.uint64), *hashes]))
+
+
+def compact(rows: pa.Table) -> pa.Table:
+    """Return rows with the ids of orders, and codes in place of texts of which there are few."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type) and field.name not in ORDER:
+            rows = rows.set_column(place, field.name, rows[field.name].dictionary_encode())
+    return with_ids(rows)
 
 
 def with_ids(rows: pa.Table) -> pa.Table:

@@ -34,6 +34,7 @@ from loopring_lab.engines.cuts import (
     Orders,
     Window,
     at_edges,
+    compact,
     cut,
     noted,
     repeated,
@@ -240,10 +241,10 @@ def _with_edges(cuts: Cuts, rows: pa.Table, window: int) -> list[pa.Table]:
 
 def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str | None) -> Iterator[Window]:
     """Yield windows of rows; with the column that places them, rows have their order's span."""
-    known = None if prices is None else _spooled(cuts, map(with_ids, prices.batches()))
+    known = None if prices is None else _spooled(cuts, map(compact, prices.batches()))
     orders: Orders | None = None
     if placed_by is None:
-        spool = _spooled(cuts, map(with_ids, wanted.batches()))
+        spool = _spooled(cuts, map(compact, wanted.batches()))
     else:
         seen = Buckets()
         spool = _spooled(cuts, noted(cuts, wanted.batches(), seen))
