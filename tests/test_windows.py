@@ -272,3 +272,17 @@ def test_prices_of_a_file_are_refused_with_the_way_to_read_them() -> None:
     for ask in (lab.fills.price_gap, lab.fills.shortfall):
         with pytest.raises(LabError, match=r"lab\.tables\.prices\('x\.csv'\)"):
             ask(crowded(), prices="x.csv")
+
+
+def test_rows_that_no_later_window_reads_leave_the_disk(spilled: Path) -> None:
+    files: list[int] = []
+
+    def work(window: windows.Window) -> pa.Table:
+        files.append(sum(path.is_file() for path in spilled.rglob("*")))
+        return window.own(window.rows).select(["trade_id"])
+
+    for _ in windows.over(on("duckdb", crowded()), "here", COLUMNS, ORDER, after=2 * HOUR, work=work):
+        pass
+    assert len(files) > 4
+    assert files == sorted(files, reverse=True)
+    assert files[-1] < files[0] // 2

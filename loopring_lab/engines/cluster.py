@@ -234,8 +234,7 @@ def _split(
     read = convert.as_table if whole else partial(convert.to_table, caller=caller, columns=names)
     tables = [workers.unpack(frame) if isinstance(frame, Packed) else frame for frame in frames]
     rows, seen = pa.concat_tables(map(read, tables), promote_options="permissive"), list[Arrays]()
-    if not whole:
-        rows = compact(rows)
+    rows = rows if whole else compact(rows)
     if shares:
         orders = orders_in(cuts, rows)
         share = (orders["hash"] >> np.uint64(32)) % np.uint64(shares)

@@ -350,8 +350,7 @@ class Orders:
 
 def noted(cuts: Cuts, batches: Iterable[pa.Table], seen: Buckets) -> Iterator[pa.Table]:
     """Note in which windows orders have fills, and pass batches on with the hashes of their orders."""
-    for batch in batches:
-        rows = compact(batch)
+    for rows in map(compact, batches):
         orders = orders_in(cuts, rows)
         seen.add(orders["hash"] >> np.uint64(56), orders)
         yield rows

@@ -109,10 +109,9 @@ class Spool:
     """Tables in numbered slots, on disk once they take more than a share of the memory limit."""
 
     def __init__(self, share: int = KEPT_SHARE) -> None:
-        self._share = share
+        self._share, self._bytes = share, 0
         self._folder: Path | None = None
         self._kept: list[tuple[pa.Table, np.ndarray]] = []
-        self._bytes = 0
         self._empty: pa.Table | None = None
 
     def add(self, table: pa.Table, slots: np.ndarray) -> None:
@@ -139,6 +138,12 @@ class Spool:
             with pa.OSFile(str(path)) as file:
                 while file.tell() < file.size():
                     yield pa.ipc.open_stream(file).read_all()
+
+    def drop(self, slots: Iterable[int]) -> None:
+        """Remove rows from disk that are not read again."""
+        if self._folder:
+            for slot in slots:
+                (self._folder / str(slot)).unlink(missing_ok=True)
 
     def _to_disk(self) -> None:
         if not self._kept:

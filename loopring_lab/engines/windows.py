@@ -253,11 +253,7 @@ def _windows(cuts: Cuts, wanted: Columns, prices: Columns | None, placed_by: str
         del seen
     tables = _Tables(cuts, spool, known)
 
-    def at(window: int) -> Window:
-        near, looked_at = tables.at(window)
-        return window_of(cuts, near, looked_at, orders, window)
-
-    yield from map(at, range(len(cuts.edges) + 1))  # none is held while the next one is read
+    yield from (window_of(cuts, *tables.at(n), orders, n) for n in range(len(cuts.edges) + 1))  # none is held
 
 
 def _whole_windows(cuts: Cuts, wanted: Columns, prices: Columns | None) -> Iterator[tuple[pa.Table, Window]]:
@@ -294,6 +290,9 @@ class _Tables:
         """Return normalized rows, and the tables as they stand; windows are asked for in their order."""
         near, tables = self._read(window)
         self._behind = at_edges(self._cuts, tables, near, window, [1])
+        now, later = (self._cuts.looked_at(min(n, len(self._cuts.edges))).start for n in (window, window + 1))
+        for spool in self._spools:
+            spool.drop(range(now, later))
         return near, tables
 
     def _read(self, window: int) -> tuple[pa.Table, list[pa.Table]]:

@@ -57,8 +57,7 @@ class Values:
     @cached_property
     def _seen(self) -> tuple[Counter[str], Counter[Pair], int, int]:
         """Note prices; return numbers of fills by quote token and of prices by pair, first and last time."""
-        quotes: Counter[str] = Counter()
-        counts: Counter[Pair] = Counter()
+        quotes, counts = Counter[str](), Counter[Pair]()
         first, last = LAST, NAT
         for rows, are_fills in self._read():
             pairs, times = _pairs(rows), rows["moment"].combine_chunks().values.to_numpy()

@@ -272,7 +272,8 @@ class Explorer(WidgetState):
     def export(self) -> str:
         """Return code for the same table and figure, from the source as the notebook names it, or as here."""
         lines, accounts = ["import loopring_lab as lab"], self._accounts
-        client, trades = name_of(self._client, "client"), "trades"
+        client = name_of(self._client, "client")
+        trades = "trades" if self._client else name_of(self._trades, "trades")
         if len(accounts) > 1:
             frames = f"{client}.trades(account_id=account) for account in {accounts}"
             lines += ["import pandas as pd", f"trades = pd.concat([{frames}], ignore_index=True)"]
@@ -280,8 +281,6 @@ class Explorer(WidgetState):
             if not accounts:
                 raise LabError(NO_ACCOUNT)
             lines.append(f"trades = {client}.trades(account_id={accounts[0]})")
-        else:
-            trades = name_of(self._trades, trades)
         lines.append(f"chosen = {f'lab.fills.with_roles({trades})' if self._finds_roles else trades}")
         lines += [f"chosen = chosen[{_condition(*one)}]" for one in self._conditions]
         lines += self._export_prices()
