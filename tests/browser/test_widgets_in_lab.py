@@ -378,7 +378,7 @@ def test_fills(place: Lab, trades: pd.DataFrame) -> None:
     widget.enter("From", "2022-02-01")
     widget.enter("Before", "2022-09-01")
     widget.shows_picture(lab.figures.size_profile(chosen, quote="USDC"))
-    _, figure = widget.exported(trades=trades)
+    _, figure = widget.exported(history=trades)
     widget.shows_picture(figure)
     taken(place.page, "widgets-light")
 
