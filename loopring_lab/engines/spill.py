@@ -6,7 +6,7 @@ import glob
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Buckets:
     def __init__(self, count: int = BUCKETS) -> None:
         self._parts: list[tuple[np.ndarray, Columns]] = []
         self._folder: Path | None = None
+        self._types, self._starts = dict[str, np.dtype[Any]](), list[np.ndarray]()  # of buckets in each file
         self._bytes = 0
         self.counts = np.zeros(count, np.int64)
 
@@ -54,29 +55,39 @@ class Buckets:
 
     def __iter__(self) -> Iterator[Columns]:
         """Yield the rows of each bucket that has any, in the order of the buckets."""
-        numbers = np.flatnonzero(self.counts).tolist()
-        for number in numbers[:1] if self.in_memory else numbers:
-            yield self.read(number, number)
+        return self._each(slice(1) if self.in_memory else slice(None))
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield the rows as they were added while they are in memory, else bucket by bucket."""
-        return (columns for _, columns in self._parts) if self.in_memory else iter(self)
+    def parts(self, *names: str) -> Iterator[Columns]:
+        """Yield the rows as they were added while they are in memory, else these columns bucket by bucket."""
+        return (columns for _, columns in self._parts) if self.in_memory else self._each(slice(None), names)
+
+    def _each(self, some: slice, names: Sequence[str] = ()) -> Iterator[Columns]:
+        return (self.read(number, number, names) for number in np.flatnonzero(self.counts)[some].tolist())
 
     def of(self, *names: str) -> Callable[[Callable[..., Any]], Iterator[Any]]:
         """Return what applies a function to these columns of each part, one after the other."""
-        return lambda function: (function(*map(rows.get, names)) for rows in self.parts())
+        return lambda function: (function(*map(rows.get, names)) for rows in self.parts(*names))
 
-    def read(self, first: int, last: int) -> Columns:
-        """Return the rows of a range of buckets that has some; all rows while they are in memory."""
+    def read(self, first: int, last: int, names: Sequence[str] = ()) -> Columns:
+        """Return the rows of a range of buckets that has some; all rows while they are in memory.
+
+        From disk, only the columns of these names are read, if any are given.
+        """
         if self._folder is None:
             return stacked([columns for _, columns in self._parts])
         self.to_disk()
-        found = []
-        for number in range(first, last + 1):
-            if self.counts[number]:
-                rows = np.fromfile(self._folder / str(number), self._dtype)
-                found.append({name: np.ascontiguousarray(rows[name]) for name in self._dtype.fields or ()})
-        return stacked(found)
+        count, place = self.counts[first : last + 1].sum(), 0
+        found = {name: np.empty(count, self._types[name]) for name in names or self._types}
+        for number, starts in enumerate(self._starts):
+            start, rows, end = starts[first], starts[last + 1] - starts[first], 0
+            with (self._folder / str(number)).open("rb") as file:
+                for name, kind in self._types.items():
+                    begin, end = end, end + starts[-1] * kind.itemsize
+                    if name in found and rows:
+                        file.seek(begin + start * kind.itemsize)
+                        file.readinto(found[name][place : place + rows])
+            place += rows
+        return found
 
     @property
     def in_memory(self) -> bool:
@@ -88,21 +99,18 @@ class Buckets:
         if not self._parts:
             return
         if self._folder is None:
-            each = [columns for _, columns in self._parts]
-            types = {name: np.result_type(*(columns[name] for columns in each)) for name in each[0]}
-            self._dtype = np.dtype([*types.items()])
             self._folder = _new_folder()
             _remove_with(self, self._folder)
-        while self._parts:  # one after the other, so that only one is in memory twice
-            numbers, columns = self._parts.pop(0)
-            order, files = _by_number(numbers)
-            rows = np.empty(len(order), self._dtype)
-            for name, column in columns.items():
-                rows[name] = column[order]
-            for number, some in files:
-                with (self._folder / number).open("ab") as file:
-                    rows[some].tofile(file)
-        self._bytes = 0
+        numbers, parts = zip(*self._parts, strict=True)
+        numbers = np.concatenate(numbers)
+        order = np.argsort(numbers, kind="stable")
+        with (self._folder / str(len(self._starts))).open("wb") as file:
+            for name in self._types or parts[0]:
+                column = np.concatenate([columns[name] for columns in parts])[order]
+                column.astype(self._types.setdefault(name, column.dtype), copy=False).tofile(file)
+        counts = np.bincount(numbers, minlength=len(self.counts))
+        self._starts.append(np.append(0, counts.cumsum()))
+        self._parts, self._bytes = [], 0
 
 
 class Spool:

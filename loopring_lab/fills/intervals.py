@@ -178,9 +178,9 @@ class SortedParts:
 
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function to the rates that are known, by group, one rate after the other."""
-        parts = [part.columns for part in self._kept] if self._kept else self._rows
         known = partial(_of_known, rates, count)
-        return lambda function: chain.from_iterable(known(part, function) for part in parts)
+        parts = partial(self._rows.parts, "group", *rates)
+        return lambda function: chain.from_iterable(known(part, function) for part in parts())
 
 
 class Share(NamedTuple):
