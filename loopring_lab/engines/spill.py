@@ -85,7 +85,7 @@ class Buckets:
                     begin, end = end, end + starts[-1] * kind.itemsize
                     if name in found and rows:
                         file.seek(begin + start * kind.itemsize)
-                        file.readinto(found[name][place : place + rows])
+                        file.readinto(found[name][place : place + rows].data)
             place += rows
         return found
 
