@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,24 +56,23 @@ class Buckets:
 
     def __iter__(self) -> Iterator[Columns]:
         """Yield the rows of each bucket that has any, in the order of the buckets."""
-        return self._each(slice(1) if self.in_memory else slice(None))
+        if not self.in_memory:
+            yield from self.parts()
+        elif self._parts:
+            yield self.read(0, 0)
 
     def parts(self, *names: str) -> Iterator[Columns]:
         """Yield the rows as they were added while they are in memory, else these columns bucket by bucket."""
-        return (columns for _, columns in self._parts) if self.in_memory else self._each(slice(None), names)
-
-    def _each(self, some: slice, names: Sequence[str] = ()) -> Iterator[Columns]:
-        return (self.read(number, number, names) for number in np.flatnonzero(self.counts)[some].tolist())
+        if self.in_memory:
+            return (columns for _, columns in self._parts)
+        return (self.read(number, number, names) for number in np.flatnonzero(self.counts).tolist())
 
     def of(self, *names: str) -> Callable[[Callable[..., Any]], Iterator[Any]]:
         """Return what applies a function to these columns of each part, one after the other."""
         return lambda function: (function(*map(rows.get, names)) for rows in self.parts(*names))
 
     def read(self, first: int, last: int, names: Sequence[str] = ()) -> Columns:
-        """Return the rows of a range of buckets that has some; all rows while they are in memory.
-
-        From disk, only the columns of these names are read, if any are given.
-        """
+        """Return the rows of a range of buckets, of disk only these columns; all while they are in memory."""
         if self._folder is None:
             return stacked([columns for _, columns in self._parts])
         self.to_disk()
@@ -98,9 +98,7 @@ class Buckets:
         """Put what is in memory on disk."""
         if not self._parts:
             return
-        if self._folder is None:
-            self._folder = _new_folder()
-            _remove_with(self, self._folder)
+        self._folder = self._folder or _folder_of(self)
         numbers, parts = zip(*self._parts, strict=True)
         numbers = np.concatenate(numbers)
         order = np.argsort(numbers, kind="stable")
@@ -156,26 +154,25 @@ class Spool:
     def _to_disk(self) -> None:
         if not self._kept:
             return
-        if self._folder is None:
-            self._folder = _new_folder()
-            _remove_with(self, self._folder)
+        self._folder = self._folder or _folder_of(self)
         tables, slots = zip(*self._kept, strict=True)
         self._kept, self._bytes = [], 0
-        order, files = _by_number(np.concatenate(slots))
-        rows = together(tables).take(pa.array(order))
-        for slot, some in files:
+        numbers = np.concatenate(slots)
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = together(tables).take(pa.array(order)), numbers[order]
+        for start, stop in pairwise([*first_of(numbers).tolist(), len(rows)]):
             with (
-                (self._folder / slot).open("ab") as file,
+                (self._folder / str(numbers[start])).open("ab") as file,
                 pa.ipc.new_stream(file, rows.schema, options=COMPRESSED) as stream,
             ):
-                stream.write_table(rows[some])
+                stream.write_table(rows[start:stop])
 
 
 def frame_of_files(
     like: Any, tables: Iterable[pa.Table], constants: Callable[[], Mapping[str, Any]] = dict
 ) -> Any:
     """Return tables with constant columns as a frame over files, which go with the last one to read them."""
-    folder = _new_folder()
+    folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
     try:
         for number, table in enumerate(tables):
             pq.write_table(table, folder / f"{number:06}.parquet", row_group_size=GROUP_ROWS)
@@ -192,7 +189,7 @@ def frame_of_files(
         import polars
 
         frame = polars.scan_pyarrow_dataset(data)
-    _remove_with(data, folder)
+    weakref.finalize(data, shutil.rmtree, folder, ignore_errors=True)
     added = [nw.lit(value).alias(name) for name, value in constants().items()]
     return nw.from_native(frame).with_columns(*added).to_native() if added else frame
 
@@ -210,21 +207,11 @@ def in_shares(columns: Columns, buckets: np.ndarray, count: int) -> list[Columns
     return [{name: column[some] for name, column in columns.items()} for some in places]
 
 
-def _by_number(numbers: np.ndarray) -> tuple[np.ndarray, Iterator[tuple[str, slice]]]:
-    """Return an order of rows by number, and where each number, as text, stands in it."""
-    order = np.argsort(numbers, kind="stable")
-    starts = first_of(numbers[order])
-    places = map(slice, starts, [*starts[1:], len(order)])
-    return order, zip(map(str, numbers[order[starts]]), places, strict=True)
-
-
-def _new_folder() -> Path:
-    return Path(tempfile.mkdtemp(dir=limits.spill_folder()))
-
-
-def _remove_with(owner: Any, folder: Path) -> None:
-    """Remove a folder once its owner is gone."""
+def _folder_of(owner: Any) -> Path:
+    """Make a folder that is removed once its owner is gone."""
+    folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def stacked(parts: list[Columns]) -> Columns:
