@@ -105,7 +105,8 @@ class Buckets:
         with (self._folder / str(len(self._starts))).open("wb") as file:
             for name in self._types or parts[0]:
                 column = np.concatenate([columns[name] for columns in parts])[order]
-                column.astype(self._types.setdefault(name, column.dtype), copy=False).tofile(file)
+                kind = self._types.setdefault(name, column.dtype)
+                column.astype(kind, casting="safe", copy=False).tofile(file)  # or fail: nothing is cut off
         counts = np.bincount(numbers, minlength=len(self.counts))
         self._starts.append(np.append(0, counts.cumsum()))
         self._parts, self._bytes = [], 0
