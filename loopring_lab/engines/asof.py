@@ -150,8 +150,7 @@ class PriceHistory:
 
     def times_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the times of positions in ms; `NAT` where a position is -1 or past the end."""
-        times: np.ndarray = self._times[positions]
-        return times
+        return np.asarray(self._times[positions])
 
     def take_times(self, positions: np.ndarray) -> pa.Array:
         """Return the times of positions as a column; null where a position is -1."""
@@ -193,8 +192,7 @@ class PriceHistory:
     def starts(self) -> np.ndarray:
         """The first position of the same key and moment, for every position."""
         is_first = np.append(True, self._at[1:] != self._at[:-1])[: len(self)]
-        starts: np.ndarray = np.maximum.accumulate(np.where(is_first, np.arange(len(self)), 0))
-        return starts
+        return np.asarray(np.maximum.accumulate(np.where(is_first, np.arange(len(self)), 0)))
 
     @cached_property
     def ends(self) -> np.ndarray:
@@ -227,8 +225,7 @@ class PriceHistory:
 
     def _spots(self, codes: np.ndarray, moments: np.ndarray) -> np.ndarray:
         """Number pairs of key and moment in order."""
-        spots: np.ndarray = codes * self._scale.width + self._scale(moments)
-        return spots
+        return np.asarray(codes * self._scale.width + self._scale(moments))
 
 
 class Placed(NamedTuple):

@@ -39,7 +39,8 @@ class Buckets:
     def __init__(self, count: int = BUCKETS) -> None:
         self._parts: list[tuple[np.ndarray, Columns]] = []
         self._folder: Path | None = None
-        self._types, self._starts = dict[str, np.dtype[Any]](), list[np.ndarray]()  # of buckets in each file
+        self._types = dict[str, np.dtype[Any]]()
+        self._files: list[tuple[np.ndarray, np.ndarray]] = []  # the buckets in each, and where these start
         self._bytes = 0
         self.counts = np.zeros(count, np.int64)
 
@@ -78,15 +79,17 @@ class Buckets:
         self.to_disk()
         count, place = self.counts[first : last + 1].sum(), 0
         found = {name: np.empty(count, self._types[name]) for name in names or self._types}
-        for number, starts in enumerate(self._starts):
-            start, rows, end = starts[first], starts[last + 1] - starts[first], 0
+        for number, (buckets, starts) in enumerate(self._files):
+            start, stop = starts[np.searchsorted(buckets, [first, last + 1])]
+            if start == stop:
+                continue
+            rows, end = slice(place, place := place + stop - start), 0
             with (self._folder / str(number)).open("rb") as file:
                 for name, kind in self._types.items():
                     begin, end = end, end + starts[-1] * kind.itemsize
-                    if name in found and rows:
+                    if name in found:
                         file.seek(begin + start * kind.itemsize)
-                        file.readinto(found[name][place : place + rows].data)
-            place += rows
+                        file.readinto(found[name][rows].data)
         return found
 
     @property
@@ -98,17 +101,15 @@ class Buckets:
         """Put what is in memory on disk."""
         if not self._parts:
             return
-        self._folder = self._folder or _folder_of(self)
+        self._folder = self._folder or _remove_with(self, _new_folder())
         numbers, parts = zip(*self._parts, strict=True)
-        numbers = np.concatenate(numbers)
-        order = np.argsort(numbers, kind="stable")
-        with (self._folder / str(len(self._starts))).open("wb") as file:
+        order, buckets, starts = _by_number(np.concatenate(numbers))
+        with (self._folder / str(len(self._files))).open("wb") as file:
             for name in self._types or parts[0]:
                 column = np.concatenate([columns[name] for columns in parts])[order]
                 kind = self._types.setdefault(name, column.dtype)
                 column.astype(kind, casting="safe", copy=False).tofile(file)  # or fail: nothing is cut off
-        counts = np.bincount(numbers, minlength=len(self.counts))
-        self._starts.append(np.append(0, counts.cumsum()))
+        self._files.append((buckets, starts))
         self._parts, self._bytes = [], 0
 
 
@@ -155,15 +156,14 @@ class Spool:
     def _to_disk(self) -> None:
         if not self._kept:
             return
-        self._folder = self._folder or _folder_of(self)
+        self._folder = self._folder or _remove_with(self, _new_folder())
         tables, slots = zip(*self._kept, strict=True)
         self._kept, self._bytes = [], 0
-        numbers = np.concatenate(slots)
-        order = np.argsort(numbers, kind="stable")
-        rows, numbers = together(tables).take(pa.array(order)), numbers[order]
-        for start, stop in pairwise([*first_of(numbers).tolist(), len(rows)]):
+        order, there, starts = _by_number(np.concatenate(slots))
+        rows = together(tables).take(pa.array(order))
+        for slot, (start, stop) in zip(there, pairwise(starts.tolist()), strict=True):
             with (
-                (self._folder / str(numbers[start])).open("ab") as file,
+                (self._folder / str(slot)).open("ab") as file,
                 pa.ipc.new_stream(file, rows.schema, options=COMPRESSED) as stream,
             ):
                 stream.write_table(rows[start:stop])
@@ -173,7 +173,7 @@ def frame_of_files(
     like: Any, tables: Iterable[pa.Table], constants: Callable[[], Mapping[str, Any]] = dict
 ) -> Any:
     """Return tables with constant columns as a frame over files, which go with the last one to read them."""
-    folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+    folder = _new_folder()
     try:
         for number, table in enumerate(tables):
             pq.write_table(table, folder / f"{number:06}.parquet", row_group_size=GROUP_ROWS)
@@ -190,7 +190,7 @@ def frame_of_files(
         import polars
 
         frame = polars.scan_pyarrow_dataset(data)
-    weakref.finalize(data, shutil.rmtree, folder, ignore_errors=True)
+    _remove_with(data, folder)
     added = [nw.lit(value).alias(name) for name, value in constants().items()]
     return nw.from_native(frame).with_columns(*added).to_native() if added else frame
 
@@ -208,9 +208,20 @@ def in_shares(columns: Columns, buckets: np.ndarray, count: int) -> list[Columns
     return [{name: column[some] for name, column in columns.items()} for some in places]
 
 
-def _folder_of(owner: Any) -> Path:
-    """Make a folder that is removed once its owner is gone."""
-    folder = Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+def _by_number(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an order of rows by number, the different numbers, and where each starts and the last ends."""
+    order = np.argsort(numbers, kind="stable")
+    numbers = numbers[order]
+    starts = first_of(numbers)
+    return order, numbers[starts], np.append(starts, len(numbers))
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(dir=limits.spill_folder()))
+
+
+def _remove_with(owner: Any, folder: Path) -> Path:
+    """Remove a folder once its owner is gone; return it."""
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -178,8 +178,7 @@ class SortedParts:
 
     def known(self, rates: Sequence[str], count: int) -> Apply:
         """Return what applies a function to the rates that are known, by group, one rate after the other."""
-        known = partial(_of_known, rates, count)
-        parts = partial(self._rows.parts, "group", *rates)
+        known, parts = partial(_of_known, rates, count), partial(self._rows.parts, "group", *rates)
         return lambda function: chain.from_iterable(known(part, function) for part in parts())
 
 

@@ -263,18 +263,15 @@ def _changes(blocks: Blocks, known: np.ndarray) -> Iterator[tuple[np.ndarray, np
 
 
 def _integers(table: pa.Table, name: str) -> np.ndarray:
-    found: np.ndarray = table[name].to_numpy().astype(np.int64)
-    return found
+    return np.asarray(table[name].to_numpy().astype(np.int64))
 
 
 def _key(table: pa.Table, account: str, token: str) -> np.ndarray:
-    key: np.ndarray = _integers(table, account) << 16 | _integers(table, token)
-    return key
+    return np.asarray(_integers(table, account) << 16 | _integers(table, token))
 
 
 def _place(table: pa.Table) -> np.ndarray:
-    place: np.ndarray = _integers(table, "block") << BITS | _integers(table, "index_in_block")
-    return place
+    return np.asarray(_integers(table, "block") << BITS | _integers(table, "index_in_block"))
 
 
 def _limbs(column: pa.ChunkedArray) -> np.ndarray:
@@ -283,8 +280,7 @@ def _limbs(column: pa.ChunkedArray) -> np.ndarray:
     if not len(array):
         return np.empty((0, LIMBS), np.int64)
     words = np.frombuffer(array.buffers()[1], "<u4").reshape(-1, LIMBS)
-    limbs: np.ndarray = words[array.offset : array.offset + len(array)].astype(np.int64)
-    return limbs
+    return np.asarray(words[array.offset : array.offset + len(array)].astype(np.int64))
 
 
 def _carried(limbs: np.ndarray) -> np.ndarray:

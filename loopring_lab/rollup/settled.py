@@ -72,8 +72,7 @@ def trades(
 def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
     """Return which accounts are pools: amm updates name them, or their ids are reserved for pools."""
     named = list(blocks.known_pools.union(blocks.table("amm_update")["account"].to_pylist()))
-    found: np.ndarray = np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
-    return found
+    return np.asarray(np.isin(accounts, named) | (accounts > 0) & (accounts <= RESERVED_FOR_POOLS))
 
 
 def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarray:
@@ -81,8 +80,7 @@ def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarr
     unknown = np.array([raw.block_id is None for raw in blocks.raw], bool)
     counted = blocks.count_from - 1 + np.cumsum(unknown)
     numbers = np.where(unknown, counted, [raw.block_id or 0 for raw in blocks.raw]).astype(np.int64)
-    found: np.ndarray = numbers[block] * ROWS_OF_A_BLOCK + within
-    return found
+    return np.asarray(numbers[block] * ROWS_OF_A_BLOCK + within)
 
 
 def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFrame:

@@ -204,8 +204,7 @@ class _Converter(Conversion):
         codes = codes[encoded.indices.fill_null(len(found)).to_numpy()]
         for row in np.flatnonzero(codes == -2).tolist():
             self.keep_text(row, name, f"is not {' or '.join(words)}")
-        known: Codes = np.maximum(codes, -1)
-        return known
+        return np.asarray(np.maximum(codes, -1))
 
     def integers(self, name: str) -> pa.Array:
         column = self.columns[name]
@@ -298,8 +297,7 @@ class _Converter(Conversion):
             return np.where(side == 0, base, np.where(side == 1, quote, -1)).astype(np.int32)
         encoded = token_id.dictionary_encode()
         codes = [self.listing.code(number) for number in encoded.dictionary.to_pylist()]
-        found: Codes = np.array([*codes, -1], np.int32)[encoded.indices.fill_null(len(codes)).to_numpy()]
-        return found
+        return np.asarray(np.array([*codes, -1], np.int32)[encoded.indices.fill_null(len(codes)).to_numpy()])
 
     def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         sold = np.where(side == 0, quote, np.where(side == 1, base, -1))
@@ -323,5 +321,4 @@ class _Converter(Conversion):
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    ratio: np.ndarray = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0)
-    return ratio
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0))

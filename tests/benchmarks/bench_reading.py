@@ -23,7 +23,8 @@ from loopring_lab import tables
 from loopring_lab.tables.wire import MEMBERS
 
 TRADES = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
-ROUNDS, LIBRARY_ROUNDS, REPEATED = 7, 5, 10
+ROUNDS, LIBRARY_ROUNDS = 7, 5
+REPEATED = 10
 """How often we read in a round beside the library, so that both take seconds and what disturbs meets both."""
 TOKENS = {"ETH": (0, 18), "LRC": (1, 18), "USDT": (3, 6), "WBTC": (4, 8), "USDC": (6, 6)}
 MARKETS = ["LRC-ETH", "ETH-USDC", "LRC-USDT", "WBTC-ETH", "ETH-USDT"]
