@@ -1,0 +1,181 @@
+"""What answers are grouped by: columns of the caller's frame, and periods of time.
+
+In queries the keys are called ``group_1``, ``group_2`` and so on, whatever the caller's columns are called;
+`query` gives the answer their real names. So a name of a column is never part of a query's meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.errors import LabError
+
+SECOND = 1000
+DAY = 86_400 * SECOND
+FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
+MONTHS = {"mo": 1, "q": 3, "y": 12}
+
+NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
+
+
+def quoted(name: str) -> str:
+    """Write a name as an SQL identifier: it can then be any text."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Write a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def period_sql(every: str) -> str:
+    """Return the start of the period of ``created_at`` as SQL, in UTC, from text such as ``1w`` or ``1mo``."""
+    match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
+    if not match:
+        raise LabError(
+            f"every={every!r} is not a period. Give a number and a unit, such as '1h', '1d', '1w' (from "
+            "Monday), '1mo', '1q' or '1y'; 'min' is a minute."
+        )
+    count = int(match[1] or 1)
+    unit = match[2]
+    # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
+    origin = "1970-01-05" if unit == "w" else "1970-01-01"
+    if unit in MONTHS:
+        length = f"INTERVAL {count * MONTHS[unit]} MONTH"
+    else:
+        length = f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
+    # Counted without a time zone, as that of somebody else's connection need not be UTC.
+    utc = "make_timestamp(epoch_us(created_at))"
+    return f"to_timestamp(epoch(time_bucket({length}, {utc}, TIMESTAMP '{origin}')))"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of an answer: their names in it, and how their values are put in order.
+
+    ``order`` holds, for ordered categories, the values of a key in their order.
+    """
+
+    names: tuple[str, ...] = ()
+    every: str | None = None
+    order: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The names of the keys in the answer: with `every`, ``period`` is the first."""
+        return self.names if self.every is None else ("period", *self.names)
+
+    @property
+    def aliases(self) -> list[str]:
+        """The names of the keys in queries."""
+        return [f"group_{number}" for number, _ in enumerate(self.answer_names, start=1)]
+
+    def definitions(self, types: Mapping[str, str]) -> list[str]:
+        """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
+        sources = []
+        for name in self.names:
+            # Adding 0 makes -0.0 and 0.0 one group.
+            is_float = types[name] in ("FLOAT", "DOUBLE")
+            sources.append(f"{quoted(name)} + 0" if is_float else quoted(name))
+        if self.every is not None:
+            sources = [period_sql(self.every), *sources]
+        return [f"{source} AS {alias}" for source, alias in zip(sources, self.aliases, strict=True)]
+
+    def columns(self, table: str = "", *, before: str = "", after: str = "") -> str:
+        """List the keys, with a comma before or after them where there are any and one is asked for."""
+        prefix = f"{table}." if table else ""
+        listed = ", ".join(prefix + alias for alias in self.aliases)
+        return f"{before}{listed}{after}" if listed else ""
+
+    def grouped_by(self, *others: str) -> str:
+        """Return GROUP BY with the keys and other columns; empty where there are none."""
+        names = [*self.aliases, *others]
+        return f"GROUP BY {', '.join(names)}" if names else ""
+
+    def same(self, left: str, right: str, *others: str) -> str:
+        """Return the condition that two tables have the same keys, and the same other columns; nulls are alike."""
+        pairs = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in (*self.aliases, *others)]
+        return " AND ".join(pairs) or "TRUE"
+
+    def partition(self, *others: str) -> str:
+        """Return PARTITION BY with the keys and other columns; empty where there are none."""
+        names = [*self.aliases, *others]
+        return f"PARTITION BY {', '.join(names)}" if names else ""
+
+    def sorted_by(self, *others: str, table: str = "") -> str:
+        """Return ORDER BY with the keys of a table and other columns, unknown ones last; empty without any."""
+        prefix = f"{table}." if table else ""
+        terms = []
+        for key, name in zip(self.aliases, self.answer_names, strict=True):
+            alias = prefix + key
+            values = self.order.get(name)
+            if values:
+                listed = ", ".join(literal(str(value)) for value in values)
+                terms.append(f"list_position([{listed}], CAST({alias} AS VARCHAR)) NULLS LAST")
+            else:
+                terms.append(f"{alias} NULLS LAST")
+        terms += [f"{name} NULLS LAST" for name in others]
+        return f"ORDER BY {', '.join(terms)}" if terms else ""
+
+
+def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None) -> Keys:
+    """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own."""
+    if every is not None:
+        period_sql(every)  # raises where it is not a period
+        reserved = (*reserved, "period")
+    names = _names(by)
+    for name in names:
+        if name == "created_at":
+            hint = "Use every= to group by period."
+        elif not isinstance(name, str) or name in NOT_GROUPS:
+            hint = "Use columns such as market."
+        elif name in reserved:
+            hint = "The result has its own column of that name: rename yours."
+        elif names.count(name) > 1:
+            hint = "Name it once."
+        else:
+            continue
+        raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
+    order = {name: values for name in names if (values := _category_order(frame, name))}
+    return Keys(tuple(names), every, order)
+
+
+def _names(by: str | Sequence[str] | None) -> list[Any]:
+    if by is None:
+        return []
+    if isinstance(by, Iterable) and not isinstance(by, str):
+        return list(by)
+    return [by]
+
+
+def _category_order(frame: Any, name: str) -> list[Any]:
+    """Return the values of a column of ordered categories in their order; empty for other columns."""
+    if isinstance(frame, pd.DataFrame) and name in frame.columns:
+        return _order_in_pandas(frame[name])
+    if isinstance(frame, pa.Table) and name in frame.column_names:
+        column = frame[name]
+        if pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks:
+            return list(column.unify_dictionaries().chunk(0).dictionary.to_pylist())
+        return []
+    # An Enum of Polars is ordered; its Categorical is not.
+    schema = getattr(frame, "collect_schema", dict)() if type(frame).__module__.startswith("polars") else {}
+    categories = getattr(schema.get(name), "categories", None)
+    return [] if categories is None or str(schema[name]).startswith("Categorical") else list(categories)
+
+
+def _order_in_pandas(column: pd.Series) -> list[Any]:
+    kind = column.dtype
+    if isinstance(kind, pd.IntervalDtype):
+        return [str(interval) for interval in sorted(column.dropna().unique())]
+    if not isinstance(kind, pd.CategoricalDtype):
+        return []
+    if isinstance(kind.categories.dtype, pd.IntervalDtype):
+        ordered = kind.categories if kind.ordered else sorted(kind.categories)
+        return [str(interval) for interval in ordered]
+    return [str(value) for value in kind.categories] if kind.ordered else []

@@ -1,0 +1,443 @@
+"""One question: a query of named steps over trades, run where they are, with an answer of the same kind.
+
+Steps read from top to bottom; each may name those above it. Some names have a meaning:
+
+``rows``
+    what the question needs of each fill or order. If it is the last step, it is the answer, by row.
+``sums``
+    sums of rows by group, which can be added up over markets
+``means``
+    what follows from all sums, by group
+``spreads``
+    sums again, such as of distances from the means
+``medians``
+    of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
+``answer``
+    one row for each group
+
+``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
+same market. So Spark's workers run the others market by market, and these two are run on what comes back.
+
+What queries find in ``trades``, besides the columns asked for:
+
+``row``
+    what the answer is put together by: the number of the row in a frame in memory, else the columns `shown`
+``ms``
+    ``created_at`` in milliseconds since 1970
+``moment``
+    one integer that orders all rows of a market: ``ms`` and, in its lowest 20 bits, the place in the block
+``order_id``
+    64 bits that tell orders apart: of the order's hash; without one, of account, token sold and storage id,
+    under which the exchange counts what an order has filled; else of the fill and its side, an order by itself
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.engine import frames, session
+from loopring_lab.engine.groups import Keys, quoted
+from loopring_lab.errors import AmountError, LabError
+
+log = logging.getLogger("loopring_lab.sql")
+
+# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known.
+# A block has 384 transactions at most; 43 bits remain for the millisecond, which reaches the year 2248.
+PLACE_BITS = 20
+MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
+        + CASE WHEN block_id > 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
+ORDER_ID = """CASE
+        WHEN order_hash IS NOT NULL THEN hash(order_hash)
+        WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
+            THEN hash(concat_ws('/', account_id, token_id, storage_id))
+        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash(concat_ws('/', 'fill', trade_id, side)) END"""
+DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
+# What the derived columns are made of; a question that uses one names these among what it needs or may have.
+ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
+# The number of a row in a frame in memory, under a name that no frame has.
+ROW = "number of the row"
+# Columns that say where in its block a fill is.
+PLACE = ("block_id", "index_in_block")
+# A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
+BOTH_SIDES = "both sides of all trades"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of trades, and which of their columns that needs."""
+
+    caller: str
+    steps: Mapping[str, str]
+    needs: Sequence[str]
+    """Columns that the trades must have."""
+    may_have: Sequence[str] = ()
+    """Columns that are null in trades that lack them."""
+    derived: Sequence[str] = ()
+    """Which of ``ms``, ``moment`` and ``order_id`` the steps use."""
+    keys: Keys = field(default_factory=Keys)
+    shown: Sequence[str] | None = ()
+    """Columns of the trades beside those of an answer by row; None for all of them."""
+    medians: Sequence[str] = ()
+    """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
+    price_needs: Sequence[str] = ("created_at", "market", "price")
+    """Columns that a frame of prices must have."""
+    split_by: tuple[str, ...] = ("market",)
+    """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the answer has a row for each group, not one for each row."""
+        return "answer" in self.steps
+
+
+def ask(question: Question, trades: Any, prices: Any = None, worth: pa.Table | None = None) -> Any:
+    """Ask a question of trades.
+
+    Parameters
+    ----------
+    question : Question
+        Its queries name the tables ``trades``, ``prices`` and ``worth``.
+    trades : frame of any kind
+    prices : frame of any kind, optional
+        Prices from outside the exchange.
+    worth : pyarrow.Table, optional
+        What tokens are worth, from `worth.worth_by_day`.
+
+    Returns
+    -------
+    frame of the same kind as `trades`, of an archive a pandas one
+    """
+    kind = frames.kind_of(trades)
+    if kind == "spark":
+        from loopring_lab.engine import spark
+
+        return spark.ask(question, trades, prices, worth)
+    if kind == "archive":
+        opened = trades.scan("duckdb")
+        return frames.to_pandas(collected(ask(question, opened, prices, worth), question.caller))
+    if kind == "duckdb":
+        return _ask_relation(question, trades, prices, worth)
+    found = named(ask_in_memory(question, trades, prices, worth), question.keys)
+    if question.has_groups:
+        return finished(frames.like(trades, without_note(found)), found)
+    return beside_rows(question, trades, found)
+
+
+def ask_in_memory(
+    question: Question,
+    trades: Any,
+    prices: Any = None,
+    worth: pa.Table | None = None,
+    last: str = "",
+    given: Mapping[str, pa.Table] | None = None,
+) -> pa.Table:
+    """Ask a question of a frame in memory, up to the `last` step, with the tables of steps that are `given`.
+
+    The keys have their names of queries in what is returned.
+    """
+    known = dict(given or {})
+    names = frames.column_names(trades, question.caller)
+    rows = frames.to_arrow(trades, _wanted(question, names), question.caller)
+    inputs = {"given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
+    if prices is not None:
+        inputs["given_prices"] = _prices_in_memory(question, prices)
+    if worth is not None:
+        inputs["worth"] = worth
+    connection = session.cursor()
+    try:
+        for name, table in [*inputs.items(), *known.items()]:
+            connection.register(name, _with_hugeints(table))
+        types = {name: _types(connection.table(name)) for name in inputs}
+        text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, known)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", _as_logged(question, types, last))
+        found = connection.sql(text).to_arrow_table()
+    except Exception as error:
+        raise translated(error, question.caller) from None
+    finally:
+        connection.close()
+    return with_decimals(found)
+
+
+def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
+    """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
+    log.debug("-- %s\n%s", caller, text)
+    connection = session.cursor()
+    try:
+        for name, table in inputs.items():
+            connection.register(name, _with_hugeints(table))
+        found = connection.sql(text).to_arrow_table()
+    except Exception as error:
+        raise translated(error, caller) from None
+    finally:
+        connection.close()
+    return with_decimals(found)
+
+
+def _ask_relation(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> Any:
+    """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
+    caller = question.caller
+    types = _types(trades)
+    shown = list(types) if question.shown is None else list(question.shown)
+    frames.check_columns(shown if not question.has_groups else (), list(types), caller)
+    row = f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})" if shown else "NULL"
+    given_prices: Any = None
+    price_types = None
+    if prices is not None:
+        given_prices = prices
+        if frames.kind_of(prices) != "duckdb":
+            given_prices = with_decimals(_prices_in_memory(question, prices))
+        price_types = _types(trades.query("given_trades", "FROM given_prices"))
+    text = _text(question, types, price_types, row)
+    log.debug("-- %s: given_trades is the relation of trades\n%s", caller, text)
+    try:
+        found = trades.query("given_trades", text)
+        found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
+        if not question.has_groups:
+            return found
+        table = named(with_decimals(found.to_arrow_table()), question.keys)
+        return frames.like(trades, without_note(table))
+    except Exception as error:
+        raise translated(error, caller) from None
+
+
+def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
+    """Yield the columns of a relation's answer by row: those shown, then its own, amounts as decimals."""
+    own = [name for name in found.columns if name != "row"]
+    for name in shown:
+        if name not in own:
+            yield f"row.{quoted(name)} AS {quoted(name)}"
+    for name, kind in _types(found).items():
+        if kind == "HUGEINT":
+            # 38 digits without a point times 1e-18: the same integer, now with 18 places.
+            yield (
+                f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) "
+                f"AS {quoted(name)}"
+            )
+        elif name != "row":
+            yield quoted(name)
+
+
+def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
+    """Put an answer by row beside the rows it is of, in the order of the trades."""
+    place = np.asarray(found["row"])
+    order = np.argsort(place, kind="stable")
+    found = found.take(pa.array(order)).drop_columns("row")
+    shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
+    rows = frames.taken(trades, shown, place[order])
+    result = frames.beside(rows, without_note(found))
+    if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
+        return result.lazy()
+    return finished(result, found)
+
+
+# The text of a query
+
+
+def _text(
+    question: Question,
+    types: Mapping[str, str],
+    price_types: Mapping[str, str] | None,
+    row: str,
+    last: str = "",
+    given: Collection[str] = (),
+) -> str:
+    """Put a question together: its tables, then its steps but for those `given`; `last` is what it returns."""
+    caller = question.caller
+    wanted = [*question.needs, *question.may_have]
+    lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
+    texts = {"trades": _derived("given_trades", lines, question.derived)}
+    if price_types is not None:
+        price_lines = [*_lines([*question.price_needs, *PLACE], price_types, caller)]
+        texts["prices"] = _derived("given_prices", price_lines, ["ms", "moment"])
+    texts |= {name: text for name, text in all_steps(question).items() if name not in given}
+    last = last or list(texts)[-1]
+    final = texts.pop(last).strip()
+    before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
+    # The last step may have steps of its own, which then follow those before it.
+    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+
+
+def all_steps(question: Question) -> dict[str, str]:
+    """Return the steps of a question, with the one that the engine makes."""
+    steps = dict(question.steps)
+    if question.medians:
+        answer = steps.pop("answer")
+        keys = question.keys
+        middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
+        steps["medians"] = f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+        steps["answer"] = answer
+    return steps
+
+
+def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list[str]:
+    """Return the columns of a frame as queries take them: one line of a SELECT for each, null if it lacks it."""
+    lines = []
+    for name in dict.fromkeys(wanted):
+        kind = frames.TYPES.get(name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ")
+        if name in types:
+            lines.append(f"{frames.column_sql(name, types[name], kind, caller)} AS {name}")
+        else:
+            lines.append(f"CAST(NULL AS {kind}) AS {name}")
+    return lines
+
+
+def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
+    frames.check_columns(question.keys.names, list(types), question.caller)
+    for name in question.keys.names:
+        if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
+            raise frames.not_groupable(name, types[name], question.caller)
+    return question.keys.definitions(types)
+
+
+def _derived(source: str, lines: Sequence[str], names: Sequence[str]) -> str:
+    columns = ",\n    ".join(lines)
+    added = "".join(f",\n    {DERIVED[name]} AS {name}" for name in names)
+    return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
+
+
+def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
+    """Return the columns of a frame to convert: what the question needs, and what it may have."""
+    frames.check_columns(question.needs, names, question.caller)
+    frames.check_columns(question.keys.names, names, question.caller)
+    optional = [name for name in question.may_have if name in names]
+    time = [] if question.keys.every is None else ["created_at"]
+    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.names]))
+
+
+def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
+    """Read a frame of prices, of any kind, into an Arrow table."""
+    kind = frames.kind_of(prices)
+    if kind in ("archive", "duckdb"):
+        opened = prices.scan("duckdb") if kind == "archive" else prices
+        prices = opened.to_arrow_table()
+    elif kind == "spark":
+        prices = prices.toArrow()
+    names = frames.column_names(prices, question.caller)
+    frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
+    optional = [name for name in PLACE if name in names]
+    return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
+
+
+def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last: str) -> str:
+    """Write a query so that it runs on ``lab.engine.portable(trades)`` as a table of DuckDB."""
+    as_decimals = {
+        table: {name: "DECIMAL(38,18)" if kind == "HUGEINT" else kind for name, kind in columns.items()}
+        for table, columns in types.items()
+    }
+    text = _text(
+        question, as_decimals["given_trades"], as_decimals.get("given_prices"), "row_number() OVER () - 1", last
+    )
+    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{text}"
+
+
+# Tables
+
+
+def _types(relation: Any) -> dict[str, str]:
+    return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
+
+
+def with_decimals(table: pa.Table) -> pa.Table:
+    """Return an answer with amounts as decimals, and times in milliseconds as frames of trades have them."""
+    for place, entry in enumerate(table.schema):
+        if entry.type == frames.HUGEINT:
+            table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
+        elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
+            table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
+    return table
+
+
+def _with_hugeints(table: pa.Table) -> pa.Table:
+    for place, entry in enumerate(table.schema):
+        if entry.type == frames.DECIMAL_128:
+            table = table.set_column(place, entry.name, frames.to_hugeint(table[entry.name]))
+    return table
+
+
+def named(table: pa.Table, keys: Keys) -> pa.Table:
+    """Give the keys of an answer their names."""
+    names = dict(zip(keys.aliases, keys.answer_names, strict=True))
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
+def collected(found: Any, caller: str) -> pa.Table:
+    """Return an answer of any kind as an Arrow table."""
+    kind = frames.kind_of(found)
+    if kind == "pyarrow":
+        return found
+    if kind == "pandas":
+        return pa.Table.from_pandas(found, preserve_index=False)
+    if kind == "polars":
+        return found.lazy().collect().to_arrow()
+    if kind == "spark":
+        return found.toArrow()
+    try:
+        return found.to_arrow_table()
+    except Exception as error:
+        raise translated(error, caller) from None
+
+
+# Notes
+
+
+def without_note(found: pa.Table) -> pa.Table:
+    """Leave out the column that only the note under an answer is made of."""
+    return found.drop_columns(BOTH_SIDES) if BOTH_SIDES in found.column_names else found
+
+
+def finished(result: Any, found: pa.Table) -> Any:
+    """Add the note on fills of which both sides are counted, where an answer has `BOTH_SIDES`."""
+    if BOTH_SIDES not in found.column_names or not len(found):
+        return result
+    return with_note(result, note_on_both_sides(found[BOTH_SIDES][0].as_py() or 0))
+
+
+def with_note(result: Any, note: str) -> Any:
+    """Add a note to a pandas frame, which `lab.show` prints under it."""
+    if note and isinstance(result, pd.DataFrame):
+        result.attrs["notes"] = list(dict.fromkeys([*result.attrs.get("notes", []), note]))
+    return result
+
+
+def note_on_both_sides(count: int) -> str:
+    """Say of how many fills both sides are counted; empty where of none."""
+    if not count:
+        return ""
+    fills = "1 fill" if count == 1 else f"{count:,} fills"
+    return f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+
+
+def translated(error: Exception, caller: str) -> Exception:
+    """Say what went wrong in DuckDB, and what to do next."""
+    import duckdb
+
+    first_line = str(error).partition("\n")[0]
+    if isinstance(error, (duckdb.OutOfRangeException, duckdb.ConversionException)):
+        return AmountError(
+            f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
+            "them, or leave out the row with that amount."
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return LabError(
+            f"{caller}: the question needs more memory than lab.engine.set_memory allows ({first_line}). Allow "
+            "more, such as lab.engine.set_memory('4GiB')."
+        )
+    if isinstance(error, duckdb.IOException):
+        return LabError(
+            f"{caller}: DuckDB could not read or write a file ({first_line}). If the disk is full, name another "
+            "folder: lab.engine.set_memory(spill_folder=...)."
+        )
+    if "different connection" in str(error) or "another connection" in str(error):
+        return LabError(
+            f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "
+            "both on one connection, or pass prices as a pandas frame."
+        )
+    return error

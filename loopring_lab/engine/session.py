@@ -1,0 +1,147 @@
+"""The DuckDB connection of this process: how much memory it may use, and where it puts what does not fit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loopring_lab.errors import LabError
+
+if TYPE_CHECKING:
+    import duckdb
+
+UNITS = {"": 1, "B": 1}
+UNITS |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}
+UNITS |= {f"{unit}IB": 1024**power for power, unit in enumerate("KMGT", 1)}
+# Below this, DuckDB cannot even hold the hash tables of a query of a few columns.
+LEAST = 64 << 20
+PREFIX = "loopring-lab-spill-"
+
+
+class _Session:
+    """What was set, and the database that was opened with it."""
+
+    def __init__(self) -> None:
+        self.limit = 1 << 30
+        self.parent: Path | None = None  # of the spill folder; None for the system's temporary folder
+        self.database: duckdb.DuckDBPyConnection | None = None
+        self.lock = threading.Lock()
+
+
+_session = _Session()
+# DuckDB's threads do not exist in a forked child, and closing the parent's database there would wait for
+# them. The child keeps it here, unused, and opens one of its own.
+_of_parents: list[object] = []
+
+
+def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] | None = None) -> None:
+    """Set how much memory analyses may use, and where they put what does not fit.
+
+    It holds for this process from its next analysis on. It bounds what DuckDB holds; frames in memory,
+    Python and the packages loaded come on top, some 0.3 GiB. Spark's workers have limits of their own.
+
+    Parameters
+    ----------
+    limit : str or int
+        Bytes, or text with a unit such as ``"500MB"`` or ``"2GiB"``; at least 64 MiB.
+    spill_folder : path, optional
+        An existing folder on a disk with room. The default is the system's folder for temporary files,
+        which some systems keep in memory. Each process makes a private folder in it when it first needs
+        one, and removes it at its end.
+
+    Raises
+    ------
+    LabError
+        The limit is not a size or is too small, or there is no such folder to write to.
+
+    Examples
+    --------
+    >>> lab.engine.set_memory("2GiB")
+    >>> lab.engine.set_memory()  # the default again
+    """
+    size = _parse_size(limit)
+    parent = None
+    if spill_folder is not None:
+        parent = Path(spill_folder).absolute()
+        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+            raise LabError(
+                f"spill_folder={str(spill_folder)!r}: no such folder, or no permission to write to it. Create "
+                "it first, or leave it out to use the system's folder for temporary files."
+            )
+    with _session.lock:
+        _session.limit = size
+        _session.parent = parent
+        _session.database = None  # answers that are still read keep the old one alive
+
+
+def cursor() -> duckdb.DuckDBPyConnection:
+    """Return a connection of its own to the database of this process, for one question in one thread."""
+    with _session.lock:
+        if _session.database is None:
+            _session.database = _open()
+        found = _session.database.cursor()
+    found.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    return found
+
+
+def _open() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "memory_limit": f"{_session.limit}B",
+            "temp_directory": str(_make_spill_folder()),
+            # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
+            "preserve_insertion_order": "false",
+            # HUGEINT leaves as 16 bytes, not as a float64: see `frames`.
+            "arrow_lossless_conversion": "true",
+            # A frame is given by name; a variable of the caller must never be taken for a table.
+            "python_enable_replacements": "false",
+        }
+    )
+
+
+def _make_spill_folder() -> Path:
+    """Make the private folder of this process, which goes with it."""
+    parent = _session.parent or Path(tempfile.gettempdir())
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    except OSError as error:
+        raise LabError(
+            f"No folder can be made in {parent} ({error.strerror}), and analyses need one for what does not "
+            "fit into memory. Name another: lab.engine.set_memory(spill_folder=...)."
+        ) from None
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, process: int) -> None:
+    # A forked child inherits the registration, but the folder is still in use by its parent.
+    if process == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_database_of_parent() -> None:
+    _of_parents.append(_session.database)
+    _session.database = None
+    _session.lock = threading.Lock()  # another thread of the parent may have held it
+
+
+def _parse_size(limit: str | int) -> int:
+    found = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(limit))
+    if isinstance(limit, bool) or not found or found[2].upper() not in UNITS:
+        raise LabError(f"limit={limit!r} is not an amount of memory. Give bytes, or text such as '2GiB'.")
+    size = int(float(found[1]) * UNITS[found[2].upper()])
+    if size < LEAST:
+        raise LabError(f"limit={limit!r} is too little to work with. Give at least 64 MiB, such as '1GiB'.")
+    return size
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_database_of_parent)

@@ -1,0 +1,114 @@
+"""The same questions on Spark: DuckDB on each worker, market by market; no second dialect of SQL.
+
+Spark deals out the rows of trades by market, each worker runs the steps of a question on its part, and the
+few rows that come back are put together by DuckDB here. Spark's own decimals are not computed with: without
+a setting, it returns sums and products with fewer places, silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run
+from loopring_lab.errors import LabError
+
+# Steps of all markets, which are run here on what the workers return; see `query`.
+OVERALL = ("means", "answer")
+# Steps of a market with few rows, which are brought here.
+GATHERED = ("sums", "spreads")
+
+Work = Callable[[pa.Table, pa.Table | None], pa.Table]
+"""What a worker does with the trades of a market, and the prices of it where there are any."""
+
+
+def ask(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> Any:
+    """Ask a question of a Spark frame; a Spark frame comes out."""
+    if not question.split_by:
+        raise LabError(
+            f"{question.caller} needs the rows of all markets at once, which Spark's workers do not have. Write "
+            "the trades as Parquet (trades.write.parquet, or archive.export) and pass DuckDB's read_parquet(...) "
+            "of it, or pass a part that fits one machine."
+        )
+    if prices is not None and frames.kind_of(prices) != "spark":
+        prices = trades.sparkSession.createDataFrame(_for_spark(_as_arrow(prices)))
+    if not question.has_groups:
+
+        def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
+            found = ask_in_memory(question, part, part_prices, worth)
+            return _for_spark(beside_rows(question, part, found))
+
+        return _on_workers(question, trades, prices, answer_by_row)
+    tables: dict[str, pa.Table] = {} if worth is None else {"worth": worth}
+    for name, text in all_steps(question).items():
+        if name in OVERALL:
+            tables[name] = run(text, question.caller, **tables)
+        elif name in GATHERED:
+            work = _step(question, name, worth, tables)
+            tables[name] = _on_workers(question, trades, prices, work).toArrow().combine_chunks()
+        elif name == "medians":
+            tables[name] = _medians(question, trades, prices, worth)
+    return frames.like(trades, named(tables["answer"], question.keys))
+
+
+def _step(question: Question, name: str, worth: pa.Table | None, known: Mapping[str, pa.Table]) -> Work:
+    """Return work that ends with a step, given the tables of the overall steps before it."""
+    given = {step: table for step, table in known.items() if step in OVERALL}
+
+    def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
+        return ask_in_memory(question, part, part_prices, worth, last=name, given=given)
+
+    return work
+
+
+def _medians(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> pa.Table:
+    """Return medians of float64 columns by group, which Spark itself computes exactly."""
+    from pyspark.sql import functions
+
+    keys = question.keys.aliases
+    columns = [*keys, *question.medians]
+
+    def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
+        return ask_in_memory(question, part, part_prices, worth, last="rows").select(columns)
+
+    rows = _on_workers(question, trades, prices, work)
+    middles = [functions.median(name).alias(name) for name in question.medians]
+    found: pa.Table = rows.groupBy(*keys).agg(*middles).toArrow()
+    return found.combine_chunks()
+
+
+def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any:
+    """Do work on the trades of each market; DuckDB itself says which columns come out."""
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    empty = to_arrow_schema(trades.schema, timezone="UTC").empty_table()
+    groups = trades.groupBy(*question.split_by)
+    if prices is None:
+        schema = from_arrow_schema(work(empty, None).schema)
+        return groups.applyInArrow(lambda part: work(part, None), schema)
+    empty_prices = to_arrow_schema(prices.schema, timezone="UTC").empty_table()
+    schema = from_arrow_schema(work(empty, empty_prices).schema)
+    both = groups.cogroup(prices.groupBy(*question.split_by))
+    return both.applyInArrow(work, schema)
+
+
+def _as_arrow(prices: Any) -> pa.Table:
+    kind = frames.kind_of(prices)
+    if kind in ("pandas", "pyarrow"):
+        return frames.portable(prices)
+    if kind == "polars":
+        return prices.lazy().collect().to_arrow()
+    opened = prices.scan("duckdb") if kind == "archive" else prices
+    return opened.to_arrow_table()
+
+
+def _for_spark(table: pa.Table) -> pa.Table:
+    """Return amounts with the 38 digits that Spark's decimals have."""
+    for place, entry in enumerate(table.schema):
+        if pa.types.is_decimal(entry.type):
+            column = frames.exact(table[entry.name], entry.name, "Spark")
+            table = table.set_column(place, entry.name, column)
+    return table.combine_chunks()

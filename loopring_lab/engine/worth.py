@@ -1,0 +1,104 @@
+"""What tokens are worth in one another: the markets that lead from one to another, and prices by day."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from loopring_lab.engine.groups import DAY
+from loopring_lab.engine.query import Question, ask, collected
+
+Pair = tuple[str, str]
+"""The base and the quote token of a market."""
+
+
+class Step(NamedTuple):
+    """A conversion along one market: from base to quote by its price, or from quote to base, divided by it."""
+
+    pair: Pair
+    divides: bool
+
+
+def day_sql(ms: str = "ms") -> str:
+    """Return the day of a time in milliseconds, counted from 1970, as SQL."""
+    return f"CAST(floor({ms} / {DAY}.0) AS BIGINT)"
+
+
+def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]]:
+    """Return the steps by which each token is converted to one.
+
+    Starting from that token, always the busiest market is added that leads to a token not reached before.
+    """
+    paths: dict[str, list[Step]] = {token: []}
+    while True:
+        # Markets of which exactly one token is reached: each leads to one more.
+        open_pairs = [pair for pair in fills if (pair[0] in paths) != (pair[1] in paths)]
+        if not open_pairs:
+            return paths
+        base, quote = max(open_pairs, key=lambda pair: (fills[pair], pair))
+        if base in paths:
+            paths[quote] = [Step((base, quote), divides=True), *paths[base]]
+        else:
+            paths[base] = [Step((base, quote), divides=False), *paths[quote]]
+
+
+DAILY_PRICES = f"""
+-- the mean price of each market on each day: what was paid for all that was bought
+SELECT base, quote, {day_sql()} AS day, count(*) AS fills,
+    sum(CAST(notional AS DOUBLE)) / sum(CAST(size AS DOUBLE)) AS price
+FROM trades
+WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
+GROUP BY base, quote, day
+"""
+SORTED = "SELECT * FROM sums ORDER BY day, base, quote"
+
+
+def worth_by_day(trades: Any, caller: str) -> pa.Table:
+    """Return what a unit of each quote token is worth on each day, in the one that most fills are quoted in.
+
+    These weigh fills of several quote tokens against each other, for which a daily mean is exact enough.
+    Before a market's first day that day's price counts, and after its last day the last one.
+
+    Columns are ``token``, ``day`` (from 1970) and ``worth`` (float64); quote tokens that no market connects
+    with the most used one are left out.
+    """
+    question = Question(
+        caller,
+        steps={"rows": DAILY_PRICES, "sums": "SELECT * FROM rows", "answer": SORTED},
+        needs=("created_at", "base", "quote", "size", "price", "notional"),
+        derived=("ms",),
+    )
+    daily = collected(ask(question, trades), caller).to_pylist()
+    fills = Counter[Pair]()
+    quoted = Counter[str]()
+    first_prices: dict[Pair, float] = {}
+    for row in daily:
+        pair = (row["base"], row["quote"])
+        fills[pair] += row["fills"]
+        quoted[row["quote"]] += row["fills"]
+        first_prices.setdefault(pair, row["price"])
+    found: dict[str, list[Any]] = {"token": [], "day": [], "worth": []}
+    if quoted:
+        most_used = max(quoted, key=lambda token: (quoted[token], token))
+        paths = busiest_paths(fills, most_used)
+        latest = dict(first_prices)
+        rows_by_day: dict[int, list[dict[str, Any]]] = {}
+        for row in daily:
+            rows_by_day.setdefault(row["day"], []).append(row)
+        for day, rows in rows_by_day.items():
+            latest |= {(row["base"], row["quote"]): row["price"] for row in rows}
+            for token in quoted:
+                if token in paths:
+                    found["token"].append(token)
+                    found["day"].append(day)
+                    found["worth"].append(_convert(paths[token], latest))
+    types = {"token": pa.string(), "day": pa.int64(), "worth": pa.float64()}
+    return pa.table({name: pa.array(found[name], kind) for name, kind in types.items()})
+
+
+def _convert(steps: list[Step], prices: Mapping[Pair, float]) -> float:
+    return math.prod(1 / prices[step.pair] if step.divides else prices[step.pair] for step in steps)
