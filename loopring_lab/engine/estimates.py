@@ -34,7 +34,9 @@ def check_level(intervals: Any, caller: str) -> None:
     """Raise a `LabError` unless the level of intervals lies between 0 and 1."""
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
     if not is_number or not 0 < intervals < 1:
-        raise LabError(f"{caller}: intervals={intervals!r} is not a level. Give one between 0 and 1, such as 0.95.")
+        raise LabError(
+            f"{caller}: intervals={intervals!r} is not a level. Give one between 0 and 1, such as 0.95."
+        )
 
 
 def reach_sql(level: float, effective: str) -> str:

@@ -169,7 +169,9 @@ def not_groupable(name: str, kind: Any, caller: str) -> LabError:
 
 def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See 128-bit decimals with 18 places as integers of 1e-18: the same bytes under another name."""
-    return pa.chunked_array([_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)).cast(HUGEINT)
+    return pa.chunked_array([_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)).cast(
+        HUGEINT
+    )
 
 
 def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -285,7 +287,9 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     table = with_wide_amounts(table)
     result: pd.DataFrame = table.to_pandas(types_mapper=_dtype)
     partly_known = [
-        entry.name for entry in table.schema if pa.types.is_integer(entry.type) and table[entry.name].null_count
+        entry.name
+        for entry in table.schema
+        if pa.types.is_integer(entry.type) and table[entry.name].null_count
     ]
     for name in partly_known:
         result[name] = pd.array(table[name].to_pandas(types_mapper=lambda _: pd.Int64Dtype()), "Int64")

@@ -124,7 +124,9 @@ class Keys:
         return f"ORDER BY {', '.join(terms)}" if terms else ""
 
 
-def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None) -> Keys:
+def keys_of(
+    frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None
+) -> Keys:
     """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own."""
     if every is not None:
         period_sql(every)  # raises where it is not a period

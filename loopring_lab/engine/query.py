@@ -65,6 +65,8 @@ ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id
 ROW = "number of the row"
 # Columns that say where in its block a fill is.
 PLACE = ("block_id", "index_in_block")
+# Small tables that a question may be asked with.
+TABLES = ("worth", "pools", "units", "schedule")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
 
@@ -97,18 +99,18 @@ class Question:
         return "answer" in self.steps
 
 
-def ask(question: Question, trades: Any, prices: Any = None, worth: pa.Table | None = None) -> Any:
+def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table) -> Any:
     """Ask a question of trades.
 
     Parameters
     ----------
     question : Question
-        Its queries name the tables ``trades``, ``prices`` and ``worth``.
+        Its steps name the tables ``trades``, ``prices`` and those of `tables`.
     trades : frame of any kind
     prices : frame of any kind, optional
         Prices from outside the exchange.
-    worth : pyarrow.Table, optional
-        What tokens are worth, from `worth.worth_by_day`.
+    tables : pyarrow.Table
+        Small tables of `TABLES`, such as ``worth``, from `worth.worth_by_day`.
 
     Returns
     -------
@@ -118,13 +120,13 @@ def ask(question: Question, trades: Any, prices: Any = None, worth: pa.Table | N
     if kind == "spark":
         from loopring_lab.engine import spark
 
-        return spark.ask(question, trades, prices, worth)
+        return spark.ask(question, trades, prices, tables)
     if kind == "archive":
         opened = trades.scan("duckdb")
-        return frames.to_pandas(collected(ask(question, opened, prices, worth), question.caller))
+        return frames.to_pandas(collected(ask(question, opened, prices, **tables), question.caller))
     if kind == "duckdb":
-        return _ask_relation(question, trades, prices, worth)
-    found = named(ask_in_memory(question, trades, prices, worth), question.keys)
+        return _ask_relation(question, trades, prices, tables)
+    found = named(ask_in_memory(question, trades, prices, tables), question.keys)
     if question.has_groups:
         return finished(frames.like(trades, without_note(found)), found)
     return beside_rows(question, trades, found)
@@ -133,29 +135,26 @@ def ask(question: Question, trades: Any, prices: Any = None, worth: pa.Table | N
 def ask_in_memory(
     question: Question,
     trades: Any,
-    prices: Any = None,
-    worth: pa.Table | None = None,
+    prices: Any,
+    tables: Mapping[str, pa.Table],
     last: str = "",
-    given: Mapping[str, pa.Table] | None = None,
 ) -> pa.Table:
-    """Ask a question of a frame in memory, up to the `last` step, with the tables of steps that are `given`.
+    """Ask a question of a frame in memory, up to the `last` step.
 
-    The keys have their names of queries in what is returned.
+    `tables` may hold steps that are known already, under their names. The keys have their names of queries in
+    what is returned.
     """
-    known = dict(given or {})
     names = frames.column_names(trades, question.caller)
     rows = frames.to_arrow(trades, _wanted(question, names), question.caller)
     inputs = {"given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
     if prices is not None:
         inputs["given_prices"] = _prices_in_memory(question, prices)
-    if worth is not None:
-        inputs["worth"] = worth
     connection = session.cursor()
     try:
-        for name, table in [*inputs.items(), *known.items()]:
+        for name, table in [*inputs.items(), *tables.items()]:
             connection.register(name, _with_hugeints(table))
         types = {name: _types(connection.table(name)) for name in inputs}
-        text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, known)
+        text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _as_logged(question, types, last))
         found = connection.sql(text).to_arrow_table()
@@ -181,13 +180,19 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     return with_decimals(found)
 
 
-def _ask_relation(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> Any:
+def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]) -> Any:
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
-    row = f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})" if shown else "NULL"
+    row = (
+        f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})"
+        if shown
+        else "NULL"
+    )
+    # Variables of these names are what DuckDB finds.
+    worth, pools, units, schedule = (tables.get(name) for name in TABLES)
     given_prices: Any = None
     price_types = None
     if prices is not None:
@@ -333,7 +338,11 @@ def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last:
         for table, columns in types.items()
     }
     text = _text(
-        question, as_decimals["given_trades"], as_decimals.get("given_prices"), "row_number() OVER () - 1", last
+        question,
+        as_decimals["given_trades"],
+        as_decimals.get("given_prices"),
+        "row_number() OVER () - 1",
+        last,
     )
     return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{text}"
 

@@ -25,7 +25,7 @@ Work = Callable[[pa.Table, pa.Table | None], pa.Table]
 """What a worker does with the trades of a market, and the prices of it where there are any."""
 
 
-def ask(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> Any:
+def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]) -> Any:
     """Ask a question of a Spark frame; a Spark frame comes out."""
     if not question.split_by:
         raise LabError(
@@ -38,33 +38,33 @@ def ask(question: Question, trades: Any, prices: Any, worth: pa.Table | None) ->
     if not question.has_groups:
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-            found = ask_in_memory(question, part, part_prices, worth)
+            found = ask_in_memory(question, part, part_prices, given)
             return _for_spark(beside_rows(question, part, found))
 
         return _on_workers(question, trades, prices, answer_by_row)
-    tables: dict[str, pa.Table] = {} if worth is None else {"worth": worth}
+    tables = dict(given)
     for name, text in all_steps(question).items():
         if name in OVERALL:
             tables[name] = run(text, question.caller, **tables)
         elif name in GATHERED:
-            work = _step(question, name, worth, tables)
+            work = _step(question, name, tables)
             tables[name] = _on_workers(question, trades, prices, work).toArrow().combine_chunks()
         elif name == "medians":
-            tables[name] = _medians(question, trades, prices, worth)
+            tables[name] = _medians(question, trades, prices, given)
     return frames.like(trades, named(tables["answer"], question.keys))
 
 
-def _step(question: Question, name: str, worth: pa.Table | None, known: Mapping[str, pa.Table]) -> Work:
-    """Return work that ends with a step, given the tables of the overall steps before it."""
-    given = {step: table for step, table in known.items() if step in OVERALL}
+def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
+    """Return work that ends with a step of a market, given what is known of all markets."""
+    given = {step: table for step, table in known.items() if step not in (*GATHERED, "medians")}
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, worth, last=name, given=given)
+        return ask_in_memory(question, part, part_prices, given, last=name)
 
     return work
 
 
-def _medians(question: Question, trades: Any, prices: Any, worth: pa.Table | None) -> pa.Table:
+def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]) -> pa.Table:
     """Return medians of float64 columns by group, which Spark itself computes exactly."""
     from pyspark.sql import functions
 
@@ -72,7 +72,7 @@ def _medians(question: Question, trades: Any, prices: Any, worth: pa.Table | Non
     columns = [*keys, *question.medians]
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, worth, last="rows").select(columns)
+        return ask_in_memory(question, part, part_prices, given, last="rows").select(columns)
 
     rows = _on_workers(question, trades, prices, work)
     middles = [functions.median(name).alias(name) for name in question.medians]
