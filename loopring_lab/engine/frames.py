@@ -320,7 +320,6 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
 
     DuckDB finds the table under the name of the variable that holds it.
     """
-    assert given_answer is not None
     return relation.query("trades", "FROM given_answer")
 
 
