@@ -10,6 +10,8 @@ Steps read from top to bottom; each may name those above it. Some names have a m
     what follows from all sums, by group
 ``spreads``
     sums again, such as of distances from the means
+``pairs``
+    of how many fills both sides are there, see `sums`
 ``medians``
     of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
 ``answer``
