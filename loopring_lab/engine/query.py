@@ -92,6 +92,8 @@ class Question:
     """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
     price_needs: Sequence[str] = ("created_at", "market", "price")
     """Columns that a frame of prices must have."""
+    price_may_have: Sequence[str] = PLACE
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 
@@ -262,8 +264,10 @@ def _text(
     lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
     texts = {"trades": _derived("given_trades", lines, question.derived)}
     if price_types is not None:
-        price_lines = [*_lines([*question.price_needs, *PLACE], price_types, caller)]
-        texts["prices"] = _derived("given_prices", price_lines, ["ms", "moment"])
+        price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
+        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
+        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
+        texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question).items() if name not in given}
     last = last or list(texts)[-1]
     final = texts.pop(last).strip()
@@ -329,7 +333,7 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
         prices = prices.toArrow()
     names = frames.column_names(prices, question.caller)
     frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
-    optional = [name for name in PLACE if name in names]
+    optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
