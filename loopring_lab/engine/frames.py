@@ -29,7 +29,7 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
-    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role"), "VARCHAR"),
+    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role", "role_source"), "VARCHAR"),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),

@@ -88,6 +88,8 @@ class Question:
     keys: Keys = field(default_factory=Keys)
     shown: Sequence[str] | None = ()
     """Columns of the trades beside those of an answer by row; None for all of them."""
+    is_sorted: bool = False
+    """Whether an answer by row stays in the order of its last step, not in that of the trades."""
     medians: Sequence[str] = ()
     """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
     price_needs: Sequence[str] = ("created_at", "market", "price")
@@ -235,12 +237,13 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
 
 
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
-    """Put an answer by row beside the rows it is of, in the order of the trades."""
+    """Put an answer by row beside the rows it is of, in the order of the trades unless it has one of its own."""
+    if not question.is_sorted:
+        found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
     place = np.asarray(found["row"])
-    order = np.argsort(place, kind="stable")
-    found = found.take(pa.array(order)).drop_columns("row")
+    found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
-    rows = frames.taken(trades, shown, place[order])
+    rows = frames.taken(trades, shown, place)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
