@@ -94,6 +94,8 @@ class Question:
     """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
     price_needs: Sequence[str] = ("created_at", "market", "price")
     """Columns that a frame of prices must have."""
+    price_may_have: Sequence[str] = PLACE
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 
@@ -263,11 +265,12 @@ def _text(
     caller = question.caller
     wanted = [*question.needs, *question.may_have]
     lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
-    derived = [f"{DERIVED[name]} AS {name}" for name in question.derived]
-    texts = {"trades": _derived("given_trades", lines, [*derived, *question.keys.derivations()])}
+    texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
     if price_types is not None:
-        price_lines = [*_lines([*question.price_needs, *PLACE], price_types, caller)]
-        texts["prices"] = _derived("given_prices", price_lines, [f"{DERIVED['ms']} AS ms", f"{MOMENT} AS moment"])
+        price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
+        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
+        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
+        texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question).items() if name not in given}
     last = last or list(texts)[-1]
     final = texts.pop(last).strip()
@@ -308,8 +311,9 @@ def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
     return question.keys.definitions(types)
 
 
-def _derived(source: str, lines: Sequence[str], derived: Sequence[str]) -> str:
+def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequence[str] = ()) -> str:
     columns = ",\n    ".join(lines)
+    derived = [*(f"{DERIVED[name]} AS {name}" for name in names), *keys]
     added = "".join(f",\n    {line}" for line in derived)
     return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
@@ -333,7 +337,7 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
         prices = prices.toArrow()
     names = frames.column_names(prices, question.caller)
     frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
-    optional = [name for name in PLACE if name in names]
+    optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
