@@ -193,7 +193,7 @@ def one_side(trades: Any) -> Any:
     frame of the same kind
         The trades, oldest first, with one row for each ``trade_id``: the taker's as `with_roles` finds it,
         else one of unknown role, else the maker's; of two unknown ones the BUY. Rows without a ``trade_id``
-        are all kept. The order of `trades` changes nothing.
+        are all kept. The order of `trades` changes nothing, except where rows differ in columns of your own alone.
 
     Raises
     ------
