@@ -265,7 +265,7 @@ def _text(
     caller = question.caller
     wanted = [*question.needs, *question.may_have]
     lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
-    texts = {"trades": _derived("given_trades", lines, question.derived)}
+    texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
     if price_types is not None:
         price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
         has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
@@ -304,26 +304,27 @@ def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list
 
 
 def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
-    frames.check_columns(question.keys.names, list(types), question.caller)
-    for name in question.keys.names:
+    frames.check_columns(question.keys.of_frame, list(types), question.caller)
+    for name in question.keys.of_frame:
         if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
             raise frames.not_groupable(name, types[name], question.caller)
     return question.keys.definitions(types)
 
 
-def _derived(source: str, lines: Sequence[str], names: Sequence[str]) -> str:
+def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequence[str] = ()) -> str:
     columns = ",\n    ".join(lines)
-    added = "".join(f",\n    {DERIVED[name]} AS {name}" for name in names)
+    derived = [*(f"{DERIVED[name]} AS {name}" for name in names), *keys]
+    added = "".join(f",\n    {line}" for line in derived)
     return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
     frames.check_columns(question.needs, names, question.caller)
-    frames.check_columns(question.keys.names, names, question.caller)
+    frames.check_columns(question.keys.of_frame, names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
-    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.names]))
+    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
 
 
 def _prices_in_memory(question: Question, prices: Any) -> pa.Table:

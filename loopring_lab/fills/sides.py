@@ -15,20 +15,25 @@ from loopring_lab.errors import LabError
 # What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
 ROLE_COLUMNS = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
 
+# What is known of accounts at pools, before anything is.
 NO_POOLS = pa.table(
-    {"market": pa.array([], pa.string()), "account_id": pa.array([], pa.int64()), "role": pa.array([], pa.string())}
+    {
+        "pool_market": pa.array([], pa.string()),
+        "pool_account": pa.array([], pa.int64()),
+        "pool_role": pa.array([], pa.string()),
+    }
 )
 
 KNOWN = """
 -- rows with the role that is reported, or that follows from a pool which the caller names
-SELECT t.*, coalesce(t.role, {given}) AS known_role, coalesce(fee > 0, FALSE) AS pays, p.role AS pool_role
-FROM trades AS t
-LEFT JOIN pools AS p
-    ON fill_type = 'amm' AND t.account_id = p.account_id AND t.market IS NOT DISTINCT FROM p.market"""
+SELECT trades.*, coalesce(role, {given}) AS known_role, coalesce(fee > 0, FALSE) AS pays, pool_role
+FROM trades
+LEFT JOIN pools
+    ON fill_type = 'amm' AND account_id = pool_account AND market IS NOT DISTINCT FROM pool_market"""
 
 SIDES = """
 -- each side of each fill; a fill that was read twice has further rows, which say the same
-SELECT trade_id, market, ms, side, min(account_id) AS account, bool_or(pays) AS pays,
+SELECT trade_id, market, ms, side, min(fill_type) AS fill_type, min(account_id) AS account, bool_or(pays) AS pays,
     CASE WHEN min(known_role) = max(known_role) THEN min(known_role) END AS known_role,
     CASE WHEN min(pool_role) = max(pool_role) THEN min(pool_role) END AS pool_role
 FROM known
@@ -37,7 +42,7 @@ GROUP BY trade_id, market, ms, side"""
 
 PAIRED = """
 -- rows with what is known of the other side of their fill
-SELECT k.*, o.account AS other_account, coalesce(o.pays, FALSE) AS other_pays,
+SELECT k.*, o.fill_type AS other_type, o.account AS other_account, coalesce(o.pays, FALSE) AS other_pays,
     o.known_role AS other_role, o.pool_role AS other_pool_role
 FROM known AS k
 LEFT JOIN sides AS o
@@ -53,7 +58,7 @@ SELECT *, CASE
     WHEN other_role = 'taker' THEN {{'role': 'maker', 'source': 'other side'}}
     WHEN pays AND NOT other_pays AND (fill_type = 'amm' OR {fees_tell}) THEN {{'role': 'taker', 'source': 'fee'}}
     WHEN other_role = 'maker' THEN {{'role': 'taker', 'source': 'other side'}}
-    WHEN other_pays AND NOT pays AND (fill_type = 'amm' OR {fees_tell}) THEN {{'role': 'maker', 'source': 'other side'}}
+    WHEN other_pays AND NOT pays AND other_role IS NULL AND (other_type = 'amm' OR {fees_tell}) THEN {{'role': 'maker', 'source': 'other side'}}
     WHEN pool_role IS NOT NULL THEN {{'role': pool_role, 'source': 'pool'}}
     WHEN other_pool_role = 'taker' THEN {{'role': 'maker', 'source': 'other side'}}
     WHEN other_pool_role = 'maker' THEN {{'role': 'taker', 'source': 'other side'}}
@@ -62,7 +67,7 @@ FROM paired"""
 
 TOLD = """
 -- the trades with the role of each row, where one follows
-SELECT * EXCLUDE (known_role, pays, pool_role, other_pays, other_role, other_pool_role, finding),
+SELECT * EXCLUDE (known_role, pays, pool_role, other_type, other_pays, other_role, other_pool_role, finding),
     finding.role AS told_role, finding.source AS told_source
 FROM followed"""
 
@@ -266,7 +271,7 @@ def _roles_at_pools(evidence: pa.Table, caller: str) -> pa.Table:
         unknown = evidence["role"].null_count
         evidence = run(ROUND, caller, evidence=evidence)
     told = """
-        SELECT market, account_id, min(role) AS role FROM evidence
+        SELECT market AS pool_market, account_id AS pool_account, min(role) AS pool_role FROM evidence
         WHERE is_open AND role IS NOT NULL GROUP BY market, account_id"""
     return run(told, caller, evidence=evidence)
 
@@ -299,7 +304,7 @@ def _given_role(pools: Any, caller: str) -> str:
         )
     if not roles:
         return "NULL"
-    return f"CASE WHEN fill_type = 'amm' AND t.account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
+    return f"CASE WHEN fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
 
 
 # What the comparison before this one imports, until it is replaced.
