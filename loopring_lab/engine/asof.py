@@ -15,21 +15,21 @@ Nearest = Literal["last", "first"]
 """Which price a lookup finds: the last one before a moment, or the first one after it."""
 
 PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
-"""What prices may have for the steps below, if they are trades: `Question.price_may_have`."""
+"""What prices that are trades have for the steps below: `Question.price_may_have`."""
 
 
-def orders_sql(*, prices: bool) -> str:
-    """Return the step of orders: the moments between which each was filled, in trades and in `prices` if given.
+def spans_sql(*, with_prices: bool) -> str:
+    """Return the step ``spans`` of the time in which each order was filled, as ``first_fill`` and ``last_fill``.
 
-    Prices that are trades may hold fills of an order that the trades asked about lack.
+    `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
     """
     fills = "SELECT order_id, market, moment FROM trades"
-    if prices:
+    if with_prices:
         fills += """
     UNION ALL
     SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM trades)"""
     return f"""
--- each order, with its first and its last fill; without them if the time of a fill is unknown
+-- each order with the moments of its first and last fill, unknown if that of any fill is
 SELECT order_id, market,
     CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
@@ -39,8 +39,8 @@ FROM (
 GROUP BY order_id, market"""
 
 
-def known_sql(prices: str, nearest: Nearest, *keys: str) -> str:
-    """Return the step of the prices that `asof_sql` looks among, by market or by other `keys`.
+def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:
+    """Return the step ``known_prices`` that `asof_sql` looks among, by market or by other `keys`.
 
     Of several trades at one moment it is the one nearest to what is looked up: for the last price before it that of
     the highest trade id, for the first after it that of the lowest. Unknown ids are the highest; the price decides
@@ -53,20 +53,30 @@ def known_sql(prices: str, nearest: Nearest, *keys: str) -> str:
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 SELECT hash({", ".join(keys)}) AS keys, moment,
     {choose}(price, struct_pack(id := trade_id, price := price)) AS price
-FROM {prices}
+FROM {source}
 WHERE price > 0 AND moment IS NOT NULL AND {known}
 GROUP BY ALL"""
 
 
-def asof_sql(lookups: str, nearest: Nearest, *keys: str, known: str = "known") -> str:
+def asof_sql(lookups: str, nearest: Nearest, *keys: str, within: int | None = None) -> str:
     """Return the step that looks up, for each row of `lookups`, the price nearest to its ``anchor``, a moment.
 
-    `known` is the step of `known_sql`, `keys` are those of `lookups`. The step adds ``found_price`` and ``found_ms``,
-    null where there is none.
+    It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
+    of `lookups` are in the order of those of the step ``known_prices``.
     """
     order = "<" if nearest == "last" else ">"
+    near = "TRUE"
+    if within is not None:
+        near = f"abs((k.moment >> {PLACE_BITS}) - (l.anchor >> {PLACE_BITS})) <= {within}"
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
-SELECT l.* EXCLUDE (keys), k.price AS found_price, k.moment >> {PLACE_BITS} AS found_ms
+SELECT l.* EXCLUDE (keys),
+    CASE WHEN {near} THEN k.price END AS found_price,
+    CASE WHEN {near} THEN k.moment END AS found_moment
 FROM (SELECT *, hash({", ".join(keys or ("market",))}) AS keys FROM {lookups}) AS l
-ASOF LEFT JOIN {known} AS k ON l.keys = k.keys AND k.moment {order} l.anchor"""
+ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND k.moment {order} l.anchor"""
+
+
+def time_sql(moment: str) -> str:
+    """Return the time of a moment as SQL, to the millisecond."""
+    return f"make_timestamptz(({moment} >> {PLACE_BITS}) * 1000)"

@@ -369,6 +369,9 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return source
     if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
         raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+    if name == "fee_bps":
+        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
+        return f"nullif(CAST({source} AS DOUBLE), CAST('NaN' AS DOUBLE))"
     return source if kind == wanted else f"CAST({source} AS {wanted})"
 
 
