@@ -313,6 +313,7 @@ def _derived(source: str, lines: Sequence[str], names: Sequence[str]) -> str:
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
     frames.check_columns(question.needs, names, question.caller)
+    frames.check_columns(question.shown or (), names, question.caller)
     frames.check_columns(question.keys.names, names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
