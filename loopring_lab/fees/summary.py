@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import sums
@@ -88,7 +87,7 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     outer = keys_of(trades, by, caller, *RESERVED, every=every)
-    keys = replace(outer, names=tuple(dict.fromkeys([*outer.names, "fee_token"])))
+    keys = sums.with_key(outer, "fee_token")
     answer = f"""
 WITH totals AS ({sums.totals_sql(keys)}
 ),
