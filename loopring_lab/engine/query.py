@@ -321,6 +321,7 @@ def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequ
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
     frames.check_columns(question.needs, names, question.caller)
+    frames.check_columns(question.shown or (), names, question.caller)
     frames.check_columns(question.keys.of_frame, names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
@@ -371,7 +372,15 @@ def with_decimals(table: pa.Table) -> pa.Table:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
+        elif entry.type == pa.month_day_nano_interval():
+            table = table.set_column(place, entry.name, _as_durations(table[entry.name]))
     return table
+
+
+def _as_durations(column: pa.ChunkedArray) -> pa.Array:
+    """Convert lengths of time, which DuckDB and Arrow keep in parts, to milliseconds; none has days or months."""
+    lengths = [None if length is None else length.nanoseconds // 10**6 for length in column.to_pylist()]
+    return pa.array(lengths, pa.duration("ms"))
 
 
 def _with_hugeints(table: pa.Table) -> pa.Table:

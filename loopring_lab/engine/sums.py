@@ -12,6 +12,7 @@ Amounts in different tokens are never added up: an amount is null where its grou
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import frames
@@ -42,6 +43,11 @@ SUMMARY = {
     "zero_fee_share": "CAST(sum(free) AS DOUBLE) / nullif(CAST(sum(charged) AS DOUBLE), 0)",
     "unknown": "CAST(coalesce(sum(fills) FILTER (WHERE NOT is_known), 0) AS BIGINT)",
 }
+
+
+def with_key(keys: Keys, name: str) -> Keys:
+    """Return keys with a column after them, unless it is one of them."""
+    return replace(keys, names=tuple(dict.fromkeys([*keys.names, name])))
 
 
 def has_sides(trades: Any, caller: str) -> bool:
