@@ -13,7 +13,19 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted
 from loopring_lab.query import parse_account_id, parse_length
 
-NEEDS = ("created_at", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size", "price", "notional")
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
+)
 # No horizon is longer than 139 years: moments hold times up to the year 2248.
 LONGEST = 1 << 42
 
@@ -85,9 +97,7 @@ def pool_returns(
     keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
     length = min(parse_length(horizon, caller, "horizon"), LONGEST)
     if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
-        raise LabError(
-            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
-        )
+        raise LabError(f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20.")
     account = parse_account_id(pool_account, "pool_account")
     _check_pool(trades, account, caller)
     kind = kind_of_prices(prices, trades, caller)
