@@ -99,18 +99,17 @@ def pairs_sql(keys: Keys) -> str:
     no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
-WITH bought AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'BUY'
+WITH sides AS (
+    SELECT {keys.columns(after=", ")}trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
+    FROM trades
+    WHERE trade_id IS NOT NULL
+    GROUP BY {keys.columns(after=", ")}trade_id
 ),
 paired AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'SELL' AND trade_id IN (FROM bought)
-),
-within AS (
-    SELECT {keys.columns(after=", ")}trade_id FROM trades
-    WHERE side IN ('BUY', 'SELL') AND trade_id IN (FROM paired)
-    GROUP BY {keys.columns(after=", ")}trade_id HAVING min(side) <> max(side)
+    SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
 )
-SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM within {keys.grouped_by()}
+SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM sides
+WHERE is_bought AND is_sold {keys.grouped_by()}
 UNION ALL
 SELECT {no_group}TRUE, count(*) FROM paired"""
 

@@ -27,6 +27,10 @@ VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
 SEVERAL = "several lines might apply"
 # Products of a rate's numerator and denominator are computed in 128 bits.
 LARGEST_PRODUCT = 2**127
+# Relative distance from which float64 products decide: their own error is a millionth of that.
+CLOSE = 1e-9
+# The highest fee that a rate allows, cut to 1e-18. No product is larger than the amount, or two parts of a rate.
+ALLOWED = "most // {0}denominator * {0}numerator + most % {0}denominator * {0}numerator // {0}denominator"
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
@@ -81,7 +85,7 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     0
     """
     audit = _Audit(trades, schedule, others, absent)
-    listed = ask(audit.question("row", {"rows": LISTED}), trades)
+    listed = ask(audit.question("row", {"agreed": AGREED, "rows": LISTED}), trades)
     return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
 
 
@@ -178,7 +182,7 @@ class _Audit:
 
     def question(self, kept: str, last: Mapping[str, str]) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
-        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(kept), **last}
+        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
         return Question(CALLER, steps, needs, derived=("ms",), keys=self.keys, shown=SHOWN)
 
@@ -209,7 +213,7 @@ SELECT *,
     CASE {possible} ELSE {len(self.lines)} END AS possible
 FROM matched"""
 
-    def _judged(self, kept: str) -> str:
+    def _judged(self) -> str:
         """Judge fills by the lines that might apply: those that might match, up to the first that does."""
         rates = sorted({line.rate for line in self.lines if line.rate is not None})
         ranks = ["CAST(NULL AS INTEGER)"]
@@ -220,9 +224,12 @@ FROM matched"""
                 ignored.append(applies)
             else:
                 ranks.append(f"CASE WHEN {applies} THEN {rates.index(line.rate)} END")
+        rows = _listed(_rate_row(rank, rate) for rank, rate in enumerate(rates))
+        last = len(self.lines)
         return f"""
+-- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
 WITH rates AS (  -- what each rate is of an amount, as a fraction
-    SELECT * FROM (VALUES {_listed(_rate_row(rank, rate) for rank, rate in enumerate(rates))}) AS v(rate_rank, bps, numerator, denominator)
+    SELECT * FROM (VALUES {rows}) AS v(rate_rank, bps, numerator, denominator)
 ),
 ranked AS (  -- the lowest and the highest rate of the lines that might apply
     SELECT *,
@@ -231,23 +238,23 @@ ranked AS (  -- the lowest and the highest rate of the lines that might apply
         {" OR ".join(ignored)} AS may_be_ignored
     FROM chosen
 ),
-allowing AS (  -- the fees that these rates allow on the most that may have been received
-    SELECT {kept}, market, fill_type, fee, certain, possible, may_be_ignored, high.bps,
-        {_allowed("low")} AS least_allowed,
-        {_allowed("high")} AS most_allowed,
-        lowest = highest AND NOT may_be_ignored AND certain < {len(self.lines)} AS is_one_rate
+compared AS (  -- whether the fee is more than these rates allow on the most that may have been received
+    SELECT ranked.*, high.bps, high.numerator, high.denominator,
+        {_is_more("high")} AS is_above_highest,
+        CASE WHEN lowest = highest THEN {_is_more("high")} ELSE {_is_more("low")} END AS is_above_lowest
     FROM ranked
     LEFT JOIN rates AS low ON lowest = low.rate_rank
     LEFT JOIN rates AS high ON highest = high.rate_rank
 )
--- fills with their verdict: NULL where the fee is within the schedule, or no line has a rate
-SELECT *, CASE WHEN bps IS NULL THEN NULL
-    WHEN certain < {len(self.lines)} AND NOT may_be_ignored AND fee > most_allowed THEN 'above'
-    WHEN certain < {len(self.lines)} AND fee <= least_allowed THEN NULL
-    ELSE 'unknown' END AS verdict,
-    CASE WHEN certain = possible AND certain < {len(self.lines)} THEN certain END AS line,
-    possible = {len(self.lines)} AS is_unmatched
-FROM allowing"""
+SELECT *,
+    CASE WHEN bps IS NULL THEN NULL
+        WHEN certain < {last} AND NOT may_be_ignored AND is_above_highest THEN 'above'
+        WHEN certain < {last} AND NOT is_above_lowest THEN NULL
+        ELSE 'unknown' END AS verdict,
+    lowest = highest AND certain < {last} AND NOT may_be_ignored AS is_one_rate,
+    CASE WHEN certain = possible AND certain < {last} THEN certain END AS line,
+    possible = {last} AS is_unmatched
+FROM compared"""
 
     def _condition(self, line: _Line) -> str:
         """Return whether a line matches a fill, as SQL."""
@@ -314,15 +321,18 @@ SELECT line, is_unmatched, count(*) AS fills,
     min(market) AS market, min(fill_type) AS fill_type
 FROM judged
 GROUP BY line, is_unmatched"""
-LISTED = """
--- fills that are not within the schedule; what is allowed is shown where all lines that might apply agree
-SELECT row, CAST(line AS BIGINT) AS line,
-    CASE WHEN verdict = 'above' OR is_one_rate THEN bps END AS schedule_bps,
-    CASE WHEN (verdict = 'above' OR is_one_rate) AND fee IS NOT NULL THEN most_allowed END AS allowed,
-    CASE WHEN verdict = 'above' OR is_one_rate THEN fee - most_allowed END AS excess,
-    verdict
+AGREED = f"""
+-- fills that are not within the schedule, and what is allowed where all lines that might apply agree
+SELECT *,
+    verdict = 'above' OR is_one_rate AS is_agreed,
+    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed
 FROM judged
 WHERE verdict IS NOT NULL"""
+LISTED = """
+-- the same as they are shown
+SELECT row, CAST(line AS BIGINT) AS line, CASE WHEN is_agreed THEN bps END AS schedule_bps,
+    allowed, fee - allowed AS excess, verdict
+FROM agreed"""
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -334,11 +344,12 @@ def _rate_row(rank: int, rate: Fraction) -> str:
     return f"({rank}, CAST('{float(rate)}' AS DOUBLE), {share.numerator}, {share.denominator})"
 
 
-def _allowed(rate: str) -> str:
-    """Return the highest fee that a rate allows, cut to 1e-18, without a product of more than 128 bits."""
-    whole = f"most // {rate}.denominator * {rate}.numerator"
-    rest = f"most % {rate}.denominator * {rate}.numerator // {rate}.denominator"
-    return f"{whole} + {rest}"
+def _is_more(rate: str) -> str:
+    """Return whether a fee is more than a rate allows: by float64, and exactly where that is too close."""
+    allowed = f"CAST(most AS DOUBLE) * {rate}.numerator / {rate}.denominator"
+    return f"""CASE WHEN CAST(fee AS DOUBLE) > {allowed} * {1 + CLOSE} + 10 THEN TRUE
+            WHEN CAST(fee AS DOUBLE) < {allowed} * {1 - CLOSE} - 10 THEN FALSE
+            ELSE fee > {ALLOWED.format(f"{rate}.")} END"""
 
 
 def _lines(schedule: Any) -> list[_Line]:
@@ -404,6 +415,8 @@ def _rate(value: Any, where: str) -> Fraction:
         raise LabError(
             f"{CALLER}: {where}: {value!r} is not a rate. Give basis points from 0 to {ALL_BPS}, such as 20."
         )
+    if rate.numerator * rate.denominator * ALL_BPS >= LARGEST_PRODUCT:
+        raise LabError(f"{CALLER}: {where}: {value!r} has too many digits. Give a rate of at most 15 decimal places.")
     return rate
 
 
