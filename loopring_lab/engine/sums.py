@@ -94,14 +94,14 @@ FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 {keys.columns("s", before="GROUP BY ")}"""
 
 
-def pairs_sql(keys: Keys) -> str:
-    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in trades."""
+def pairs_sql(keys: Keys, rows: str = "trades") -> str:
+    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in all `rows`."""
     no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
 WITH sides AS (
     SELECT {keys.columns(after=", ")}trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
-    FROM trades
+    FROM {rows}
     WHERE trade_id IS NOT NULL
     GROUP BY {keys.columns(after=", ")}trade_id
 ),

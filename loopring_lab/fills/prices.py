@@ -259,9 +259,9 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
     END AS DOUBLE) / CAST({base or reference} AS DOUBLE)"""
 
 
-def with_rows(question: Question, *columns: str) -> Question:
+def with_rows(question: Question, *columns: str, order: str = "") -> Question:
     """Return a question with columns of its step ``costs`` as the answer by row."""
-    rows = f"SELECT row, {', '.join(columns)} FROM costs"
+    rows = f"SELECT row, {', '.join(columns)} FROM costs {order}"
     return replace(question, steps={**question.steps, "rows": rows})
 
 
