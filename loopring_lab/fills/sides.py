@@ -16,13 +16,7 @@ from loopring_lab.errors import LabError
 ROLE_COLUMNS = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
 
 # The accounts whose role at the pool of a market is known, before any is.
-NO_POOLS = pa.table(
-    {
-        "pool_market": pa.array([], pa.string()),
-        "pool_account": pa.array([], pa.int64()),
-        "at_pool": pa.array([], pa.int8()),
-    }
-)
+NO_POOLS = pa.schema({"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}).empty_table()
 
 # In these steps a taker is 1 and a maker is -1, so that the role of one side is the negative of the other's.
 SIGNED = """
@@ -63,9 +57,9 @@ FROM paired"""
 TOLD = """
 -- the trades with the role of each row, where one follows, and from what
 SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, other_known, other_at_pool, own, other),
-    CASE WHEN role IS NOT NULL THEN role ELSE
+    coalesce(role,
         CASE coalesce(own, -other, at_pool, -other_at_pool) WHEN 1 THEN 'taker' WHEN -1 THEN 'maker' END
-    END AS told_role,
+    ) AS told_role,
     CASE
         WHEN role IS NOT NULL THEN 'reported'
         WHEN known IS NOT NULL THEN 'pool'
