@@ -149,7 +149,7 @@ def in_reach() -> Iterator[tuple[str, object]]:
                 continue
             yield named, one
             if inspect.isclass(one) and not getattr(one, "_is_protocol", False) and name != "widgets":
-                own = [m for m in inspect.getmembers(one, inspect.isroutine) if not m[0].startswith("_")]
+                own = [m for m in inspect.getmembers(one, callable) if not m[0].startswith("_")]
                 yield from (
                     (f"{named}.{n}", m) for n, m in own if "loopring_lab" in str(getattr(m, "__module__", ""))
                 )
