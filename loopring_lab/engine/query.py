@@ -157,7 +157,7 @@ def ask_in_memory(
         text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _as_logged(question, types, last))
-        found = connection.sql(text).to_arrow_table()
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, question.caller) from None
     finally:
@@ -172,7 +172,7 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     try:
         for name, table in inputs.items():
             connection.register(name, _with_hugeints(table))
-        found = connection.sql(text).to_arrow_table()
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, caller) from None
     finally:
@@ -220,14 +220,24 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
         if name not in own:
             yield f"row.{quoted(name)} AS {quoted(name)}"
     for name, kind in _types(found).items():
-        if kind == "HUGEINT":
-            # 38 digits without a point times 1e-18: the same integer, now with 18 places.
-            yield (
-                f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) "
-                f"AS {quoted(name)}"
-            )
-        elif name != "row":
-            yield quoted(name)
+        if name != "row":
+            yield _out_of_duckdb(name, kind)
+
+
+def _to_arrow(found: Any) -> pa.Table:
+    """Fetch an answer with amounts as decimals."""
+    columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
+    table: pa.Table = found.project(", ".join(columns)).to_arrow_table()
+    return table
+
+
+def _out_of_duckdb(name: str, kind: str) -> str:
+    """Return a column of an answer as SQL, an amount as a decimal."""
+    if kind != "HUGEINT":
+        return quoted(name)
+    # 38 digits without a point times 1e-18: the same integer, now with 18 places.
+    amount = f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18))"
+    return f"{amount} AS {quoted(name)}"
 
 
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:

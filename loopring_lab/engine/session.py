@@ -99,8 +99,6 @@ def _open() -> duckdb.DuckDBPyConnection:
             "temp_directory": str(_make_spill_folder()),
             # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
             "preserve_insertion_order": "false",
-            # HUGEINT leaves as 16 bytes, not as a float64: see `frames`.
-            "arrow_lossless_conversion": "true",
             # A frame is given by name; a variable of the caller must never be taken for a table.
             "python_enable_replacements": "false",
         }
