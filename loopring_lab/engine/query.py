@@ -43,7 +43,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import Keys, quoted
+from loopring_lab.engine.groups import Keys, literal, quoted
 from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
@@ -156,7 +156,7 @@ def ask_in_memory(
         types = {name: _types(connection.table(name)) for name in inputs}
         text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", _as_logged(question, types, last))
+            log.debug("%s", _as_logged(question, types, last, tables))
         found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, question.caller) from None
@@ -201,7 +201,8 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
             given_prices = with_decimals(_prices_in_memory(question, prices))
         price_types = _types(trades.query("given_trades", "FROM given_prices"))
     text = _text(question, types, price_types, row)
-    log.debug("-- %s: given_trades is the relation of trades\n%s", caller, text)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
     try:
         found = trades.query("given_trades", text)
         found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
@@ -341,7 +342,9 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
-def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last: str) -> str:
+def _as_logged(
+    question: Question, types: Mapping[str, Mapping[str, str]], last: str, tables: Mapping[str, pa.Table]
+) -> str:
     """Write a query so that it runs on ``lab.engine.portable(trades)`` as a table of DuckDB."""
     as_decimals = {
         table: {name: "DECIMAL(38,18)" if kind == "HUGEINT" else kind for name, kind in columns.items()}
@@ -353,8 +356,39 @@ def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last:
         as_decimals.get("given_prices"),
         "row_number() OVER () - 1",
         last,
+        tables,
     )
-    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{text}"
+    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{_with_tables(text, tables)}"
+
+
+def _with_tables(text: str, tables: Mapping[str, pa.Table]) -> str:
+    """Write a query with the small tables that it is asked with as its first steps."""
+    for name, table in tables.items():
+        text = f"WITH {name} AS (\n{_as_values(table)}\n), {text.removeprefix('WITH ')}"
+    return text
+
+
+def _as_values(table: pa.Table) -> str:
+    """Write a small table as a query: its values as texts, cast to their types."""
+    connection = session.cursor()
+    try:
+        relation = connection.register("given", _with_hugeints(table)).table("given")
+        types = _types(relation)
+        rows = relation.fetchall()
+    finally:
+        connection.close()
+    columns = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in types.items())
+    names = ", ".join(map(quoted, types))
+    # A query of no rows needs one as well, which is then left out.
+    listed = [_row_as_values(row) for row in rows] or [_row_as_values([None] * len(types))]
+    end = "" if rows else " WHERE FALSE"
+    values = ",\n    ".join(listed)
+    return f"SELECT {columns} FROM (VALUES\n    {values}\n) AS given({names}){end}"
+
+
+def _row_as_values(row: Sequence[Any]) -> str:
+    values = ("NULL" if value is None else literal(str(value)) for value in row)
+    return f"({', '.join(values)})"
 
 
 # Tables
