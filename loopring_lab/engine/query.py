@@ -184,6 +184,7 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
+    frames.check_columns(question.needs, list(types), caller)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
     row = (
