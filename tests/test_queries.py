@@ -9,7 +9,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.engines import QUICK, WIDE, assert_same, assert_same_rows, collected, on, result_rows
+from support.engines import QUICK, assert_same, assert_same_rows, collected, on, result_rows
 from support.trade_histories import many
 
 import loopring_lab as lab
@@ -97,8 +97,10 @@ def in_units(table: pa.Table) -> pa.Table:
     """Return amounts, which are integers of 1e-18 in queries, in units."""
     for place, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):
-            amounts = [None if value is None else value.scaleb(-18) for value in table[field.name].to_pylist()]
-            table = table.set_column(place, field.name, pa.array(amounts, WIDE))
+            integers = table[field.name].combine_chunks()
+            buffers = integers.buffers()
+            amounts = pa.Array.from_buffers(pa.decimal128(38, 18), len(integers), buffers, offset=integers.offset)
+            table = table.set_column(place, field.name, amounts)
     return table
 
 
@@ -165,7 +167,7 @@ def test_an_amount_that_does_not_fit_is_named_with_its_row() -> None:
 
 def test_amounts_that_are_floats_are_refused() -> None:
     for kind in ("pandas", "pyarrow"):
-        with pytest.raises(AmountError, match="fee is double, not an exact amount"):
+        with pytest.raises(AmountError, match="size is double, not an exact amount"):
             lab.fees.summary(on(kind, lab.to_float(trades())))
     relation = on("duckdb", trades()).project("* REPLACE (CAST(fee AS DOUBLE) AS fee)")
     with pytest.raises(AmountError, match="fee is DOUBLE, not an exact amount"):
