@@ -4,50 +4,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.amounts.limbs import Limbs
-from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import group_keys, open_frame
-from loopring_lab.engines.aggregate import PairedFills
-from loopring_lab.engines.cuts import Columns
+from loopring_lab.engine.estimates import FEWEST
+from loopring_lab.engine.groups import keys_of, literal
+from loopring_lab.engine.query import Question, ask
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.overview import opened, overview_of
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
-from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
-from loopring_lab.fills.prices import LOOKED_UP_BY, SHOWN, costs_by
-from loopring_lab.fills.prices import OWN_TRADES as OWN
-from loopring_lab.fills.values import Values
 
+# Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
-FEWEST_BINS, MOST_BINS = 10, 40
-FENCE = 3
-"""Interquartile ranges beyond which values are not drawn."""
+FEWEST_BINS = 10
+MOST_BINS = 40
+FENCE = 3  # interquartile ranges beyond which values are not drawn
 MOST_LINES = 11
 VERDICTS = {
     "pool": FILL_TYPES["amm"],
     "book": FILL_TYPES["dex"],
     "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
 }
-MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
-"""Parts by size, and how many fills with a cost each of them should have."""
-INTERVAL = "value-weighted mean with 95 % interval (orders resampled)"
+# Parts by size, and how many fills with a cost each of them should have.
+MOST_PARTS = 10
+FEWEST_PARTS = 3
+FILLS_PER_PART = 40
+INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
-DOTS_AT, APART = 5, 0.1  # percent, columns
+OWN_TRADES = "own trades"  # what tables say of such a reference
+# Percent from the line at 0 where single fills stand.
+DOTS_AT = 5
+# Columns between points of different groups.
+APART = 0.1
 
 
 def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
@@ -55,7 +54,7 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`; combining several accounts gives more pairs.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the other fill, as for `fills.price_gap`; None for any age.
@@ -82,32 +81,36 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     >>> lab.figures.price_gaps(client.trades(account_id=10083), tolerance="12h")
     <Figure size 900x420 with 1 Axes>
     """
+    caller = "lab.figures.price_gaps"
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
     means = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices)).set_index("fill_type")
-    worse = {name: table.loc[table["fill_type"] == name, "worse_bps"] for name in ("amm", "dex")}
-    matched = {
-        name: column.dropna().to_numpy(np.float64) for name, column in worse.items() if column.notna().any()
-    }
-    if not matched:
+    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
+    if drawn.empty:
         raise LabError(
-            f"lab.figures.price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. "
-            "Allow more, such as tolerance='1d', or combine the trades of several accounts."
+            f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
+            "tolerance='1d', or combine the trades of several accounts."
         )
+    matched = {
+        str(name): worse.to_numpy(np.float64)
+        for name, worse in drawn.astype({"fill_type": str}).groupby("fill_type")["worse_bps"]
+    }
     edges = _edges(matched.values())
-    outside = sum(int(((values < edges[0]) | (values > edges[-1])).sum()) for values in matched.values())
-    note = f"{trade_count(sum(map(len, matched.values())), len(table))} of known type matched"
+    many = {name for name, values in matched.items() if len(values) >= FEWEST}
+    note = f"{trade_count(len(drawn), len(table))} of known type matched"
+    outside = int(((drawn["worse_bps"] < edges[0]) | (drawn["worse_bps"] > edges[-1])).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
-    many = {name for name, values in matched.items() if len(values) >= FEWEST}
     if many:
         note += f"\nline and band: {INTERVAL}"
     if len(many) < len(matched):
-        note += f"{'; ' if many else chr(10)}dots: single fills, where fewer than {FEWEST} are matched"
+        note += "; " if many else "\n"
+        note += f"dots: single fills, where fewer than {FEWEST} are matched"
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
-    with drawing(trades, ax, title, note) as axes:
+    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
         for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
-            counts = f"{len(values):,} matched,\n{len(worse[name]) - len(values):,} not"
-            group = FILL_TYPES[name]._replace(label=f"{FILL_TYPES[name].label}:\n{counts}")
+            unmatched = int((table["fill_type"] == name).sum()) - len(values)
+            label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
+            group = FILL_TYPES[name]._replace(label=label)
             if name in many:
                 heights = direction * np.histogram(values, edges)[0] / len(values) * 100
                 axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
@@ -127,7 +130,6 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             numbers = [f"n = {len(values)}" for values in matched.values()]
             axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
             axes.grid(visible=False, axis="y")
-    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(list(matched))]
     return keep(axes, drawn, _gap_marks(axes, edges, drawn, matched, many))
 
 
@@ -145,7 +147,7 @@ def cost_curve(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`.
     reference, prices, tolerance : optional
         The price to compare with, the frame in which the next or last trade is looked for, by default
@@ -174,29 +176,34 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    paired = PairedFills(trades, caller)
-    by_size, _ = style.at_once(trades, partial(axis.Sizes, trades, quote, caller), lambda: paired.note)
-    bounds, token = partial(by_size.bounds, quantiles or MOST_PARTS), by_size.token
-    sizes, quoted = style.at_once(trades, bounds, partial(_quoted_in, token, trades, caller))
+    trades = opened(trades)
+    overview = overview_of(trades, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs = _costs_by_size(quoted, sizes, caller, against)
+    profile = as_pandas(fills.size_profile(trades, quantiles or MOST_PARTS))
+    of_quote, token = axis.quantiles_of(profile, quote, caller)
+    sizes = axis.bounds_of(of_quote)
+    costs = _costs_by_size(trades, token, sizes, caller, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
-        sizes = by_size.bounds(parts)
-        costs = _costs_by_size(quoted, sizes, caller, against)
+        profile = as_pandas(fills.size_profile(trades, parts))
+        of_quote, _ = axis.quantiles_of(profile, token, caller)
+        sizes = axis.bounds_of(of_quote)
+        costs = _costs_by_size(trades, token, sizes, caller, against)
     if costs.empty:
-        hint = "Allow more with tolerance=, or pass a wider frame as prices=."
         raise LabError(
-            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. {hint}"
+            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. Allow more with "
+            "tolerance=, or pass a wider frame as prices=."
         )
-    trade = f"the market's {reference} trade in {_frame(prices)}"
-    note = f"fee plus price difference to {trade if isinstance(reference, str) else 'the reference'}; "
-    note += f"{trade_count(costs['priced'].sum(), by_size.total)}, counted above each point\n{INTERVAL}"
+    other = "the reference"
+    if isinstance(reference, str):
+        other = f"the market's {reference} trade in {_frame(prices)}"
+    counted = trade_count(costs["priced"].sum(), overview.trades)
+    note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     if costs["low_all_in_bps"].isna().any():
         note += f"; {HOLLOW}"
     note += _pulled(costs)
     title = f"All-in cost by size, {token}-quoted markets"
-    with drawing(trades, ax, title, note, paired=paired) as axes:
+    with drawing(trades, ax, title, note, overview.note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axis.format_sizes(axes, sizes, token)
         groups = _by_fill_type(costs)
@@ -223,7 +230,7 @@ def venue_differences(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, usually of several accounts.
     prices, horizon : optional
         Prices from outside the exchange, and how long after the end of an order they are looked up, as for
@@ -251,8 +258,9 @@ def venue_differences(
     <Figure size 900x324 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
-    names = group_keys(by, caller)
-    overall, table = (as_pandas(fills.compare_venues(trades, prices, by, horizon)) for by in (None, names))
+    names = list(keys_of(trades, by, caller).names)
+    overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
+    table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
     if overall["difference_bps"].isna().all():
         raise LabError(
@@ -269,7 +277,7 @@ def venue_differences(
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
-    with drawing(trades, ax, title, note, takers_only=True, rows=len(rows)) as axes:
+    with drawing(trades, ax, title, note, rows=len(rows)) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
@@ -293,7 +301,7 @@ def markouts(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, with roles, such as from `fills.with_roles`.
     prices, horizons : optional
         Prices and times after the fill, as for `fills.markouts`.
@@ -322,8 +330,10 @@ def markouts(
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
-        hint = "Pass prices=, or longer horizons=."
-        raise LabError(f"lab.figures.markouts: no taker's fill has a price before and after it. {hint}")
+        raise LabError(
+            "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer "
+            "horizons=."
+        )
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
@@ -331,7 +341,7 @@ def markouts(
         note += f"; {HOLLOW}"
     note += _pulled(table)
     title = "Realized part of the effective cost, by time after the fill"
-    with drawing(trades, ax, title, note, takers_only=True) as axes:
+    with drawing(trades, ax, title, note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
         groups = _by_fill_type(table)
@@ -397,7 +407,7 @@ def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
 
 def _pulled(table: pd.DataFrame) -> str:
     """Return a line for the note of a figure that measures against trades of the exchange itself."""
-    return f"\n{PULLED}" if (table["reference"] == OWN).any() else ""
+    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
 def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:
@@ -410,31 +420,27 @@ def _shifts(groups: Sequence[Any]) -> list[float]:
     return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
 
 
-def _quoted_in(token: str, trades: Any, caller: str) -> Any:
-    """Return the rows quoted in a token, with the columns that costs need."""
-    needed = Columns(trades, caller, [*SHOWN, "fee_bps", "base"], LOOKED_UP_BY).present()
-    if convert.is_in_memory(trades):
-        read = open_frame(trades, needed, caller)
-        return convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
-    there = [name for name in needed if name in convert.column_names(trades)]
-    return nw.from_native(trades).select(*there).filter(nw.col("quote") == token).to_native()
-
-
-def _costs_by_size(rows: Any, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]) -> pd.DataFrame:
+def _costs_by_size(
+    trades: Any, token: str, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]
+) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
-    marked = windows.map_batches(rows, caller, ["notional"], work=work)
-    names = group_keys(["part", "fill_type"], caller, frame=marked)
-    one_token = Values()
-    costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
+    # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
+    ends = [f"({part}, {size:f})".replace(".", "") for part, size in enumerate(sizes["largest"])]
+    steps = {
+        "parts": f"""
+-- the largest size of each part
+SELECT part, CAST(largest AS HUGEINT) AS largest FROM (VALUES {", ".join(ends)}) AS given(part, largest)""",
+        "rows": f"""
+-- fills quoted in one token, in the part of the next largest size; those of unknown size in none
+SELECT f.row, p.part
+FROM (SELECT * FROM trades WHERE quote = {literal(token)}) AS f
+ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
+    }
+    marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=None), trades)
+    costs = as_pandas(fills.all_in_cost(marked, by=["part", "fill_type"], **reference))
+    costs = costs[[name for name in costs if not name.endswith(("_price_bps", "_fee_bps"))]]
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
     return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
-
-
-def _parts(rows: pa.Table, largest: np.ndarray) -> dict[str, pa.Array]:
-    """Number the parts by size that fills are in, null where the size is unknown."""
-    sizes = Limbs.of(rows["notional"])
-    return {"part": pa.array(np.searchsorted(largest, sizes.floats), mask=~sizes.known)}
 
 
 def _frame(prices: Any) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
@@ -18,10 +17,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from loopring_lab import cores
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import PairedFills
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import collected
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure
 
@@ -98,28 +96,25 @@ def drawing(
     ax: Axes | None,
     title: str,
     note: str = "",
+    sides: str = "",
     *,
     legend: Mapping[str, Any] | None = None,
-    takers_only: bool = False,
     counts_above: bool = False,
     rows: int = 0,
-    paired: PairedFills | None = None,
 ) -> Iterator[Axes]:
     """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
 
-    Unless `takers_only`, a note counts fills with both sides; `counts_above` leaves a line above the axes.
+    `sides` is the note on fills counted twice; `counts_above` leaves a line above the axes; a figure of `rows`
+    is as high as they need.
     """
-    both_sides = "" if takers_only else (paired or PairedFills(trades, "figures")).note
-    notes = [text for text in (note, both_sides) if text]
+    notes = [text for text in (note, sides) if text]
     with rc_context(STYLE):
-        height = AROUND + note.count("\n") * NOTE_LINE / POINTS + ROW * max(rows, 2)
-        size = WIDTH, min(HEIGHT, round(height, 2)) if rows else HEIGHT
-        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
-        axes = Figure(figsize=size, dpi=100, layout=layout).subplots() if ax is None else ax
+        axes = _new_axes(rows, note.count("\n")) if ax is None else ax
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=STYLE["grid.color"])
         if rows:
-            axes.set_ylim((max(rows, FEWEST_ROWS) if ax else rows) - 0.4, -0.6)
+            shown = rows if ax is None else max(rows, FEWEST_ROWS)
+            axes.set_ylim(shown - 0.4, -0.6)
             axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
         yield axes
@@ -135,19 +130,21 @@ def drawing(
         _mark_synthetic(axes, trades)
 
 
-def at_once(trades: Any, *jobs: Callable[[], Any]) -> list[Any]:
-    """Return what jobs find, done at the same time if trades are in memory."""
-    return cores.share(*jobs) if convert.is_in_memory(trades) else [job() for job in jobs]
+def _new_axes(rows: int, more_notes: int) -> Axes:
+    """Return the axes of a figure of ours, which is lower if it has few rows."""
+    height = HEIGHT
+    if rows:
+        needed = AROUND + more_notes * NOTE_LINE / POINTS + ROW * max(rows, 2)
+        height = min(HEIGHT, round(needed, 2))
+    layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
+    return Figure(figsize=(WIDTH, height), dpi=100, layout=layout).subplots()
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
-    """Convert a result of `fees` or `fills` of any engine to pandas."""
+    """Convert an answer of `fees` or `fills` of any kind to pandas."""
     if isinstance(table, pd.DataFrame):
         return table
-    opened = nw.from_native(table).lazy()
-    columns = opened.collect_schema().names()  # Dask adds its index when it collects
-    arrow = opened.collect("pyarrow").to_native().select(columns)
-    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.normalize(arrow)))
+    return frames.to_pandas(collected(table, "lab.figures"))
 
 
 def select_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
