@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ class Timeline(NamedTuple):
             form = "%Y-%m-%d %H:%M UTC"
         return [f"{self.name} from {start}" for start in starts.dt.strftime(form)]
 
+    def rows(self, table: pd.DataFrame) -> Iterator[tuple[dict[Any, Any], int, str]]:
+        """Yield each row of a table with the number of its period, and its name."""
+        periods = table["period"]
+        return zip(table.to_dict("records"), self.places(periods), self.texts(periods), strict=True)
+
     def pivot(self, table: pd.DataFrame, column: str, values: str) -> pd.DataFrame:
         """Pivot sums to a row for each period and a column for each group."""
         keys = [pd.Series(_milliseconds(table["period"]), table.index), table[column]]
@@ -78,8 +84,7 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
     edges = first + length * np.arange(min((last - first) // length + 2, MOST + 2))
     if len(edges) > MOST + 1:
         raise LabError(
-            f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer "
-            "one, such as every='1w'."
+            f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer one, such as every='1w'."
         )
     starts = edges.astype(ends.dtype).astype("datetime64[ms]").astype(np.int64)
     left = starts / DAY

@@ -64,9 +64,7 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
         token = None if published.empty else str(published["token"].value_counts(sort=True).index[0])
     published = published[published["token"] == token]
     if published.empty:
-        raise LabError(
-            f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances."
-        )
+        raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
     levels = balances["recomputed_units"].fillna(balances["published_units"])
     line = balances.assign(level=levels)[balances["token"] == token].dropna(subset="level")
     account = f"account {balances.attrs['account_id']}" if "account_id" in balances.attrs else "the pool"

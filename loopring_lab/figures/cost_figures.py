@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,7 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
         for name, worse in drawn.astype({"fill_type": str}).groupby("fill_type")["worse_bps"]
     }
     edges = _edges(matched.values())
-    many = {name for name, values in matched.items() if len(values) >= FEWEST}
+    many = [name for name, values in matched.items() if len(values) >= FEWEST]
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
     outside = int(((drawn["worse_bps"] < edges[0]) | (drawn["worse_bps"] > edges[-1])).sum())
     if outside:
@@ -114,9 +113,9 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             if name in many:
                 heights = direction * np.histogram(values, edges)[0] / len(values) * 100
                 axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
-                _draw_mean(axes, means.loc[name], "worse_bps", group, direction)
-            else:
-                dots = group.line | {"linestyle": "none"}  # too few for shares or a mean
+                _draw_mean(axes, means.loc[name], direction * 1.15 * max(abs(heights)), group)
+            else:  # too few for shares or a mean
+                dots = group.line | {"linestyle": "none"}
                 axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
@@ -130,7 +129,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             numbers = [f"n = {len(values)}" for values in matched.values()]
             axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
             axes.grid(visible=False, axis="y")
-    return keep(axes, drawn, _gap_marks(axes, edges, drawn, matched, many))
+    bins = bar_marks(axes, _bin_texts(edges, {name: matched[name] for name in many}), many)
+    return keep(axes, drawn, [*bins, *_dot_marks(drawn, matched, many)])
 
 
 def cost_curve(
@@ -199,22 +199,16 @@ def cost_curve(
         other = f"the market's {reference} trade in {_frame(prices)}"
     counted = trade_count(costs["priced"].sum(), overview.trades)
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
-    if costs["low_all_in_bps"].isna().any():
-        note += f"; {HOLLOW}"
-    note += _pulled(costs)
+    note += _hollow(costs["low_all_in_bps"]) + _pulled(costs)
     title = f"All-in cost by size, {token}-quoted markets"
+    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
     with drawing(trades, ax, title, note, overview.note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axis.format_sizes(axes, sizes, token)
-        groups = _by_fill_type(costs)
-        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-            style.draw_estimates(axes, rows["part"] + shift, rows, _estimate("all_in_bps"), group)
-        style.write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
+        marks = _draw_by_type(axes, costs, "all_in_bps", ranges)
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
-    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
-    marks = _estimate_marks(groups, "part", ranges, "all_in_bps")
-    table = costs.assign(quantile=sizes.index[costs["part"]]).drop(columns=["part", "priced"])
+    table = costs.assign(quantile=sizes.index[costs["place"]]).drop(columns=["place", "priced"])
     return keep(axes, table.join(sizes, on="quantile"), marks)
 
 
@@ -270,9 +264,7 @@ def venue_differences(
     labels = [style.group_label(tuple(row)) for row in known[names].itertuples(index=False)]
     rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
     rows = rows.reset_index(drop=True)
-    note = (
-        f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    )
+    note = f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
@@ -294,9 +286,7 @@ def venue_differences(
     return keep(axes, rows.rename(columns={"name": "group"}), _difference_marks(rows))
 
 
-def markouts(
-    trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None
-) -> Figure:
+def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None) -> Figure:
     """Draw what takers' fills realized of their effective cost, at several horizons.
 
     Parameters
@@ -331,69 +321,74 @@ def markouts(
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
         raise LabError(
-            "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer "
-            "horizons=."
+            "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
         )
     names = [str(horizon) for horizon in horizons]
-    table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
+    table["place"] = table["horizon"].map(names.index)
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
-    if table["low_realized_bps"].isna().any():
-        note += f"; {HOLLOW}"
-    note += _pulled(table)
+    note += _hollow(table["low_realized_bps"]) + _pulled(table)
     title = "Realized part of the effective cost, by time after the fill"
+    headings = [f"{name} after the fill" for name in names]
     with drawing(trades, ax, title, note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
-        groups = _by_fill_type(table)
-        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-            faint = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
-            axes.plot(rows["place"] + shift, rows["weighted_effective_bps"], **group.line | faint)
-            style.draw_estimates(axes, rows["place"] + shift, rows, _estimate("realized_bps"), group)
-        style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+        marks = _draw_by_type(axes, table, "realized_bps", headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
-    marks = _estimate_marks(groups, "place", [f"{name} after the fill" for name in names], "realized_bps")
     return keep(axes, table.drop(columns=["place", "priced"]), marks)
 
 
-def _gap_marks(
-    axes: Axes, edges: np.ndarray, table: pd.DataFrame, halves: Mapping[str, np.ndarray], many: set[str]
-) -> Iterator[Mark]:
-    """Give a mark to each bin of the histograms, and to each single fill."""
-    texts = [_bin_texts(FILL_TYPES[name].label, edges, halves[name]) for name in halves if name in many]
-    yield from bar_marks(axes, texts)
-    places = {name: (place, place) for name, place in zip(halves, (DOTS_AT, -DOTS_AT), strict=False)}
-    for row in table[~table["fill_type"].isin(many)].to_dict("records"):
-        worse, group = float(row["worse_bps"]), FILL_TYPES[row["fill_type"]]
+def _bin_texts(edges: np.ndarray, histograms: Mapping[str, np.ndarray]) -> dict[Any, str]:
+    """Say of each bin how many fills of a type it holds."""
+    texts = {}
+    for name, values in histograms.items():
+        counts = np.histogram(values, edges)[0]
+        for place, count in enumerate(counts):
+            low, high = (style.format_number(edge) for edge in edges[place : place + 2])
+            texts[name, place] = (
+                f"{FILL_TYPES[name].label}, {low} to {high} bps\n"
+                f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
+            )
+    return texts
+
+
+def _dot_marks(fills_drawn: pd.DataFrame, groups: Iterable[str], many: Sequence[str]) -> Iterator[Mark]:
+    """Give a mark to each fill that is drawn by itself."""
+    heights = dict(zip(groups, (DOTS_AT, -DOTS_AT), strict=False))
+    for row in fills_drawn[~fills_drawn["fill_type"].isin(many)].to_dict("records"):
+        worse = float(row["worse_bps"])
+        height = heights[row["fill_type"]]
         text = (
-            f"{group.label}: {style.format_bps(abs(worse))} {'worse' if worse > 0 else 'better'}\n"
+            f"{FILL_TYPES[row['fill_type']].label}: {style.format_bps(abs(worse))} "
+            f"{'worse' if worse > 0 else 'better'}\n"
             f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}\n"
             f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
         )
-        yield Mark(text, (worse, worse), places[row["fill_type"]])
+        yield Mark(text, (worse, worse), (height, height))
 
 
-def _bin_texts(label: str, edges: np.ndarray, values: np.ndarray) -> list[str]:
-    counts = np.histogram(values, edges)[0]
-    return [
-        f"{label}, {style.format_number(low)} to {style.format_number(high)} bps\n"
-        f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
-        for (low, high), count in zip(pairwise(edges), counts, strict=True)
-    ]
-
-
-def _estimate_marks(
-    groups: Sequence[tuple[GroupStyle, pd.DataFrame]], column: str, headings: Sequence[str], name: str
-) -> Iterator[Mark]:
-    for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-        for row in rows.to_dict("records"):
-            mean, low, high = (row[part] for part in _estimate(name))
-            x = row[column] + shift
-            text = f"{group.label}, {headings[row[column]]}\n{style.format_estimate(mean, low, high)}\n"
+def _draw_by_type(
+    axes: Axes, table: pd.DataFrame, name: str, headings: Sequence[str], faint: str | None = None
+) -> list[Mark]:
+    """Draw estimates at their places, fill types side by side, and how many fills each rests on."""
+    groups = [(group, table[table["fill_type"] == kind]) for kind, group in FILL_TYPES.items()]
+    groups = [(group, rows) for group, rows in groups if len(rows)]
+    marks = []
+    for number, (group, rows) in enumerate(groups):
+        places = rows["place"] + APART * (number - (len(groups) - 1) / 2)
+        if faint:
+            line = group.line | {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
+            axes.plot(places, rows[faint], **line)
+        style.draw_estimates(axes, places, rows, _estimate(name), group)
+        for x, row in zip(places, rows.to_dict("records"), strict=True):
+            mean, low, high = (row[column] for column in _estimate(name))
+            text = f"{group.label}, {headings[row['place']]}\n{style.format_estimate(mean, low, high)}\n"
             text += style.format_count(row["priced"])
-            yield Mark(text, (x, x), (mean, mean) if pd.isna(low) else (low, high))
+            marks.append(Mark(text, (x, x), _ends(mean, low, high)))
+    style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+    return marks
 
 
 def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
@@ -401,8 +396,17 @@ def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
         difference, low, high = (row[name] for name in ("difference_bps", "low_bps", "high_bps"))
         text = f"{row['name']}: {style.format_estimate(difference, low, high)}\ncheaper: {row['verdict']}\n"
         text += f"{style.format_count(row['fills'])} of {style.format_count(row['orders'], 'order')}"
-        ends = (difference, difference) if pd.isna(low) else (low, high)
-        yield Mark(text, ends, (place, place), "y")
+        yield Mark(text, _ends(difference, low, high), (place, place), "y")
+
+
+def _ends(estimate: Any, low: Any, high: Any) -> tuple[float, float]:
+    """Return the ends of an interval; without one, the estimate."""
+    return (estimate, estimate) if pd.isna(low) else (low, high)
+
+
+def _hollow(ends: pd.Series) -> str:
+    """Return what the note of a figure says of estimates without an interval."""
+    return f"; {HOLLOW}" if ends.isna().any() else ""
 
 
 def _pulled(table: pd.DataFrame) -> str:
@@ -410,37 +414,27 @@ def _pulled(table: pd.DataFrame) -> str:
     return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
-def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:
-    groups = [(FILL_TYPES[name], table[table["fill_type"] == name]) for name in FILL_TYPES]
-    return [(group, rows) for group, rows in groups if len(rows)]
-
-
-def _shifts(groups: Sequence[Any]) -> list[float]:
-    """Return how far points of each group stand beside their place, so that intervals do not overlap."""
-    return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
-
-
 def _costs_by_size(
     trades: Any, token: str, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
-    ends = [f"({part}, {size:f})".replace(".", "") for part, size in enumerate(sizes["largest"])]
+    ends = [f"({place}, {size:f})".replace(".", "") for place, size in enumerate(sizes["largest"])]
     steps = {
         "parts": f"""
--- the largest size of each part
-SELECT part, CAST(largest AS HUGEINT) AS largest FROM (VALUES {", ".join(ends)}) AS given(part, largest)""",
+-- the largest size of each quantile
+SELECT place, CAST(largest AS HUGEINT) AS largest FROM (VALUES {", ".join(ends)}) AS given(place, largest)""",
         "rows": f"""
--- fills quoted in one token, in the part of the next largest size; those of unknown size in none
-SELECT f.row, p.part
+-- fills quoted in one token, at the place of their quantile; those of unknown size at none
+SELECT f.row, p.place
 FROM (SELECT * FROM trades WHERE quote = {literal(token)}) AS f
 ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
     }
     marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=None), trades)
-    costs = as_pandas(fills.all_in_cost(marked, by=["part", "fill_type"], **reference))
+    costs = as_pandas(fills.all_in_cost(marked, by=["place", "fill_type"], **reference))
     costs = costs[[name for name in costs if not name.endswith(("_price_bps", "_fee_bps"))]]
-    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
-    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
+    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
+    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
 
 
 def _frame(prices: Any) -> str:
@@ -457,48 +451,44 @@ def _age_limit(tolerance: Any) -> str:
 
 def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
     """Choose bins of a round width that cover both histograms without their outliers, and 0."""
-    low, high, count = 0.0, 0.0, 0
+    low = 0.0
+    high = 0.0
+    count = 0
     for values in histograms:
         first, third = np.quantile(values, [0.25, 0.75])
         fence = FENCE * (third - first) or np.inf
-        low, high = min(low, max(values.min(), first - fence)), max(high, min(values.max(), third + fence))
+        low = min(low, max(values.min(), first - fence))
+        high = max(high, min(values.max(), third + fence))
         count += len(values)
     rough = (high - low) / min(MOST_BINS, FEWEST_BINS + count // 4) or 0.1
-    tens = 10.0 ** math.floor(math.log10(rough))
-    step = next(step * tens for step in STEPS if step * tens >= rough)
-    first_step = math.floor(low / step)
-    edges: np.ndarray = np.arange(first_step, max(first_step + 1, math.ceil(high / step)) + 1) * step
-    return edges
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(step * power for step in STEPS if step * power >= rough)
+    start = math.floor(low / step)
+    end = max(start + 1, math.ceil(high / step))
+    return np.asarray(np.arange(start, end + 1) * step)
 
 
 def _estimate(name: str) -> list[str]:
     """Name the columns of a mean weighted by value, and of the ends of its interval."""
-    return [f"{part}_{name}" for part in ("weighted", "low", "high")]
+    return [f"weighted_{name}", f"low_{name}", f"high_{name}"]
+
+
+def _draw_mean(axes: Axes, row: pd.Series, top: float, group: GroupStyle) -> None:
+    """Draw a mean with its interval over one half, as a line and a band."""
+    mean, low, high = row[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
+    if np.isnan(mean):
+        return
+    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
+    text = f"mean {_bps(mean)}"
+    if not np.isnan(low):
+        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
+        text += f" ({_bps(low)} to {_bps(high)})"
+    # The text stands on the side of the line that has more room.
+    side = "left" if mean < sum(axes.get_xlim()) / 2 else "right"
+    offset = {"left": 4, "right": -4}[side]
+    height = "top" if top > 0 else "bottom"
+    style.write(axes, text, (mean, top), (offset, 0), "data", ha=side, va=height)
 
 
 def _bps(rate: float) -> str:
     return f"{round(rate, 1) + 0.0:,.1f}"
-
-
-def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: int) -> None:
-    """Draw a mean with its interval over one half, as a line and a band."""
-    mean, low, high = row[_estimate(name)].to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(mean):
-        return
-    top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
-    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
-    text = f"mean {_bps(mean)}"
-    if pd.notna(low):
-        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
-        text += f" ({_bps(low)} to {_bps(high)})"
-    left, right = axes.get_xlim()
-    ahead = mean < (left + right) / 2
-    axes.annotate(
-        text,
-        (mean, top),
-        (4 if ahead else -4, 0),
-        textcoords="offset points",
-        ha="left" if ahead else "right",
-        va="top" if direction > 0 else "bottom",
-        fontsize=10,
-    )

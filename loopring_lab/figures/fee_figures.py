@@ -19,7 +19,7 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep, stack_texts
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
@@ -32,6 +32,7 @@ LABEL_HEIGHT = 6  # percent that a label needs
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue (ITU-R BT.601)
 DARK = 0.45  # of which light ink is easier to read
 MOST_TOKENS = 12
+HALF_BAR = 0.36  # of the height of a token's row
 DIGITS = 5  # of amounts beside bars
 TEXT_COLUMNS = ("fees", "rate in bps", "without fee")
 # What tables of figures do not keep.
@@ -176,19 +177,20 @@ def fee_tiers(
     note = trade_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
     with drawing(trades, ax, title, note, overview.note, legend=legend) as axes:
-        stack = [(options, shares[part]) for part, options in styles.items() if part in shares]
-        style.stacked_bars(axes, periods.left, periods.width, stack)
+        drawn = style.stacked_bars(axes, periods.left, periods.width, shares, styles)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
         style.percent_axis(axes, "fills")
-    labels = {part: options["label"] for part, options in styles.items() if part in shares}
-    stacks = _tier_texts(table, labels, periods)
-    return keep(axes, table.drop(columns="part"), bar_marks(axes, stacks))
+    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
+    texts = {
+        (row["part"], place): f"{styles[row['part']]['label']}, {period}\n{100 * row['share']:.1f} % of fills\n"
+        f"{style.format_count(row['fills'])}"
+        for row, place, period in periods.rows(sums)
+    }
+    return keep(axes, table.drop(columns="part"), bar_marks(axes, texts, drawn))
 
 
-def fees_by_token(
-    trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None
-) -> Figure:
+def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None) -> Figure:
     """Draw the fees paid in each token.
 
     Amounts in different tokens have no common scale, so the bars count fills, with each token's fees beside
@@ -230,7 +232,7 @@ def fees_by_token(
         table, label, title, note = _by_value(trades, token, prices)
     places = np.arange(len(table))
     with drawing(trades, ax, title, note, overview_of(trades, caller).note, rows=len(table)) as axes:
-        drawn = axes.barh(places, table["length"], height=style.BAR_WIDTH - 0.2, color=COLOURS[2])
+        drawn = axes.barh(places, table["length"], height=2 * HALF_BAR, color=COLOURS[2])
         axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
         axes.set_yticks(places, list(table["name"]))
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
@@ -239,39 +241,24 @@ def fees_by_token(
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
         style.plain_numbers(axes.xaxis)
         style.text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
-    half = style.BAR_WIDTH / 2 - 0.1
-    marks = (
-        Mark(text, (0, float(length)), (place - half, place + half), "y")
-        for place, (text, length) in enumerate(zip(_token_texts(table, token), table["length"], strict=True))
-    )
-    return keep(axes, table.drop(columns=[*DRAWN_ONLY], errors="ignore"), marks)
+    kept = table.drop(columns=[*DRAWN_ONLY], errors="ignore")
+    return keep(axes, kept, _token_marks(table, token))
 
 
 def _rate_marks(table: pd.DataFrame, styles: dict[int, GroupStyle], periods: axis.Timeline) -> Iterator[Mark]:
-    places = periods.places(table["period"])
-    texts = periods.texts(table["period"])
-    for place, period, row in zip(places, texts, table.to_dict("records"), strict=True):
+    for row, place, period in periods.rows(table):
         rate = float(row["bps"])
         left = periods.left[place]
-        amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
-        text = f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {amounts}\n"
-        text += style.format_count(row["fills"])
+        text = (
+            f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {format_amount(row['fee'])} of "
+            f"{format_amount(row['received'])} {row['fee_token']}\n{style.format_count(row['fills'])}"
+        )
         yield Mark(text, (left, left + periods.width[place]), (rate, rate))
 
 
-def _tier_texts(table: pd.DataFrame, labels: dict[str, str], periods: axis.Timeline) -> list[list[str]]:
-    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
-    texts = [
-        f"{labels[row['part']]}, {period}\n{100 * row['share']:.1f} % of fills\n"
-        f"{style.format_count(row['fills'])}"
-        for row, period in zip(sums.to_dict("records"), periods.texts(sums["period"]), strict=True)
-    ]
-    return stack_texts(sums["part"], periods.places(sums["period"]), texts, labels)
-
-
-def _token_texts(table: pd.DataFrame, token: str | None) -> Iterator[str]:
+def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
     """Say of each bar how many fills it stands for, and its fees with all digits."""
-    for row in table.to_dict("records"):
+    for place, row in enumerate(table.to_dict("records")):
         text = f"{row['name']}: {style.format_count(row['fills'])}"
         if not pd.isna(row.get("fee")) and not pd.isna(row["fee_token"]):
             text += f"\nfees {format_amount(row['fee'])} {row['fee_token']}"
@@ -280,7 +267,7 @@ def _token_texts(table: pd.DataFrame, token: str | None) -> Iterator[str]:
         if token is not None:
             value = row["fee_value"]
             text += "\nno price" if pd.isna(value) else f"\nvalue {style.format_number(value)} {token}"
-        yield text
+        yield Mark(text, (0, float(row["length"])), (place - HALF_BAR, place + HALF_BAR), "y")
 
 
 def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:

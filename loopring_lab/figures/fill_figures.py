@@ -17,7 +17,7 @@ from loopring_lab.engine.groups import period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep, stack_texts
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import FILL_TYPES, as_pandas, drawing, trade_count
 
@@ -82,16 +82,15 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     if drawn < overview.trades:
         title += f", {trade_count(drawn, overview.trades)}"
     with drawing(trades, ax, title, sides=overview.note) as axes:
-        style.stacked_bars(axes, periods.left, periods.width, _bars(heights))
+        drawn_types = style.stacked_bars(axes, periods.left, periods.width, heights, style.BARS)
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
-    texts = [
-        f"{FILL_TYPES[row['fill_type']].label}, {period}\n{format_amount(row['notional'])} {token}\n"
-        f"{style.format_count(row['fills'])}"
-        for row, period in zip(table.to_dict("records"), periods.texts(table["period"]), strict=True)
-    ]
-    stacks = stack_texts(table["fill_type"], periods.places(table["period"]), texts, heights)
-    return keep(axes, table, bar_marks(axes, stacks))
+    texts = {
+        (row["fill_type"], place): f"{FILL_TYPES[row['fill_type']].label}, {period}\n"
+        f"{format_amount(row['notional'])} {token}\n{style.format_count(row['fills'])}"
+        for row, place, period in periods.rows(table)
+    }
+    return keep(axes, table, bar_marks(axes, texts, drawn_types))
 
 
 def fill_shares(
@@ -172,12 +171,10 @@ def fill_shares(
         axis.format_dates(axes, periods)
         style.percent_axis(axes, of)
         style.write_line(axes, middles[places], table["fills"], pool.colour, (1, 6), periods.width.min())
-    return keep(axes, table, _share_marks(table, of, periods, middles[places]))
+    return keep(axes, table, _share_marks(table, of, periods, middles))
 
 
-def size_profile(
-    trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None
-) -> Figure:
+def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None) -> Figure:
     """Draw the shares of AMM pool and order book by fill size.
 
     Parameters
@@ -216,20 +213,17 @@ def size_profile(
     if len(shares) > 1:
         note += f"; each bar about {drawn / len(shares):,.0f} fills"
     with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
-        places = np.arange(len(shares), dtype=np.float64)
-        style.stacked_bars(axes, places - style.BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
+        left = np.arange(len(shares)) - style.BAR_WIDTH / 2
+        drawn_types = style.stacked_bars(axes, left, np.ones(len(shares)), shares, style.BARS)
         axis.format_sizes(axes, axis.bounds_of(table), token)
         style.percent_axis(axes, "fills")
-    table = table.reset_index(drop=True)
-    numbers = table["quantile"].map({quantile: place for place, quantile in enumerate(shares.index)})
-    texts = [
-        f"{FILL_TYPES[row['fill_type']].label}, {format_amount(row['smallest'])} to "
-        f"{format_amount(row['largest'])} {token}\n{100 * row['share']:.1f} % of the fills of this size\n"
-        f"{style.format_count(row['fills'])}"
+    texts = {
+        (row["fill_type"], shares.index.get_loc(row["quantile"])): f"{FILL_TYPES[row['fill_type']].label}, "
+        f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}\n"
+        f"{100 * row['share']:.1f} % of the fills of this size\n{style.format_count(row['fills'])}"
         for row in table.to_dict("records")
-    ]
-    drawn = [name for name in FILL_TYPES if name in shares]
-    return keep(axes, table, bar_marks(axes, stack_texts(table["fill_type"], numbers, texts, drawn)))
+    }
+    return keep(axes, table, bar_marks(axes, texts, drawn_types))
 
 
 def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
@@ -297,11 +291,8 @@ def _wilson(share: pd.Series, orders: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 
 def _share_marks(table: pd.DataFrame, of: str, periods: axis.Timeline, middles: np.ndarray) -> Iterator[Mark]:
-    for period, x, row in zip(periods.texts(table["period"]), middles, table.to_dict("records"), strict=True):
+    for row, place, period in periods.rows(table):
         share, low, high = (100 * row[name] for name in SHARE)
         text = f"{period}\nAMM pool {share:.1f} % of {of} (95 %: {low:.1f} to {high:.1f} %)\n"
-        yield Mark(text + style.format_count(row["fills"]), (x, x), (low, high))
-
-
-def _bars(heights: pd.DataFrame) -> list[tuple[dict[str, Any], pd.Series]]:
-    return [(group.bar, heights[name]) for name, group in FILL_TYPES.items() if name in heights]
+        text += style.format_count(row["fills"])
+        yield Mark(text, (middles[place], middles[place]), (low, high))
