@@ -95,7 +95,8 @@ def kind_of(frame: Any) -> str:
             "Dask frames are not taken any more: read the files of archive.export(folder) with DuckDB or Spark, "
             "or pass trades.compute()."
         )
-    raise LabError(f"expected a trades DataFrame, got {package}.{name}. {hint}")
+    full_name = name if package == "builtins" else f"{package}.{name}"
+    raise LabError(f"expected a trades DataFrame, got {full_name}. {hint}")
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:
