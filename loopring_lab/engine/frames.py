@@ -2,8 +2,8 @@
 
 An amount is an integer of 1e-18 units in queries (HUGEINT, 128 bits): DuckDB adds, compares and converts
 these ten times faster than DECIMAL(38, 18), and both hold the same 38 digits. Arrow's 128-bit decimals are
-stored as just these integers, so they are handed over and taken back without touching a byte. Any HUGEINT in
-an answer is therefore an amount; counts are BIGINT.
+stored as just these integers, so they are handed over without touching a byte. Any HUGEINT in an answer is an
+amount, and leaves as a decimal; counts are BIGINT.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def kind_of(frame: Any) -> str:
             "Dask frames are not taken any more: read the files of archive.export(folder) with DuckDB or Spark, "
             "or pass trades.compute()."
         )
-    raise LabError(f"expected a trades DataFrame, got {package}.{name}. {hint}")
+    full_name = name if package == "builtins" else f"{package}.{name}"
+    raise LabError(f"expected a trades DataFrame, got {full_name}. {hint}")
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:

@@ -45,7 +45,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import Keys, quoted
+from loopring_lab.engine.groups import Keys, literal, quoted
 from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
@@ -162,8 +162,8 @@ def ask_in_memory(
         types = {name: _types(connection.table(name)) for name in inputs}
         text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", _as_logged(question, types, last))
-        found = connection.sql(text).to_arrow_table()
+            log.debug("%s", _as_logged(question, types, last, tables))
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, question.caller) from None
     finally:
@@ -178,7 +178,7 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     try:
         for name, table in inputs.items():
             connection.register(name, _with_hugeints(table))
-        found = connection.sql(text).to_arrow_table()
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, caller) from None
     finally:
@@ -190,6 +190,7 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
+    frames.check_columns(question.needs, list(types), caller)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
     row = (
@@ -207,7 +208,8 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
             given_prices = with_decimals(_prices_in_memory(question, prices))
         price_types = _types(trades.query("given_trades", "FROM given_prices"))
     text = _text(question, types, price_types, row)
-    log.debug("-- %s: given_trades is the relation of trades\n%s", caller, text)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
     try:
         found = trades.query("given_trades", text)
         found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
@@ -226,14 +228,24 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
         if name not in own:
             yield f"row.{quoted(name)} AS {quoted(name)}"
     for name, kind in _types(found).items():
-        if kind == "HUGEINT":
-            # 38 digits without a point times 1e-18: the same integer, now with 18 places.
-            yield (
-                f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) "
-                f"AS {quoted(name)}"
-            )
-        elif name != "row":
-            yield quoted(name)
+        if name != "row":
+            yield _out_of_duckdb(name, kind)
+
+
+def _to_arrow(found: Any) -> pa.Table:
+    """Fetch an answer with amounts as decimals."""
+    columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
+    table: pa.Table = found.project(", ".join(columns)).to_arrow_table()
+    return table
+
+
+def _out_of_duckdb(name: str, kind: str) -> str:
+    """Return a column of an answer as SQL, an amount as a decimal."""
+    if kind != "HUGEINT":
+        return quoted(name)
+    # 38 digits without a point times 1e-18: the same integer, now with 18 places.
+    amount = f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18))"
+    return f"{amount} AS {quoted(name)}"
 
 
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
@@ -342,7 +354,9 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
-def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last: str) -> str:
+def _as_logged(
+    question: Question, types: Mapping[str, Mapping[str, str]], last: str, tables: Mapping[str, pa.Table]
+) -> str:
     """Write a query so that it runs on ``lab.engine.portable(trades)`` as a table of DuckDB."""
     as_decimals = {
         table: {name: "DECIMAL(38,18)" if kind == "HUGEINT" else kind for name, kind in columns.items()}
@@ -354,8 +368,39 @@ def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last:
         as_decimals.get("given_prices"),
         "row_number() OVER () - 1",
         last,
+        tables,
     )
-    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{text}"
+    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{_with_tables(text, tables)}"
+
+
+def _with_tables(text: str, tables: Mapping[str, pa.Table]) -> str:
+    """Write a query with the small tables that it is asked with as its first steps."""
+    for name, table in tables.items():
+        text = f"WITH {name} AS (\n{_as_values(table)}\n), {text.removeprefix('WITH ')}"
+    return text
+
+
+def _as_values(table: pa.Table) -> str:
+    """Write a small table as a query: its values as texts, cast to their types."""
+    connection = session.cursor()
+    try:
+        relation = connection.register("given", _with_hugeints(table)).table("given")
+        types = _types(relation)
+        rows = relation.fetchall()
+    finally:
+        connection.close()
+    columns = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in types.items())
+    names = ", ".join(map(quoted, types))
+    # A query of no rows needs one as well, which is then left out.
+    listed = [_row_as_values(row) for row in rows] or [_row_as_values([None] * len(types))]
+    end = "" if rows else " WHERE FALSE"
+    values = ",\n    ".join(listed)
+    return f"SELECT {columns} FROM (VALUES\n    {values}\n) AS given({names}){end}"
+
+
+def _row_as_values(row: Sequence[Any]) -> str:
+    values = ("NULL" if value is None else literal(str(value)) for value in row)
+    return f"({', '.join(values)})"
 
 
 # Tables
