@@ -172,14 +172,14 @@ reached AS (
     SELECT *, CASE WHEN priced >= {FEWEST} AND effective >= {FEWEST} THEN {reach_sql(level, "effective")} END AS reach
     FROM errors
 ),
-sides AS ({both_sides_sql(keys)}
+both_sides AS ({both_sides_sql(keys)}
 )
 SELECT {keys.columns("e", after=", ")}fills, missing AS {missing}, orders,
     {each(SHOWN)},
     {", ".join([both_sides_columns(True), *columns])}
 FROM reached AS e
 JOIN medians AS m ON {keys.same("e", "m")}
-LEFT JOIN sides AS b ON {keys.same("e", "b")}
+LEFT JOIN both_sides AS b ON {keys.same("e", "b")}
 {keys.sorted_by(table="e")}"""
 
     steps = {

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, prices_sql, spans_sql, time_sql
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import keys_of, literal
 from loopring_lab.engine.query import BOTH_SIDES, ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask
@@ -126,11 +126,16 @@ def markouts(
         )
         columns = f"* REPLACE (horizon AS {keys.aliases[-1]})"
     kind = kind_of_prices(prices, trades, caller)
-    # Outside prices are never of the order itself: those just before and after the fill count.
-    is_outside = kind == OUTSIDE_PRICES
+    if kind == OUTSIDE_PRICES:
+        # Never of the order itself, so those up to each fill and after it count.
+        before = "moment + 1"
+        ended = "moment"
+    else:
+        before = before_sql(prices, caller)
+        ended = "last_fill"
     known_role, tables = role_steps(trades, caller)
     of_horizons = ", ".join(
-        f"({number}, {literal(name)}, {length << PLACE_BITS})" for number, (name, length) in enumerate(lengths.items())
+        f"({number}, {literal(name)}, {length})" for number, (name, length) in enumerate(lengths.items())
     )
     steps = {
         **known_role,
@@ -138,15 +143,15 @@ def markouts(
         "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
         "takers": f"""
 -- fills of takers: a price before is older than the anchor, a price after is newer than ended
-SELECT t.*, {"moment + 1" if is_outside else "first_fill"} AS anchor, {"moment" if is_outside else "last_fill"} AS ended
+SELECT t.*, {before} AS anchor, {ended} AS ended
 FROM told AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
 WHERE told_role = 'taker'""",
         "before": asof_sql("takers", "last", within=limit),
         "horizons": f"SELECT * FROM (VALUES {of_horizons}) AS h(number, horizon, length)",
         "later": f"""
--- each of these once for each horizon, whose length is in moments
+-- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
-    moment + length + 1 AS anchor
+    (ms + length + 1) * {1 << PLACE_BITS} AS anchor
 FROM before AS b CROSS JOIN horizons""",
         "after": asof_sql("later", "last"),
         "priced": f"""
@@ -260,7 +265,8 @@ FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = 
         "filled": f"""
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
 SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
-    min(first_fill) AS anchor,
+    min({before_sql(prices, caller)}) AS anchor,
+    min(trade_id) AS trade_id,
     min(created_at) AS first,
     max(created_at) AS last,
     min(ms) AS ms,
@@ -268,7 +274,7 @@ SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id,
     count(*) AS fills,
     CASE WHEN min(quote) = max(quote) THEN min(quote) END AS quote,
     CASE WHEN bool_and(is_known) THEN sum(notional) END AS known_notional,
-    CASE WHEN bool_and(is_known) THEN sum(size) END AS known_size,
+    CASE WHEN bool_and(is_known) THEN nullif(sum(size), 0) END AS known_size,
     CASE WHEN bool_and(is_known) AND min(fee_token) = max(fee_token)
         THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(CAST(sum(received) AS DOUBLE), 0) END AS fee_bps
 FROM fills
@@ -300,9 +306,9 @@ FROM compared""",
     )
     if by is None:
         orders = f"""
-SELECT {", ".join(ORDERS_SHOWN)}, (SELECT sum(fills) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+SELECT {", ".join(ORDERS_SHOWN)}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
-ORDER BY {", ".join(f"{name} NULLS LAST" for name in ORDERS_SHOWN[:9])}"""
+ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
         question = replace(question, steps={**steps, "sums": "SELECT * FROM costs", "answer": orders})
         return noted(ask(question, trades, prices), kind)
     question = with_estimates(
