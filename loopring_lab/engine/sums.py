@@ -94,19 +94,19 @@ FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 {keys.columns("s", before="GROUP BY ")}"""
 
 
-def pairs_sql(keys: Keys) -> str:
-    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in trades."""
+def pairs_sql(keys: Keys, rows: str = "trades") -> str:
+    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in all `rows`."""
     no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
 WITH bought AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'BUY'
+    SELECT DISTINCT trade_id FROM {rows} WHERE side = 'BUY'
 ),
 paired AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'SELL' AND trade_id IN (FROM bought)
+    SELECT DISTINCT trade_id FROM {rows} WHERE side = 'SELL' AND trade_id IN (FROM bought)
 ),
 within AS (
-    SELECT {keys.columns(after=", ")}trade_id FROM trades
+    SELECT {keys.columns(after=", ")}trade_id FROM {rows}
     WHERE side IN ('BUY', 'SELL') AND trade_id IN (FROM paired)
     GROUP BY {keys.columns(after=", ")}trade_id HAVING min(side) <> max(side)
 )
