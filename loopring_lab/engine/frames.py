@@ -325,12 +325,12 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
 
 
 def taken(frame: Any, columns: Sequence[str], rows: np.ndarray) -> Any:
-    """Take rows of some columns of a frame in memory; in pandas they are numbered anew."""
+    """Take rows of some columns of a frame in memory."""
     kind = kind_of(frame)
     if kind == "pyarrow":
         return frame.select(list(columns)).take(pa.array(rows))
     if kind == "pandas":
-        return frame[list(columns)].take(rows).reset_index(drop=True)
+        return frame[list(columns)].take(rows)
     return frame.lazy().select(list(columns)).collect()[rows]
 
 

@@ -256,6 +256,10 @@ def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
     found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
     rows = frames.taken(trades, shown, place)
+    # Columns added to trades stand in the rows of their index; other answers have rows of their own.
+    keeps_index = question.shown is None and not question.is_sorted
+    if isinstance(rows, pd.DataFrame) and not keeps_index:
+        rows = rows.reset_index(drop=True)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
