@@ -23,12 +23,13 @@ def with_average(table: str) -> str:
     Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
     volumes of up to 10**17 tokens have room for.
     """
-    text = f"SELECT *, known_notional // known_size AS average, known_notional % known_size AS rest FROM {table}"
+    size = "nullif(known_size, 0)"
+    text = f"SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
     for _ in range(6):
         text = f"""
 SELECT * REPLACE (
-    average * 1000 + rest * 1000 // known_size AS average,
-    rest * 1000 % known_size AS rest
+    average * 1000 + rest * 1000 // {size} AS average,
+    rest * 1000 % {size} AS rest
 ) FROM ({text})"""
     return text
 
