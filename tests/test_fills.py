@@ -117,7 +117,8 @@ def test_the_nearest_earlier_fill_of_the_other_type_is_taken(history: pd.DataFra
             assert fill.other_price in set(others.loc[others["created_at"] == nearest, "price"])
             relative = Fraction(fill.price) / Fraction(fill.other_price) - 1
             assert fill.gap_bps == pytest.approx(float(relative * 10_000), rel=1e-12)
-            assert fill.worse_bps == fill.gap_bps * (1 if fill.side == "BUY" else -1)
+            sign = 1 if fill.side == "BUY" else -1
+            assert fill.worse_bps == pytest.approx(sign * fill.gap_bps, rel=1e-12)
 
 
 def test_what_happens_later_changes_no_gap(history: pd.DataFrame) -> None:
