@@ -222,12 +222,11 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of a relation's answer by row: those shown, then its own, amounts as decimals."""
-    own = [name for name in found.columns if name != "row"]
+    """Yield the columns of a relation's answer by row: those shown, or its own in their place, then its others."""
+    own = _types(found)
     for name in shown:
-        if name not in own:
-            yield f"row.{quoted(name)} AS {quoted(name)}"
-    for name, kind in _types(found).items():
+        yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
+    for name, kind in own.items():
         if name != "row":
             yield _out_of_duckdb(name, kind)
 
@@ -290,8 +289,7 @@ def _text(
         derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
         texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
-    last = last or list(texts)[-1]
-    final = texts.pop(last).strip()
+    final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
     # The last step may have steps of its own, which then follow those before it.
     return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
