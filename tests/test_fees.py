@@ -18,17 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import FAST, QUICK, collected, from_arrow, on, result_rows
+from support.engines import FAST, IN_MEMORY, collected, from_arrow, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import ROWS, Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
-from loopring_lab.engines import portable
+from loopring_lab.engine import portable
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.relayer import World
 
 UNIT = 10**18
+QUICK = (*IN_MEMORY, "duckdb")
 
 
 @pytest.fixture(scope="module")
