@@ -32,15 +32,15 @@ def in_token(
 ) -> Any:
     """Value each fill's fee in one token.
 
-    The value follows a path of at most three markets from the fee token to `token`, using the last price at
-    or before the fill in each: of all such paths the one whose oldest price is the most recent, and of
-    equally recent ones the shortest. Later prices are never used, nor a fill's own price, its counterpart's
-    or that of another fill of its order: they carry the cost of that trade.
+    Each token is converted along one path of markets, the busiest that lead to `token`: starting from `token`,
+    the market with the most prices is added that leads to one more token, until all are reached. In each market
+    of the path the last price before the fill's order counts: one older than its first fill. So later prices are
+    never used, nor a fill's own price, its counterpart's or that of another fill of its order.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars or DuckDB, or an Archive
-        From `Client.trades`.
+        From `Client.trades` or `Archive.scan`. Paths need all markets at once, so Spark frames are refused.
     token : str
         Symbol to value fees in, such as ``"USDT"``.
     prices : frame of pandas, pyarrow, Polars or DuckDB, or an Archive, optional
@@ -50,32 +50,30 @@ def in_token(
     by : str or sequence of str, optional
         Sum by these columns and ``fee_token``; ``[]`` for ``fee_token`` alone.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the oldest price of a path; None for any age, which with `by` reads all rows into
-        memory.
+        Maximum age of the oldest price of a path; None for any age.
 
     Returns
     -------
     frame of the same kind
-        The trades with ``fee_value`` (units of ``value_token``, which is `token`; each step truncated to 18
-        decimals), ``value_path``, such as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest
-        price used; null where no path has prices within `tolerance`. With `by`, one row per group: ``fills``,
-        ``unpriced`` (fills without a value), ``fee``, ``fee_value``, ``value_token``, ``within_bps``
-        (float64, rounded up to 6 decimals), ``median_age`` and ``max_age``, how old the oldest price of each
-        value was (ms), and ``both_sides``, as for `summary`; sums cover known amounts only.
+        The trades with ``fee_value`` (float64, units of ``value_token``, which is `token`), ``value_path``, such
+        as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest price used; null where a market of the
+        path has no price within `tolerance`. With `by`, one row per group: ``fills``, ``unpriced`` (fills without
+        a value), ``fee`` (exact), ``fee_value``, ``value_token``, ``within_bps`` (float64), ``median_age`` and
+        ``max_age``, how old the oldest price of each value was (ms), and ``both_sides``, as for `summary`; sums
+        cover known amounts only.
 
     Raises
     ------
     LabError, AmountError
-        As for `with_tiers`, or no market trades `token`, a value does not fit, or `tolerance` is not valid.
+        As for `with_tiers`, or no market trades `token`, `tolerance` is not valid, or `trades` is a Spark frame.
 
     Notes
     -----
-    Prices are estimates, so a sum has fewer certain digits than it prints: ``within_bps`` says how far, in
-    basis points of ``fee_value``, it may be from the sum at true prices, in 19 of 20 cases. It adds up how
-    much the prices of the markets used vary over the time that passed and from one trade to the next, all
-    fills at one price being off together, and how much the sum would change at the first prices after the
-    fills, which tells where an account trades when prices move. For
-    several groups, add up their errors. `show` cuts ``fee_value`` after the first digit that is uncertain.
+    Prices are estimates, so values are floats: ``within_bps`` says how far a sum, in basis points of
+    ``fee_value``, may be from the sum at true prices, in 19 of 20 cases. It is by how much the sum would change
+    at the first prices after the orders, plus 1.96 times the standard error of that change, clustered by day:
+    what moves prices on one day moves all values of that day. For several groups, add up their errors. Several
+    prices of one market at one moment count as their mean.
 
     Examples
     --------
