@@ -95,7 +95,7 @@ def kind_of(frame: Any) -> str:
             "Dask frames are not taken any more: read the files of archive.export(folder) with DuckDB or Spark, "
             "or pass trades.compute()."
         )
-    raise LabError(f"expected a trades DataFrame, got {package}.{name}. {hint}")
+    raise LabError(f"expected a trades DataFrame, got {name}. {hint}")
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:
