@@ -732,7 +732,7 @@ def test_fills_of_unknown_time_stand_under_a_null_period_last(history: pd.DataFr
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a list": (lambda f: lab.fees.summary(f.to_dict("records")), r"expected a trades DataFrame, got list. Pass a"),
     "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
-    "a column": (lambda f: lab.fees.summary(f["fee"]), r"got Series. Pass a pandas"),
+    "a column": (lambda f: lab.fees.summary(f["fee"]), r"got pandas.Series. Pass a pandas"),
     "no amount": (lambda f: lab.fees.summary(f.drop(columns="fee")), r"has no column 'fee'. Did you mean 'fee_bps'\?"),
     "no columns": (lambda f: lab.fees.summary(f[[]]), r"no column 'created_at'. It has no columns."),
     "two alike": (lambda f: lab.fees.summary(pd.concat([f, f[["fee"]]], axis=1)), r"two columns 'fee'. Drop or rename"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import sums
+from loopring_lab.engine import frames, sums
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, ask, collected
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
 from loopring_lab.engine.worth import Pair, Step, busiest_paths, day_sql
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.query import parse_tolerance
@@ -88,7 +88,7 @@ def in_token(
     steps = {
         "steps": _steps_sql(_paths(trades, prices, token)),
         "known": KNOWN.format(source="trades" if prices is None else "prices"),
-        "orders": ORDERS,
+        "orders": _orders_sql(prices),
         "rates": RATES,
     }
     needs = ("created_at", "fee_token", "fee")
@@ -174,12 +174,6 @@ FROM {source}
 WHERE price > 0 AND moment IS NOT NULL
 GROUP BY pair, moment"""
 ORDER_NUMBER = "coalesce(order_id, hash(moment))"
-ORDERS = f"""
--- orders and the token of their fees; fills of unknown orders stand for themselves
-SELECT {ORDER_NUMBER} AS number, fee_token, min(moment) AS first, max(moment) AS last
-FROM trades
-WHERE moment IS NOT NULL
-GROUP BY number, fee_token"""
 RATES = """
 -- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
 SELECT number, fee_token, any_value(value_path) AS value_path, min(before.created_at) AS priced_at,
@@ -190,6 +184,18 @@ ASOF LEFT JOIN known AS before ON steps.pair = before.pair AND first > before.mo
 ASOF LEFT JOIN known AS after ON steps.pair = after.pair AND last < after.moment
 GROUP BY number, fee_token
 HAVING count(before.price) = count(steps.pair)"""
+
+
+def _orders_sql(prices: Any) -> str:
+    """Return the step ``orders``, in time that is as fine as that of prices from outside."""
+    has_places = prices is None or set(PLACE) <= set(frames.column_names(prices, CALLER))
+    moment = "moment" if has_places else f"ms * {1 << PLACE_BITS}"
+    return f"""
+-- orders and the token of their fees; fills of unknown orders stand for themselves
+SELECT {ORDER_NUMBER} AS number, fee_token, min({moment}) AS first, max({moment}) AS last
+FROM trades
+WHERE moment IS NOT NULL
+GROUP BY number, fee_token"""
 
 
 def _valued_sql(kept: str, limit: int | None) -> str:
