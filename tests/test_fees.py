@@ -92,9 +92,7 @@ def test_fee_totals_are_the_chain_s_integers(
 
 
 @pytest.mark.parametrize("bps", [0, 9, 10, 24, 24.5, 30])
-def test_fills_above_a_schedule_are_those_the_chain_says(
-    block: pd.DataFrame, settled: Settled, bps: float
-) -> None:
+def test_fills_above_a_schedule_are_those_the_chain_says(block: pd.DataFrame, settled: Settled, bps: float) -> None:
     """Fees are whole basis points: one that was charged 1 more cannot hide, unless it is less than a unit."""
     found = lab.fees.schedule_check(block, bps)
     above = {pair for pair, fact in settled.items() if fact["fee_bips"] > bps}
@@ -137,8 +135,7 @@ def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(10**4, 10**30)), min_size=10))
 def test_a_tier_charged_on_a_large_amount_is_found_for_certain(charged: list[tuple[int, int]]) -> None:
     members = [
-        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(size * tier // 10_000))
-        for tier, size in charged
+        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(size * tier // 10_000)) for tier, size in charged
     ]
     frame = frame_of([("amm", one) for one in members]).sort_values("trade_id")
     found = lab.fees.with_tiers(frame, tokens=tokens())
@@ -368,9 +365,7 @@ def frame_traded(drawn: list[Traded]) -> pd.DataFrame:
     return frame.assign(**columns, quote=[quote for _, quote in pairs], fee_token=columns["base"])
 
 
-def values_of(
-    drawn: list[Traded], token: str = "USDT", **arguments: Any
-) -> list[tuple[float | None, str | None]]:
+def values_of(drawn: list[Traded], token: str = "USDT", **arguments: Any) -> list[tuple[float | None, str | None]]:
     frame = frame_traded(drawn)
     found = lab.fees.in_token(frame, token, **arguments)
     shuffled = frame.sample(frac=1, random_state=len(drawn))
@@ -437,9 +432,7 @@ def test_of_prices_in_one_millisecond_the_last_in_the_block_counts_and_of_one_pl
 def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history: pd.DataFrame) -> None:
     valued, summed = (result_rows(lab.fees.in_token(history, "USDC", by=by)) for by in (None, []))
     for line in summed:
-        mine = [
-            one for one in valued if one["fee_token"] == line["fee_token"] and one["priced_at"] is not None
-        ]
+        mine = [one for one in valued if one["fee_token"] == line["fee_token"] and one["priced_at"] is not None]
         ages = sorted(one["created_at"] - one["priced_at"] for one in mine)
         assert line["unpriced"] == line["fills"] - len(ages)
         assert line["max_age"] == max(ages, default=None)
@@ -473,9 +466,7 @@ def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.
         return 7.5 if fill.fee_token == "ETH" else 21
 
     found = lab.fees.schedule_check(taken, lines, others=21)
-    charged = {
-        fill.trade_id: due(fill) for fill in taken.itertuples() if truth[fill.trade_id].fee_bps > due(fill)
-    }
+    charged = {fill.trade_id: due(fill) for fill in taken.itertuples() if truth[fill.trade_id].fee_bps > due(fill)}
     assert dict(zip(found["trade_id"], found["schedule_bps"], strict=True)) == charged
     assert set(charged.values()) == {25.0, 19.0, 9.0, 7.5, 21.0}
     as_frame = pd.DataFrame([*lines, {"bps": 21}])
@@ -516,9 +507,7 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", NAMED)
 @pytest.mark.parametrize("engine", FAST)
-def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
-    history: pd.DataFrame, case: str, engine: str
-) -> None:
+def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history: pd.DataFrame, case: str, engine: str) -> None:
     match, hint = NAMED[case]
     frame = on(engine, history.head(500))
     for others in (100, "refuse"):
@@ -539,9 +528,7 @@ def test_a_value_that_may_be_absent_is_allowed_by_name(history: pd.DataFrame) ->
     assert lab.fees.schedule_check(history.iloc[:0], lines).empty
 
 
-@pytest.mark.parametrize(
-    "several", [list, tuple, set, frozenset, np.array, pd.Series], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("several", [list, tuple, set, frozenset, np.array, pd.Series], ids=lambda kind: kind.__name__)
 def test_a_line_takes_any_of_several_values(history: pd.DataFrame, several: Any) -> None:
     markets = ["LRC-ETH", "ETH-USDT"]
     one_by_one = [{"market": market, "bps": 3} for market in markets]
@@ -561,9 +548,7 @@ def test_unknown_roles_are_never_accused_nor_acquitted(block: pd.DataFrame, sett
     assert found[["line", "schedule_bps", "allowed", "excess"]].isna().all(axis=None)
     acquitted = lab.fees.schedule_check(nobody, [{"role": "maker", "bps": 0}, {"role": "taker", "bps": 1}])
     assert set(acquitted["verdict"]) == {"unknown"}
-    by_all = lab.fees.schedule_check(
-        nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}]
-    )
+    by_all = lab.fees.schedule_check(nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}])
     above = {pair for pair, fact in settled.items() if fact["fee_bips"] > 2}
     certain = by_all[by_all["verdict"] == "above"]
     assert set(zip(certain["trade_id"], certain["side"], strict=True)) == above
@@ -786,9 +771,7 @@ def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: st
 
 @pytest.mark.parametrize("engine", QUICK)
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.string()], ids=str)
-def test_amounts_that_are_not_exact_are_refused(
-    history: pd.DataFrame, engine: str, kind: pa.DataType
-) -> None:
+def test_amounts_that_are_not_exact_are_refused(history: pd.DataFrame, engine: str, kind: pa.DataType) -> None:
     loose = pa.array(["1"] * 20).cast(kind)
     if engine in ("pandas", "pyarrow", "dask"):
         frame = on(engine, history.head(20).assign(size=loose.to_pandas()))
@@ -802,20 +785,15 @@ def test_amounts_that_are_not_exact_are_refused(
 
 def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
     frame = history.head(4)
-    with pytest.raises(
-        LabError, match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion"
-    ):
+    with pytest.raises(LabError, match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion"):
         portable(on("polars", frame))
     with pytest.raises(LabError, match=r"expected a trades DataFrame, got list"):
         portable([1])
     with pytest.raises(LabError, match=r"a time is finer than a millisecond. Round it down with"):
         portable(frame.assign(seen=pd.Timestamp("2022-01-01T00:00:00.0001", tz="UTC")))
-    with pytest.raises(LabError, match=r"'part' is .*interval.* which engines cannot hold. Convert to"):
-        portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))
+    assert portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))["part"].type == pa.string()
     large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
-    with pytest.raises(
-        AmountError, match=r"fee: an amount does not fit .* at most 19 digits before the point"
-    ):
+    with pytest.raises(AmountError, match=r"fee of row 0 is 10+.*, which does not fit 20 digits before the point"):
         portable(large)
 
 

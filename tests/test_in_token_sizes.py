@@ -74,9 +74,7 @@ def test_every_kind_of_frame_is_valued_alike(history: pd.DataFrame, kind: str) -
 
 def without_parts(row: dict[str, Any]) -> dict[str, Any]:
     """Return lengths of time in milliseconds; DuckDB's arrive as months, days and nanoseconds."""
-    return {
-        name: cell.nanoseconds // 10**6 if hasattr(cell, "nanoseconds") else cell for name, cell in row.items()
-    }
+    return {name: cell.nanoseconds // 10**6 if hasattr(cell, "nanoseconds") else cell for name, cell in row.items()}
 
 
 def test_ages_leave_duckdb_as_lengths_of_time(history: pd.DataFrame) -> None:

@@ -481,7 +481,7 @@ def collected(found: Any, caller: str) -> pa.Table:
     if kind == "spark":
         return found.toArrow()
     try:
-        return found.to_arrow_table()
+        return with_decimals(found.to_arrow_table())
     except Exception as error:
         raise translated(error, caller) from None
 

@@ -86,7 +86,7 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     0
     """
     audit = _Audit(trades, schedule, others, absent)
-    listed = ask(audit.question("row", {"agreed": AGREED, "rows": LISTED}), trades)
+    listed = ask(audit.question("row", {"rows": LISTED}), trades)
     return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
 
 
@@ -253,7 +253,7 @@ SELECT *,
         WHEN is_rated AND is_above_highest THEN 'above'
         WHEN certain IS NOT NULL AND NOT is_above_lowest THEN NULL
         ELSE 'unknown' END AS verdict,
-    is_rated AND lowest = highest AS is_one_rate,
+    verdict = 'above' OR (is_rated AND lowest = highest) AS is_agreed,
     CASE WHEN certain = possible THEN certain END AS line
 FROM compared"""
 
@@ -268,9 +268,7 @@ FROM compared"""
         hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
         if not fixed:
             hint += " Use absent='ignore' if it need not occur."
-        raise LabError(
-            f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}"
-        )
+        raise LabError(f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}")
 
     def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
         """Count the fills that each line decides, and under None those to which several might apply."""
@@ -291,7 +289,7 @@ FROM compared"""
 def _values_in(trades: Any, name: str) -> list[Any]:
     """Return the different values of a column."""
     keys = Keys((name,))
-    steps = {"sums": f"SELECT {keys.columns()} FROM trades {keys.grouped_by()}", "answer": "SELECT DISTINCT * FROM sums"}
+    steps = {"sums": f"SELECT DISTINCT {keys.columns()} FROM trades", "answer": "SELECT DISTINCT * FROM sums"}
     found = collected(ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER)
     values: list[Any] = found[name].to_pylist()
     return values
@@ -307,18 +305,15 @@ SELECT line,
     min(concat(market, ' (', fill_type, ')')) FILTER (WHERE possible IS NULL) AS example
 FROM judged
 GROUP BY line"""
-AGREED = f"""
+LISTED = f"""
 -- fills that are not within the schedule, and what is allowed where all lines that might apply agree
-SELECT *,
-    verdict = 'above' OR is_one_rate AS is_agreed,
-    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed
+SELECT row, CAST(line AS BIGINT) AS line,
+    CASE WHEN is_agreed THEN bps END AS schedule_bps,
+    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed,
+    fee - allowed AS excess,
+    verdict
 FROM judged
 WHERE verdict IS NOT NULL"""
-LISTED = """
--- the same as they are shown
-SELECT row, CAST(line AS BIGINT) AS line, CASE WHEN is_agreed THEN bps END AS schedule_bps,
-    allowed, fee - allowed AS excess, verdict
-FROM agreed"""
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -340,9 +335,7 @@ def _is_more(rate: str) -> str:
 
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
-        schedule = [
-            {k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")
-        ]
+        schedule = [{k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")]
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):

@@ -78,10 +78,10 @@ def in_token(
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fee", "fee_value"]].tail(2)
-      fee_token                   fee             fee_value
-    8      USDT  5.019345000000000000  4.996739944847081109
-    9      WBTC  0.000021820000000000  0.819385962311854916
+    >>> lab.fees.in_token(trades, "USDC", by=[])[["fee_token", "fills", "unpriced", "fee_value"]].tail(2)
+      fee_token  fills  unpriced  fee_value
+    8      USDT     12         3   4.327694
+    9      WBTC      5         1   0.830072
     """
     limit = parse_tolerance(tolerance, CALLER)
     outer = keys_of(trades, by, CALLER, *SUMMED)
@@ -139,8 +139,8 @@ def _paths(trades: Any, prices: Any, token: Any) -> dict[str, list[Step]]:
 def _distinct(frame: Any, columns: tuple[str, ...], needs: tuple[str, ...], caller: str) -> list[dict[str, Any]]:
     """Return the combinations of columns in a frame, and how many rows with a price each has."""
     listed = ", ".join(columns)
-    counted = f"SELECT {listed}, count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced FROM trades GROUP BY {listed}"
-    steps = {"sums": counted, "answer": "FROM sums"}
+    priced = "count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced"
+    steps = {"sums": f"SELECT {listed}, {priced} FROM trades GROUP BY {listed}", "answer": "FROM sums"}
     question = Question(caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=())
     rows: list[dict[str, Any]] = collected(ask(question, frame), caller).to_pylist()
     return rows
