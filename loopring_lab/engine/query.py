@@ -36,6 +36,7 @@ What queries find in ``trades``, besides the columns asked for:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -289,8 +290,11 @@ def _text(
     last = last or list(texts)[-1]
     final = texts.pop(last).strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
-    # The last step may have steps of its own, which then follow those before it.
-    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+    # The last step may have steps of its own, which then follow those before it; comments come first.
+    own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
+    if own_steps:
+        return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
+    return f"{before}\n{final}"
 
 
 def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
