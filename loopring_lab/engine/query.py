@@ -36,6 +36,7 @@ What queries find in ``trades``, besides the columns asked for:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -291,8 +292,11 @@ def _text(
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
-    # The last step may have steps of its own, which then follow those before it.
-    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+    # The last step may have steps of its own, which then follow those before it; comments come first.
+    own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
+    if own_steps:
+        return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
+    return f"{before}\n{final}"
 
 
 def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
@@ -483,7 +487,7 @@ def collected(found: Any, caller: str) -> pa.Table:
     if kind == "spark":
         return found.toArrow()
     try:
-        return found.to_arrow_table()
+        return with_decimals(found.to_arrow_table())
     except Exception as error:
         raise translated(error, caller) from None
 
