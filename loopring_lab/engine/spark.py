@@ -106,8 +106,10 @@ def _as_arrow(prices: Any) -> pa.Table:
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return amounts with the 38 digits that Spark's decimals have."""
+    """Return amounts with the 38 digits that Spark's decimals have, and times in UTC, not the zone of the session."""
     for place, entry in enumerate(table.schema):
+        if pa.types.is_timestamp(entry.type) and entry.type.tz:
+            table = table.set_column(place, entry.name, table[entry.name].cast(pa.timestamp("us", "UTC")))
         if pa.types.is_decimal(entry.type):
             column = frames.exact(table[entry.name], entry.name, "Spark")
             table = table.set_column(place, entry.name, column)
