@@ -271,8 +271,9 @@ SELECT *, known_notional AS notional, average AS average_price, found_price AS a
     10000 * (CAST(average - found_price AS DOUBLE) + CAST(rest AS DOUBLE) / CAST(known_size AS DOUBLE))
         / CAST(found_price AS DOUBLE) AS higher_bps
 FROM arrived""",
-        "costs": """
-SELECT *, CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
+        "costs": f"""
+SELECT *, CAST(0 AS BIGINT) AS both_sides, {literal(kind)} AS reference,
+    CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
     shortfall_bps + fee_bps AS all_in_bps
 FROM compared""",
     }
@@ -282,10 +283,11 @@ FROM compared""",
         question = with_answer(question, by, SHORTFALLS, intervals, kind=kind, fills="fills")
         return noted(asked(question, trades, prices), kind)
     check_level(intervals, caller)
-    steps["sums"] = f"SELECT *, 0 AS both_sides, {literal(kind)} AS reference FROM costs"
+    shown = ", ".join(ORDERS_SHOWN)
+    steps["sums"] = f"SELECT {shown}, trade_id FROM costs"
     steps["pairs"] = sums.pairs_sql(keys)
     steps["answer"] = f"""
-SELECT {", ".join(ORDERS_SHOWN)}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+SELECT {shown}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
     return noted(ask(replace(question, steps=steps, medians=()), trades, prices), kind)

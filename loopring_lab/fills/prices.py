@@ -310,13 +310,15 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
             "sums": """
 SELECT count(*) AS fills, count(p.price) AS alike
 FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p USING (market, ms, price)""",
-            "answer": f"SELECT coalesce(sum(alike) > {CHANCE} * sum(fills), FALSE) AS are_trades FROM sums",
+            "answer": "SELECT CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(alike) AS BIGINT) AS alike FROM sums",
         },
         needs=("created_at", "market", "price"),
         derived=("ms",),
     )
     found = collected(ask(question, trades, prices), caller)
-    return OWN_TRADES if found["are_trades"][0].as_py() else OUTSIDE_PRICES
+    fills = found["fills"][0].as_py() or 0
+    alike = found["alike"][0].as_py() or 0
+    return OWN_TRADES if alike > fills * CHANCE else OUTSIDE_PRICES
 
 
 def noted(answer: Any, kind: str) -> Any:
