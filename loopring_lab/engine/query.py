@@ -449,6 +449,9 @@ def with_decimals(table: pa.Table) -> pa.Table:
     for place, entry in enumerate(table.schema):
         if entry.type == frames.HUGEINT:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
+        elif entry.type == pa.bool8():
+            # DuckDB gives truth values as bytes, as it does HUGEINT, which Spark cannot read.
+            table = table.set_column(place, entry.name, table[entry.name].cast(pa.bool_()))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
         elif entry.type == pa.month_day_nano_interval():
