@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from loopring_lab import amounts, fees, tables
 from loopring_lab.amounts import to_float
-from loopring_lab.engines import convert
-from loopring_lab.fills.values import Values
+
+
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
