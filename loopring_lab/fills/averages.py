@@ -21,15 +21,15 @@ KNOWN_SUMS = (
 def with_average(table: str) -> str:
     """Return a query for a table and its average ``price``: ``known_notional`` per ``known_size``, cut to 18 decimals.
 
-    Multiplied by 10**18 first, most notionals overflow. So this is a long division, six decimals at a time, which
-    volumes of up to 10**14 tokens have room for.
+    Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
+    volumes of up to 10**17 tokens have room for.
     """
     text = f"SELECT *, known_notional // known_size AS average, known_notional % known_size AS rest FROM {table}"
-    for _ in range(3):
+    for _ in range(6):
         text = f"""
 SELECT * REPLACE (
-    average * 1000000 + rest * 1000000 // known_size AS average,
-    rest * 1000000 % known_size AS rest
+    average * 1000 + rest * 1000 // known_size AS average,
+    rest * 1000 % known_size AS rest
 ) FROM ({text})"""
     return text
 

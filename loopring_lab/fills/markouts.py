@@ -266,6 +266,7 @@ FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = 
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
 SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
     min({before_sql(prices, caller)}) AS anchor,
+    min(trade_id) AS trade_id,
     min(created_at) AS first,
     max(created_at) AS last,
     min(ms) AS ms,
@@ -273,7 +274,7 @@ SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id,
     count(*) AS fills,
     CASE WHEN min(quote) = max(quote) THEN min(quote) END AS quote,
     CASE WHEN bool_and(is_known) THEN sum(notional) END AS known_notional,
-    CASE WHEN bool_and(is_known) THEN sum(size) END AS known_size,
+    CASE WHEN bool_and(is_known) THEN nullif(sum(size), 0) END AS known_size,
     CASE WHEN bool_and(is_known) AND min(fee_token) = max(fee_token)
         THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(CAST(sum(received) AS DOUBLE), 0) END AS fee_bps
 FROM fills
@@ -307,7 +308,7 @@ FROM compared""",
         orders = f"""
 SELECT {", ".join(ORDERS_SHOWN)}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
-ORDER BY {", ".join(f"{name} NULLS LAST" for name in ORDERS_SHOWN[:9])}"""
+ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
         question = replace(question, steps={**steps, "sums": "SELECT * FROM costs", "answer": orders})
         return noted(ask(question, trades, prices), kind)
     question = with_estimates(
