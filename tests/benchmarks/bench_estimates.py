@@ -105,13 +105,11 @@ def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
     print(whole.to_string())
     outside = whole.loc["outside"]
     share = outside["population"] / outside["intervals"]
-    is_met = (
-        LEAST_HELD <= share <= MOST_HELD
-        and abs(outside["median_error"]) < BIAS_BPS
-        and whole["wrong"].sum() == 0
-    )
+    is_met = LEAST_HELD <= share <= MOST_HELD and abs(outside["median_error"]) < BIAS_BPS and whole["wrong"].sum() == 0
     verdict = "met" if is_met else "MISSED"
-    print(f"{outside['population']:.0f} of {outside['intervals']:.0f} hold the population's value ({share:.1%}): {verdict}")
+    print(
+        f"{outside['population']:.0f} of {outside['intervals']:.0f} hold the population's value ({share:.1%}): {verdict}"
+    )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from loopring_lab import amounts, fees, tables
 from loopring_lab.amounts import to_float
-
-
+from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
@@ -70,10 +69,11 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
 
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
-    """Return the value of each fill, by its id, in the quote token with most fills."""
-    names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
-    table = convert.to_table(trades, "values_of", names)
-    values = pd.Series(Values.of_frame(trades, "values_of").rates.of(table), table["trade_id"].to_pandas())
+    """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
+    worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
+    days = (trades["created_at"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(1, "D")
+    rates = worth.reindex(pd.MultiIndex.from_arrays([trades["quote"].astype(str), days]))
+    values = pd.Series(to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"])
     return values.groupby(level=0).first()
 
 
