@@ -166,7 +166,7 @@ WHERE told_role IS DISTINCT FROM 'maker'""",
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
 -- fills with their size class, equal sizes in one, and the moment from which prices are too late
-SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) << {PLACE_BITS} AS anchor,
+SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS anchor,
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
 FROM takers LEFT JOIN spans USING (order_id, market)
 WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
 
 import loopring_lab as lab
+from loopring_lab.fills.prices import OUTSIDE_PRICES
 from loopring_lab.relayer import World
 from loopring_lab.relayer.world import Fill
 
@@ -45,13 +46,13 @@ def estimates_of(world: World) -> list[dict[str, Any]]:
     found = []
     for grouping, (by, key) in GROUPINGS.items():
         truth = true_difference(costs, classes, key)
-        for reference, prices in (("outside", marks), ("own", None)):
+        for prices in (marks, None):
             estimates = lab.fills.compare_venues(trades, prices, by=by)
             for row in estimates.to_dict("records"):
                 group = row[by] if by else None
                 if group in truth:
-                    about = {"cheaper": world.cheaper, "by": grouping, "group": str(group), "reference": reference}
-                    found.append({**about, "seed": world.seed, "truth": truth[group], **row})
+                    about = {"cheaper": world.cheaper, "by": grouping, "group": str(group), "seed": world.seed}
+                    found.append({**about, "truth": truth[group], **row})
     return found
 
 
@@ -103,7 +104,7 @@ def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
     print(summed(estimates, ["reference", "by"]).to_string())
     whole = summed(estimates, ["reference"])
     print(whole.to_string())
-    outside = whole.loc["outside"]
+    outside = whole.loc[OUTSIDE_PRICES]
     share = outside["population"] / outside["intervals"]
     is_met = LEAST_HELD <= share <= MOST_HELD and abs(outside["median_error"]) < BIAS_BPS and whole["wrong"].sum() == 0
     verdict = "met" if is_met else "MISSED"
