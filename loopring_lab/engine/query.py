@@ -72,6 +72,8 @@ PLACE = ("block_id", "index_in_block")
 TABLES = ("worth", "pools", "units", "schedule")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
+# Another one: how many fills count nowhere, as their taker or their venue is unknown.
+LEFT_OUT = "fills left out"
 
 
 @dataclass(frozen=True)
@@ -499,15 +501,16 @@ def collected(found: Any, caller: str) -> pa.Table:
 
 
 def without_note(found: pa.Table) -> pa.Table:
-    """Leave out the column that only the note under an answer is made of."""
-    return found.drop_columns(BOTH_SIDES) if BOTH_SIDES in found.column_names else found
+    """Leave out the columns that only the notes under an answer are made of."""
+    return found.drop_columns([name for name in NOTES if name in found.column_names])
 
 
 def finished(result: Any, found: pa.Table) -> Any:
-    """Add the note on fills of which both sides are counted, where an answer has `BOTH_SIDES`."""
-    if BOTH_SIDES not in found.column_names or not len(found):
-        return result
-    return with_note(result, note_on_both_sides(found[BOTH_SIDES][0].as_py() or 0))
+    """Add the notes that an answer has columns for."""
+    for name, note in NOTES.items():
+        if name in found.column_names and len(found):
+            result = with_note(result, note(found[name][0].as_py() or 0))
+    return result
 
 
 def with_note(result: Any, note: str) -> Any:
@@ -523,6 +526,17 @@ def note_on_both_sides(count: int) -> str:
         return ""
     fills = "1 fill" if count == 1 else f"{count:,} fills"
     return f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+
+
+def note_on_left_out(count: int) -> str:
+    """Say how many fills count nowhere; empty where none."""
+    if not count:
+        return ""
+    fills = "1 fill is" if count == 1 else f"{count:,} fills are"
+    return f"{fills} left out: taker or type unknown."
+
+
+NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
 
 
 def translated(error: Exception, caller: str) -> Exception:

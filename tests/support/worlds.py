@@ -71,12 +71,12 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
 
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
-    """Return the value of each fill, by its id, in the quote token with most fills."""
+    """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
     worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
-    days = (trades["created_at"] - EPOCH) // DAY
-    keys = pd.MultiIndex.from_arrays([trades["quote"].astype(str), days])
-    values = to_float(trades["notional"]).to_numpy() * worth.reindex(keys).to_numpy()
-    return pd.Series(values, trades["trade_id"]).groupby(level=0).first()
+    days = (trades["created_at"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(1, "D")
+    rates = worth.reindex(pd.MultiIndex.from_arrays([trades["quote"].astype(str), days]))
+    values = pd.Series(to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"])
+    return values.groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
