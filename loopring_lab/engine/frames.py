@@ -29,7 +29,7 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
-    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role"), "VARCHAR"),
+    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role", "role_source"), "VARCHAR"),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
@@ -95,7 +95,8 @@ def kind_of(frame: Any) -> str:
             "Dask frames are not taken any more: read the files of archive.export(folder) with DuckDB or Spark, "
             "or pass trades.compute()."
         )
-    raise LabError(f"expected a trades DataFrame, got {package}.{name}. {hint}")
+    full_name = name if package == "builtins" else f"{package}.{name}"
+    raise LabError(f"expected a trades DataFrame, got {full_name}. {hint}")
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:
@@ -369,6 +370,9 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return source
     if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
         raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+    if name == "fee_bps":
+        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
+        return f"nullif(CAST({source} AS DOUBLE), CAST('NaN' AS DOUBLE))"
     return source if kind == wanted else f"CAST({source} AS {wanted})"
 
 

@@ -10,6 +10,8 @@ Steps read from top to bottom; each may name those above it. Some names have a m
     what follows from all sums, by group
 ``spreads``
     sums again, such as of distances from the means
+``pairs``
+    of how many fills both sides are there, see `sums`
 ``medians``
     of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
 ``answer``
@@ -86,10 +88,14 @@ class Question:
     keys: Keys = field(default_factory=Keys)
     shown: Sequence[str] | None = ()
     """Columns of the trades beside those of an answer by row; None for all of them."""
+    is_sorted: bool = False
+    """Whether an answer by row stays in the order of its last step, not in that of the trades."""
     medians: Sequence[str] = ()
     """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
     price_needs: Sequence[str] = ("created_at", "market", "price")
     """Columns that a frame of prices must have."""
+    price_may_have: Sequence[str] = PLACE
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 
@@ -243,12 +249,13 @@ def _out_of_duckdb(name: str, kind: str) -> str:
 
 
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
-    """Put an answer by row beside the rows it is of, in the order of the trades."""
+    """Put an answer by row beside the rows it is of, in the order of the trades unless it has one of its own."""
+    if not question.is_sorted:
+        found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
     place = np.asarray(found["row"])
-    order = np.argsort(place, kind="stable")
-    found = found.take(pa.array(order)).drop_columns("row")
+    found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
-    rows = frames.taken(trades, shown, place[order])
+    rows = frames.taken(trades, shown, place)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
@@ -270,10 +277,12 @@ def _text(
     caller = question.caller
     wanted = [*question.needs, *question.may_have]
     lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
-    texts = {"trades": _derived("given_trades", lines, question.derived)}
+    texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
     if price_types is not None:
-        price_lines = [*_lines([*question.price_needs, *PLACE], price_types, caller)]
-        texts["prices"] = _derived("given_prices", price_lines, ["ms", "moment"])
+        price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
+        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
+        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
+        texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question).items() if name not in given}
     last = last or list(texts)[-1]
     final = texts.pop(last).strip()
@@ -307,26 +316,28 @@ def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list
 
 
 def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
-    frames.check_columns(question.keys.names, list(types), question.caller)
-    for name in question.keys.names:
+    frames.check_columns(question.keys.of_frame, list(types), question.caller)
+    for name in question.keys.of_frame:
         if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
             raise frames.not_groupable(name, types[name], question.caller)
     return question.keys.definitions(types)
 
 
-def _derived(source: str, lines: Sequence[str], names: Sequence[str]) -> str:
+def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequence[str] = ()) -> str:
     columns = ",\n    ".join(lines)
-    added = "".join(f",\n    {DERIVED[name]} AS {name}" for name in names)
+    derived = [*(f"{DERIVED[name]} AS {name}" for name in names), *keys]
+    added = "".join(f",\n    {line}" for line in derived)
     return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
     frames.check_columns(question.needs, names, question.caller)
-    frames.check_columns(question.keys.names, names, question.caller)
+    frames.check_columns(question.shown or (), names, question.caller)
+    frames.check_columns(question.keys.of_frame, names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
-    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.names]))
+    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
 
 
 def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
@@ -339,7 +350,7 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
         prices = prices.toArrow()
     names = frames.column_names(prices, question.caller)
     frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
-    optional = [name for name in PLACE if name in names]
+    optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
@@ -406,7 +417,15 @@ def with_decimals(table: pa.Table) -> pa.Table:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
+        elif entry.type == pa.month_day_nano_interval():
+            table = table.set_column(place, entry.name, _as_durations(table[entry.name]))
     return table
+
+
+def _as_durations(column: pa.ChunkedArray) -> pa.Array:
+    """Convert lengths of time, which DuckDB and Arrow keep in parts, to milliseconds; none has days or months."""
+    lengths = [None if length is None else length.nanoseconds // 10**6 for length in column.to_pylist()]
+    return pa.array(lengths, pa.duration("ms"))
 
 
 def _with_hugeints(table: pa.Table) -> pa.Table:
