@@ -222,14 +222,13 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of a relation's answer by row: those shown, then its own, amounts as decimals."""
-    own = [name for name in found.columns if name != "row"]
+    """Yield the columns of a relation's answer by row: its own in place of those shown, or after them."""
+    types = _types(found)
+    types.pop("row", None)
+    own = {name: _out_of_duckdb(name, kind) for name, kind in types.items()}
     for name in shown:
-        if name not in own:
-            yield f"row.{quoted(name)} AS {quoted(name)}"
-    for name, kind in _types(found).items():
-        if name != "row":
-            yield _out_of_duckdb(name, kind)
+        yield own.pop(name, f"row.{quoted(name)} AS {quoted(name)}")
+    yield from own.values()
 
 
 def _to_arrow(found: Any) -> pa.Table:
