@@ -207,7 +207,7 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
         if frames.kind_of(prices) != "duckdb":
             given_prices = with_decimals(_prices_in_memory(question, prices))
         price_types = _types(trades.query("given_trades", "FROM given_prices"))
-    text = _text(question, types, price_types, row)
+    text = _text(question, types, price_types, row, fits_memory=False)
     if log.isEnabledFor(logging.DEBUG):
         log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
     try:
@@ -271,6 +271,8 @@ def _text(
     row: str,
     last: str = "",
     given: Collection[str] = (),
+    *,
+    fits_memory: bool = True,
 ) -> str:
     """Put a question together: its tables, then its steps but for those `given`; `last` is what it returns."""
     caller = question.caller
@@ -282,7 +284,7 @@ def _text(
         has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
         derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
         texts["prices"] = _derived("given_prices", price_lines, derived)
-    texts |= {name: text for name, text in all_steps(question).items() if name not in given}
+    texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
     last = last or list(texts)[-1]
     final = texts.pop(last).strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
@@ -290,16 +292,42 @@ def _text(
     return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
 
 
-def all_steps(question: Question) -> dict[str, str]:
+def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
     """Return the steps of a question, with the one that the engine makes."""
     steps = dict(question.steps)
     if question.medians:
         answer = steps.pop("answer")
-        keys = question.keys
-        middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
-        steps["medians"] = f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+        make = _medians_in_memory if fits_memory else _medians_by_sorting
+        steps["medians"] = make(question)
         steps["answer"] = answer
     return steps
+
+
+def _medians_in_memory(question: Question) -> str:
+    keys = question.keys
+    middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
+    return f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+
+
+def _medians_by_sorting(question: Question) -> str:
+    """Take the middle of sorted values: sorting goes to disk, the values that ``median`` keeps do not."""
+    keys = question.keys
+    parts = []
+    for name in question.medians:
+        others = "".join(f", CAST(NULL AS DOUBLE) AS {other}" for other in question.medians if other != name)
+        parts.append(f"""
+    SELECT {keys.columns(after=", ")}avg({name}) AS {name}{others} FROM (
+        SELECT {keys.columns(after=", ")}{name},
+            row_number() OVER ({keys.partition()} ORDER BY {name}) AS place,
+            count(*) OVER ({keys.partition()}) AS values
+        FROM rows WHERE {name} IS NOT NULL
+    ) AS sorted
+    WHERE place IN ((values + 1) // 2, (values + 2) // 2)
+    {keys.grouped_by()}""")
+    every_group = f"SELECT {keys.columns(after=', ')}{', '.join(f'NULL AS {n}' for n in question.medians)} FROM rows"
+    found = " UNION ALL BY NAME ".join([*parts, f"({every_group} {keys.grouped_by()})"])
+    middle = ", ".join(f"max({name}) AS {name}" for name in question.medians)
+    return f"SELECT {keys.columns(after=', ')}{middle} FROM ({found}) AS found {keys.grouped_by()}"
 
 
 def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list[str]:
