@@ -2,8 +2,8 @@
 
 An amount is an integer of 1e-18 units in queries (HUGEINT, 128 bits): DuckDB adds, compares and converts
 these ten times faster than DECIMAL(38, 18), and both hold the same 38 digits. Arrow's 128-bit decimals are
-stored as just these integers, so they are handed over and taken back without touching a byte. Any HUGEINT in
-an answer is therefore an amount; counts are BIGINT.
+stored as just these integers, so they are handed over without touching a byte. Any HUGEINT in an answer is an
+amount, and leaves as a decimal; counts are BIGINT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
-    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role"), "VARCHAR"),
+    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role", "role_source"), "VARCHAR"),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
@@ -370,6 +370,9 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return source
     if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
         raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+    if name == "fee_bps":
+        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
+        return f"nullif(CAST({source} AS DOUBLE), CAST('NaN' AS DOUBLE))"
     return source if kind == wanted else f"CAST({source} AS {wanted})"
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run
+from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run, without_note
 from loopring_lab.errors import LabError
 
 # Steps of all markets, which are run here on what the workers return; see `query`.
 OVERALL = ("means", "answer")
 # Steps of a market with few rows, which are brought here.
-GATHERED = ("sums", "spreads")
+GATHERED = ("sums", "spreads", "pairs")
 
 Work = Callable[[pa.Table, pa.Table | None], pa.Table]
 """What a worker does with the trades of a market, and the prices of it where there are any."""
@@ -51,7 +51,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             tables[name] = _on_workers(question, trades, prices, work).toArrow().combine_chunks()
         elif name == "medians":
             tables[name] = _medians(question, trades, prices, given)
-    return frames.like(trades, named(tables["answer"], question.keys))
+    return frames.like(trades, without_note(named(tables["answer"], question.keys)))
 
 
 def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
