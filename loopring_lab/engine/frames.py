@@ -101,8 +101,11 @@ def kind_of(frame: Any) -> str:
 
 def column_names(frame: Any, caller: str) -> list[Any]:
     """Return the names of a frame's columns; each must be there once."""
-    if kind_of(frame) == "pyarrow":
+    kind = kind_of(frame)
+    if kind == "pyarrow":
         names = list(frame.column_names)
+    elif kind == "archive":
+        names = list(frame.scan("duckdb").columns)
     elif hasattr(frame, "collect_schema"):
         names = list(frame.collect_schema())
     else:
@@ -362,6 +365,8 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     if name in AMOUNTS:
         return _amount_sql(name, kind, caller)
     if name == "created_at":
+        if kind == "TIMESTAMPTZ_NS":
+            return f"CAST({source} AS TIMESTAMPTZ)"
         if kind != "TIMESTAMP WITH TIME ZONE":
             raise LabError(
                 f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
