@@ -189,8 +189,8 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     56            38.041356       31.348629        44.312145
-    1       dex     44            30.388297             NaN              NaN
+    0       amm     56            38.046671       31.064765        45.028576
+    1       dex     44            30.418034             NaN              NaN
     """
     caller = "lab.fills.all_in_cost"
     if not isinstance(reference, str):
