@@ -7,8 +7,9 @@ Moments are whole numbers, so a price up to and including a moment is one before
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from loopring_lab.engine import frames
 from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS
 
 Nearest = Literal["last", "first"]
@@ -37,6 +38,16 @@ FROM (
     {fills}
 ) AS fills
 GROUP BY order_id, market"""
+
+
+def before_sql(prices: Any, caller: str) -> str:
+    """Return the moment than which the prices before an order are older, as SQL over ``spans``.
+
+    Where prices lack their places in blocks, it is not known which of a millisecond came first: none is before.
+    """
+    if prices is None or set(PLACE) <= set(frames.column_names(prices, caller)):
+        return "first_fill"
+    return f"first_fill - (first_fill & {(1 << PLACE_BITS) - 1})"
 
 
 def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:

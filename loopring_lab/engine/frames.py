@@ -102,10 +102,10 @@ def kind_of(frame: Any) -> str:
 def column_names(frame: Any, caller: str) -> list[Any]:
     """Return the names of a frame's columns; each must be there once."""
     kind = kind_of(frame)
-    if kind == "pyarrow":
-        names = list(frame.column_names)
-    elif kind == "archive":
+    if kind == "archive":
         names = list(frame.scan("duckdb").columns)
+    elif kind == "pyarrow":
+        names = list(frame.column_names)
     elif hasattr(frame, "collect_schema"):
         names = list(frame.collect_schema())
     else:
@@ -328,12 +328,12 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
 
 
 def taken(frame: Any, columns: Sequence[str], rows: np.ndarray) -> Any:
-    """Take rows of some columns of a frame in memory; in pandas they are numbered anew."""
+    """Take rows of some columns of a frame in memory."""
     kind = kind_of(frame)
     if kind == "pyarrow":
         return frame.select(list(columns)).take(pa.array(rows))
     if kind == "pandas":
-        return frame[list(columns)].take(rows).reset_index(drop=True)
+        return frame[list(columns)].take(rows)
     return frame.lazy().select(list(columns)).collect()[rows]
 
 

@@ -36,6 +36,7 @@ What queries find in ``trades``, besides the columns asked for:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -222,13 +223,13 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of a relation's answer by row: its own in place of those shown, or after them."""
-    types = _types(found)
-    types.pop("row", None)
-    own = {name: _out_of_duckdb(name, kind) for name, kind in types.items()}
+    """Yield the columns of a relation's answer by row: those shown, or its own in their place, then its others."""
+    own = _types(found)
     for name in shown:
-        yield own.pop(name, f"row.{quoted(name)} AS {quoted(name)}")
-    yield from own.values()
+        yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
+    for name, kind in own.items():
+        if name != "row":
+            yield _out_of_duckdb(name, kind)
 
 
 def _to_arrow(found: Any) -> pa.Table:
@@ -255,6 +256,10 @@ def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
     found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
     rows = frames.taken(trades, shown, place)
+    # Columns added to trades stand in the rows of their index; other answers have rows of their own.
+    keeps_index = question.shown is None and not question.is_sorted
+    if isinstance(rows, pd.DataFrame) and not keeps_index:
+        rows = rows.reset_index(drop=True)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
@@ -285,11 +290,13 @@ def _text(
         derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
         texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
-    last = last or list(texts)[-1]
-    final = texts.pop(last).strip()
+    final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
-    # The last step may have steps of its own, which then follow those before it.
-    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+    # The last step may have steps of its own, which then follow those before it; comments come first.
+    own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
+    if own_steps:
+        return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
+    return f"{before}\n{final}"
 
 
 def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
@@ -480,7 +487,7 @@ def collected(found: Any, caller: str) -> pa.Table:
     if kind == "spark":
         return found.toArrow()
     try:
-        return found.to_arrow_table()
+        return with_decimals(found.to_arrow_table())
     except Exception as error:
         raise translated(error, caller) from None
 

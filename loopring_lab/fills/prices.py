@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, prices_sql, spans_sql, time_sql
+from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import keys_of, literal
 from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, ask, collected, with_note
@@ -98,10 +98,10 @@ def price_gap(
     steps = {
         "spans": spans_sql(with_prices=prices is not None),
         "known_prices": prices_sql(source, "last", "market", "side", "fill_type"),
-        "fills": """
+        "fills": f"""
 -- fills of known type, with the other type that is looked up before their order
 SELECT t.*, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
-    CASE WHEN price > 0 THEN first_fill END AS anchor
+    CASE WHEN price > 0 THEN {before_sql(prices, caller)} END AS anchor
 FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
 WHERE fill_type IN ('amm', 'dex')""",
         "found": asof_sql("fills", "last", "market", "side", "other_type", within=limit),
@@ -125,7 +125,7 @@ FROM found""",
     )
     if by is None:
         return ask(with_rows(question, "other_price", "other_at", *GAPS), trades, prices)
-    question = with_estimates(question, GAPS, intervals, missing="unmatched")
+    question = with_estimates(question, GAPS, intervals, missing="unmatched", sides="fills")
     return ask(question, trades, prices, worth=worth_by_day(trades, caller))
 
 
@@ -214,17 +214,21 @@ def all_in_cost(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
     kind = kind_of_prices(prices, trades, caller)
-    # An outside price is looked up for each fill, not for its order: it is never of the order itself.
-    is_outside = reference == "given" and kind == OUTSIDE_PRICES
     nearest: Nearest = "first" if reference == "next" else "last"
-    anchors = {"next": "last_fill", "last": "first_fill", "given": "t.moment + 1" if is_outside else "first_fill"}
+    if reference == "next":
+        anchor = "last_fill"
+    elif reference == "given" and kind == OUTSIDE_PRICES:
+        # Never of the order itself, so those up to each fill count.
+        anchor = "moment + 1"
+    else:
+        anchor = before_sql(prices, caller)
     source = "trades" if prices is None else "prices"
     steps = {
         "spans": spans_sql(with_prices=prices is not None),
         "known_prices": prices_sql(source, nearest),
         "fills": f"""
 -- each fill with the moment whose {nearest} price {"after" if nearest == "first" else "before"} it is the reference
-SELECT t.*, {anchors[reference]} AS anchor
+SELECT t.*, {anchor} AS anchor
 FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
         "found": asof_sql("fills", nearest, within=limit),
         "priced": f"""
@@ -259,9 +263,9 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
     END AS DOUBLE) / CAST({base or reference} AS DOUBLE)"""
 
 
-def with_rows(question: Question, *columns: str) -> Question:
+def with_rows(question: Question, *columns: str, order: str = "") -> Question:
     """Return a question with columns of its step ``costs`` as the answer by row."""
-    rows = f"SELECT row, {', '.join(columns)} FROM costs"
+    rows = f"SELECT row, {', '.join(columns)} FROM costs {order}"
     return replace(question, steps={**question.steps, "rows": rows})
 
 
