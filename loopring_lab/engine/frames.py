@@ -102,10 +102,10 @@ def kind_of(frame: Any) -> str:
 def column_names(frame: Any, caller: str) -> list[Any]:
     """Return the names of a frame's columns; each must be there once."""
     kind = kind_of(frame)
-    if kind == "pyarrow":
-        names = list(frame.column_names)
-    elif kind == "archive":
+    if kind == "archive":
         names = list(frame.scan("duckdb").columns)
+    elif kind == "pyarrow":
+        names = list(frame.column_names)
     elif hasattr(frame, "collect_schema"):
         names = list(frame.collect_schema())
     else:
