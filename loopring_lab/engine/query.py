@@ -59,8 +59,8 @@ MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
-            THEN hash(concat_ws('/', account_id, token_id, storage_id))
-        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash(concat_ws('/', 'fill', trade_id, side)) END"""
+            THEN hash(account_id, token_id, storage_id)
+        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash('fill', trade_id, side) END"""
 DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
 # What the derived columns are made of; a question that uses one names these among what it needs or may have.
 ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
