@@ -328,7 +328,7 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
     assert first["lvr"] == fees - 30
     assert first["markout"] == (2010 - 2100) + (2100 - 1980)
     assert first["notional"] == 3990
-    assert first["net_bps"] == float(Fraction(30 * 10_000, 3990))
+    assert first["net_bps"] == pytest.approx(30 * 10_000 / 3990, rel=1e-12)
     assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 

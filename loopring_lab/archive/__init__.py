@@ -348,16 +348,15 @@ class Archive:
     ) -> Any:
         """Open trades on another engine, without reading them yet.
 
-        Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked,
-        and Dask reads files or parts of them, about 32 MB at a time, each in the worker that needs it.
+        Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked.
 
         Parameters
         ----------
-        engine : {'duckdb', 'polars', 'dask', 'spark', 'pyarrow'}
-            DuckDB has a connection of its own that all archives share, within the limit of
-            `lab.engines.set_memory`; ask it in SQL with ``relation.query("trades", "SELECT ...")``. Spark's
-            active session is used, also one of Spark Connect whose server can read the archive's folder, and
-            set to show times in UTC. pyarrow reads immediately.
+        engine : {'duckdb', 'polars', 'spark', 'pyarrow'}
+            Each relation of DuckDB has a connection of its own, within the limit of `lab.engine.set_memory`;
+            ask it in SQL with ``relation.query("trades", "SELECT ...")``. Spark's active session is used,
+            also one of Spark Connect whose server can read the archive's folder, and set to show times in
+            UTC. pyarrow reads immediately.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional
@@ -365,7 +364,7 @@ class Archive:
 
         Returns
         -------
-        duckdb.DuckDBPyRelation, polars.LazyFrame, dask or Spark DataFrame, or pyarrow.Table
+        duckdb.DuckDBPyRelation, polars.LazyFrame, Spark DataFrame or pyarrow.Table
             The columns of `tables.trades`, the current version of each trade, in no order: amounts as
             ``decimal128(38, 18)``, times in UTC. It does not change while others write to the archive.
 

@@ -13,7 +13,7 @@ from loopring_lab.archive import records
 from loopring_lab.archive.folder import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
 from loopring_lab.archive.queries import IN_TURN
 from loopring_lab.archive.records import ListingSnapshot
-from loopring_lab.engines import portable
+from loopring_lab.engine import portable
 from loopring_lab.errors import LabError
 from loopring_lab.paging import now_ms
 from loopring_lab.progress import Progress

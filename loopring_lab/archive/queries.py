@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from loopring_lab.archive.folder import (
     IMPORTS,
@@ -27,8 +24,11 @@ from loopring_lab.archive.folder import (
 )
 from loopring_lab.archive.records import last_sync_records, read_in_order
 from loopring_lab.bounded import MAX_INT64
-from loopring_lab.engines import limits
+from loopring_lab.engine import session
 from loopring_lab.errors import LabError
+
+if TYPE_CHECKING:
+    import polars
 
 KEYS = ["account_id", "fill_type"]
 IN_TURN: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
@@ -44,10 +44,6 @@ MOMENT = "datetime64[ms, UTC]"
 PARTITION = "partition.account_id"
 MOST_NAMED = 10
 NOTHING = SETTLED_SCHEMAS[SETTLED].empty_table()
-PART_BYTES, LEAST_BYTES, PARTS = 32 << 20, 4 << 20, 8
-"""At most of a partition of Dask, about 200,000 trades; at least; and how many there are between these."""
-_Piece = tuple[str, int | None]
-"""A file, or one of its row groups."""
 DTYPES: dict[str, Any] = {
     "rows": "int64",
     "total": "Int64",
@@ -75,18 +71,30 @@ class Rows(NamedTuple):
             selected &= moment.is_null() | (moment < _scalar(self.until))
         return selected if self.accounts is None else selected & pc.field("account_id").isin(self.accounts)
 
-    def select(self, frame: Any) -> Any:
-        """Select the rows of an engine's frame."""
-        import narwhals as nw
-
-        moment, selected = nw.col("created_at"), nw.from_native(frame)
-        if self.since is not None:
-            selected = selected.filter(moment.is_null() | (moment >= nw.lit(self.since.to_pydatetime())))
-        if self.until is not None:
-            selected = selected.filter(moment.is_null() | (moment < nw.lit(self.until.to_pydatetime())))
+    def sql(self, time_type: str) -> str:
+        """Select the rows in SQL, of DuckDB or Spark, in which a time with a time zone is of `time_type`."""
+        conditions = ["TRUE"]
+        for sign, moment in ((">=", self.since), ("<", self.until)):
+            if moment is not None:
+                time = f"CAST('{moment.as_unit('us').isoformat()}' AS {time_type})"
+                conditions.append(f"(created_at IS NULL OR created_at {sign} {time})")
         if self.accounts is not None:
-            selected = selected.filter(nw.col("account_id").is_in(self.accounts))
-        return selected.to_native()
+            listed = ", ".join(map(str, self.accounts)) or "NULL"
+            conditions.append(f"account_id IN ({listed})")
+        return " AND ".join(conditions)
+
+    def select(self, frame: polars.LazyFrame) -> polars.LazyFrame:
+        """Select the rows of a frame of Polars."""
+        from polars import col, lit
+
+        moment = col("created_at")
+        if self.since is not None:
+            frame = frame.filter(moment.is_null() | (moment >= lit(self.since.to_pydatetime())))
+        if self.until is not None:
+            frame = frame.filter(moment.is_null() | (moment < lit(self.until.to_pydatetime())))
+        if self.accounts is not None:
+            frame = frame.filter(col("account_id").is_in(self.accounts))
+        return frame
 
     def may_be_in(self, files: pa.Table) -> pa.ChunkedArray:
         """Tell in which files the rows may be, by the statistics in the log; where there are none, in all."""
@@ -216,6 +224,10 @@ def refuse_unknown(folder: AnyFolder, accounts: Sequence[int] | None) -> None:
 
 def scan(folder: AnyFolder, engine: str, rows: Rows) -> Any:
     """Open the current versions of trades on an engine."""
+    if engine == "dask":
+        raise LabError(
+            "engine='dask' is not supported any more. Read the archive with scan('duckdb') or scan('spark')."
+        )
     if engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
         raise LabError(f"engine={engine!r} is not known. Use one of {known}; for pandas there is trades().")
@@ -246,15 +258,18 @@ def _pyarrow(folder: AnyFolder, rows: Rows) -> pa.Table:
 
 
 def _duckdb(folder: AnyFolder, rows: Rows) -> Any:
-    connection, files = limits.database(), [*list_files(folder, rows)]
+    connection = session.cursor()  # lives as long as the relation
+    # Questions about a relation are asked on its own connection, and find their small tables by variable.
+    connection.execute("SET python_enable_replacements = true")
+    files = list(list_files(folder, rows))
     if not files:
         return connection.from_arrow(NOTHING)
     if isinstance(folder, SettledFolder):
-        return rows.select(connection.read_parquet(files, hive_partitioning=False))
+        return connection.read_parquet(files, hive_partitioning=False).filter(rows.sql("TIMESTAMPTZ"))
     opened = connection.read_parquet(files, hive_partitioning=False, filename=True)
     account = f"CAST(regexp_extract(filename, '{ACCOUNT}', 1) AS BIGINT) AS account_id"
-    columns = (account if name == "account_id" else name for name in TYPED)
-    return rows.select(opened.filter("current").project(", ".join(columns)))
+    columns = [account if name == "account_id" else name for name in TYPED]
+    return opened.filter("current").project(", ".join(columns)).filter(rows.sql("TIMESTAMPTZ"))
 
 
 def _polars(folder: AnyFolder, rows: Rows) -> Any:
@@ -270,16 +285,6 @@ def _polars(folder: AnyFolder, rows: Rows) -> Any:
     return rows.select(opened.with_columns(account_id=account).filter("current").select(TYPED))
 
 
-def _dask(folder: AnyFolder, rows: Rows) -> Any:
-    import dask.dataframe as dd
-
-    settled = isinstance(folder, SettledFolder)
-    parts = _of_equal_bytes(_pieces(list_files(folder, rows))) or [[]]
-    return dd.from_map(  # type: ignore[no-untyped-call]
-        _read_part, parts, settled=settled, rows=rows, meta=_read_part([], settled=settled, rows=rows)
-    )
-
-
 def _spark(folder: AnyFolder, rows: Rows) -> Any:
     from pyspark.sql import SparkSession
 
@@ -289,69 +294,16 @@ def _spark(folder: AnyFolder, rows: Rows) -> Any:
     if not files:
         return spark.createDataFrame(NOTHING)
     if isinstance(folder, SettledFolder):
-        return rows.select(spark.read.parquet(*files))
+        return spark.read.parquet(*files).where(rows.sql("TIMESTAMP"))
     reader = spark.read.option("basePath", str((folder.path / TRADES).resolve()))
     opened = reader.parquet(*files).where("current")
-    return rows.select(opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED))
-
-
-def _part_bytes(files: Mapping[Any, int]) -> int:
-    """Return the bytes of a partition, so that there is work for several workers where it is worth it."""
-    return min(PART_BYTES, max(-(-sum(files.values()) // PARTS), LEAST_BYTES))
-
-
-def _pieces(files: Mapping[str, int]) -> dict[_Piece, int]:
-    """Cut files that are larger than a partition into their row groups; with their bytes."""
-    pieces: dict[_Piece, int] = {}
-    most = _part_bytes(files)
-    for file, size in files.items():
-        if size <= most:
-            pieces[file, None] = size
-        else:
-            count = pq.read_metadata(file).num_row_groups
-            pieces |= {(file, group): size // count for group in range(count)}
-    return pieces
-
-
-def _of_equal_bytes(pieces: Mapping[Any, int]) -> list[list[Any]]:
-    """Group files, or pieces of them, in their order, into partitions of about equal bytes."""
-    parts: dict[int, list[Any]] = {}
-    most, before = _part_bytes(pieces), 0
-    for piece, size in pieces.items():
-        parts.setdefault((before + size // 2) // most, []).append(piece)
-        before += size
-    return [*parts.values()]
-
-
-def _read_part(
-    pieces: Sequence[_Piece], columns: list[str] | None = None, *, settled: bool, rows: Rows
-) -> pd.DataFrame:
-    """Read a partition's pieces of files, in a worker of Dask; without any, an empty frame."""
-    wanted, table = columns or TYPED, NOTHING
-    groups: dict[str, list[Any]] = {}
-    for file, group in pieces:
-        groups.setdefault(file, []).append(group)
-    if groups:
-        schema, where, by_account = table.schema, rows.expression(), None
-        if not settled:
-            schema, where = SCHEMAS[TRADES], where & pc.field("current")
-            by_account = pads.partitioning(pa.schema([("account_id", pa.int64())]), flavor="hive")
-        base = str(Path(pieces[0][0]).parents[1])
-        opened = pads.dataset([*groups], schema, partitioning=by_account, partition_base_dir=base)
-        fragments = [
-            whole if some == [None] else whole.subset(row_group_ids=some)
-            for whole, some in zip(opened.get_fragments(), groups.values(), strict=True)
-        ]
-        part = pads.FileSystemDataset(fragments, opened.schema, opened.format, opened.filesystem)
-        table = part.to_table(wanted, filter=where, use_threads=False)  # tasks run on all cores already
-    frame: pd.DataFrame = table.select(wanted).to_pandas(types_mapper=pd.ArrowDtype)
-    return frame
+    typed = opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED)
+    return typed.where(rows.sql("TIMESTAMP"))
 
 
 ENGINES: dict[str, Callable[[AnyFolder, Rows], Any]] = {
     "duckdb": _duckdb,
     "polars": _polars,
-    "dask": _dask,
     "spark": _spark,
     "pyarrow": _pyarrow,
 }

@@ -26,7 +26,7 @@ from loopring_lab.archive.folder import (
     ArchiveFolder,
 )
 from loopring_lab.bounded import to_json
-from loopring_lab.engines import portable
+from loopring_lab.engine import portable
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.storage.delta import retry_on_conflict
 from loopring_lab.tables import rows, wire

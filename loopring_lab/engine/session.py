@@ -35,9 +35,6 @@ class _Session:
 
 
 _session = _Session()
-# DuckDB's threads do not exist in a forked child, and closing the parent's database there would wait for
-# them. The child keeps it here, unused, and opens one of its own.
-_of_parents: list[object] = []
 
 
 def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] | None = None) -> None:
@@ -99,8 +96,6 @@ def _open() -> duckdb.DuckDBPyConnection:
             "temp_directory": str(_make_spill_folder()),
             # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
             "preserve_insertion_order": "false",
-            # HUGEINT leaves as 16 bytes, not as a float64: see `frames`.
-            "arrow_lossless_conversion": "true",
             # A frame is given by name; a variable of the caller must never be taken for a table.
             "python_enable_replacements": "false",
         }
@@ -127,10 +122,11 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _forget_database_of_parent() -> None:
-    _of_parents.append(_session.database)
+def _close_before_fork() -> None:
+    # A forked child has none of DuckDB's threads, and would wait for them where it closes its parent's database.
+    # So there is none while a process forks, and each opens one of its own when it asks again.
+    _session.lock.acquire()
     _session.database = None
-    _session.lock = threading.Lock()  # another thread of the parent may have held it
 
 
 def _parse_size(limit: str | int) -> int:
@@ -144,4 +140,5 @@ def _parse_size(limit: str | int) -> int:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_database_of_parent)
+    release = _session.lock.release
+    os.register_at_fork(before=_close_before_fork, after_in_parent=release, after_in_child=release)

@@ -16,7 +16,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.relayer import Relayer
 
 
-@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "polars", "dask", "spark"])
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "polars", "spark"])
 def test_no_engine_takes_values_from_the_folders_above(
     archive: Archive, small: Ledger, tmp_path: Path, engine: str
 ) -> None:
@@ -28,8 +28,6 @@ def test_no_engine_takes_values_from_the_folders_above(
     frame = Archive(parent / "a").scan(engine)
     if engine == "polars":
         frame = frame.collect()
-    elif engine == "dask":
-        frame = frame.compute()
     elif engine == "spark":
         frame = frame.toArrow()
     elif engine == "duckdb":

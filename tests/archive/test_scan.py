@@ -1,27 +1,23 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
-import pickle
-import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, queries
-from loopring_lab.archive.folder import TRADES, ArchiveFolder
 from loopring_lab.errors import DamagedArchive, LabError
 from loopring_lab.relayer import Relayer
 
-ENGINES = ["pyarrow", "duckdb", "polars", "dask", "spark"]
+ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
 
 
@@ -34,14 +30,20 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def to_arrow(frame: Any) -> pa.Table:
+    """Take any engine's frame as Arrow, its types as they are."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pd.DataFrame):
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if hasattr(frame, "sparkSession"):
+        return frame.toArrow()
+    return frame.to_arrow_table() if hasattr(frame, "to_arrow_table") else frame.collect().to_arrow()
+
+
 def collected(frame: Any) -> pd.DataFrame:
     """Take any engine's frame as pandas, times as whole milliseconds."""
-    if hasattr(frame, "sparkSession"):
-        table = frame.toArrow()
-    elif hasattr(frame, "compute"):
-        table = pa.Table.from_pandas(frame.compute(), preserve_index=False)
-    else:
-        table = nw.from_native(frame).lazy().collect("pyarrow").to_native()
+    table = to_arrow(frame)
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -56,9 +58,6 @@ def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
         rows = [tuple(row) for row in frame.groupBy("market", "fee_token").agg({"fee": "sum"}).collect()]
     elif engine == "polars":
         rows = frame.group_by("market", "fee_token").agg(pl.col("fee").sum()).collect().rows()
-    elif engine == "dask":
-        total = frame.groupby(["market", "fee_token"])["fee"].sum().compute()
-        rows = [(*key, value) for key, value in total.items()]
     else:
         rows = frame.group_by(["market", "fee_token"]).aggregate([("fee", "sum")]).to_pylist()
         rows = [tuple(row.values()) for row in rows]
@@ -82,7 +81,7 @@ def test_every_engine_gives_the_same_digits(archive: Archive, small: Ledger, eng
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: str) -> None:
-    expected = lab.engines.portable(archive.trades())
+    expected = lab.engine.portable(archive.trades())
     moments = expected["created_at"].cast(pa.int64())
     ours = (
         expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
@@ -96,10 +95,7 @@ def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: st
 def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
     expected = lab.fees.summary(archive.trades(), by=["market"])
     found = lab.fees.summary(archive.scan(engine), by=["market"])
-    table = found.toArrow() if engine == "spark" else found if engine == "pyarrow" else None
-    if engine == "dask":
-        table = pa.Table.from_pandas(found.compute(), preserve_index=False)
-    table = nw.from_native(found).lazy().collect("pyarrow").to_native() if table is None else table
+    table = to_arrow(found)
     for name in ("fills", "fee", "notional"):
         assert [str(one) for one in table[name].to_pylist()] == [str(one) for one in expected[name]]
 
@@ -189,52 +185,14 @@ def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
     assert len(archive.trades("20001")) == 120  # type: ignore[arg-type]
 
 
-def test_dask_reads_row_groups_of_large_files(
-    small: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package_or_skip("dask")
-    monkeypatch.setattr(ArchiveFolder, "kind", ArchiveFolder.kind._replace(groups={TRADES: 50}))
-    archive = Archive(tmp_path / "a")
-    with Relayer(small) as relayer:
-        archive.sync(client_of(relayer), accounts=small.accounts)
-    archive.compact()
-    groups = [pq.read_metadata(file).num_row_groups for file in queries.list_files(archive._folder)]
-    monkeypatch.setattr(queries, "PART_BYTES", 1)
-    many = archive.scan("dask")
-    assert many.npartitions == sum(groups) > len(groups)
-    assert sums(many, "dask") == truth(small)
-    assert max(many.map_partitions(len).compute()) <= 50
-    asked: dict[str, Any] = {"accounts": small.accounts[:1], "since": "2022"}
-    some = [collected(archive.scan(engine, **asked)) for engine in ("dask", "pyarrow")]
-    assert sorted(some[0]["trade_id"]) == sorted(some[1]["trade_id"])
-
-
-@pytest.mark.thorough
-def test_dask_reads_groups_of_files_of_about_equal_bytes(
-    archive: Archive, small: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dask = package_or_skip("dask")
-    assert archive.scan("dask").npartitions == 1
-    monkeypatch.setattr(queries, "PART_BYTES", 1)
-    many = archive.scan("dask")
-    assert many.npartitions == len(queries.list_files(archive._folder)) > 1
-    monkeypatch.setattr(queries, "PART_BYTES", 10)
-    sizes = {"a": 4, "b": 4, "c": 4, "d": 30, "e": 1, "f": 9}
-    assert queries._of_equal_bytes(sizes) == [["a", "b"], ["c"], ["d"], ["e", "f"]]
-    with dask.config.set(scheduler="processes", num_workers=2):
-        assert sums(many, "dask") == truth(small)
-    assert max(len(pickle.dumps(part)) for part in many.to_delayed()) < 10_000
-
-
 def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package_or_skip("duckdb")
     (tmp_path / "here").mkdir()
     (tmp_path / "spilled").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     before = archive.scan("duckdb")
-    lab.engines.set_memory("100MiB", tmp_path / "spilled")
+    lab.engine.set_memory("100MiB", tmp_path / "spilled")
     try:
         trades = archive.scan("duckdb")
         setting = "SELECT current_setting('memory_limit'), current_setting('TimeZone')"
@@ -248,23 +206,25 @@ def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
         assert not list((tmp_path / "here").iterdir())
         assert sums(before, "duckdb") == sums(trades, "duckdb")
     finally:
-        lab.engines.set_memory()
+        lab.engine.set_memory()
 
 
-def test_frames_of_two_archives_and_their_results_join(archive: Archive, tmp_path: Path) -> None:
-    package_or_skip("duckdb")
-    shutil.copytree(archive._folder.path, tmp_path / "copy")
-    one, two = archive.scan("duckdb"), Archive(tmp_path / "copy").scan("duckdb")
-    joined = one.set_alias("one").join(two.set_alias("two"), "one.trade_id = two.trade_id")
-    assert len(joined.project("one.trade_id").fetchall()) == 240
-    fees = lab.fees.summary(one, by="market").set_alias("fees")
-    same = "one.market = fees.market AND one.fee_token = fees.fee_token"
-    joined = one.set_alias("one").join(fees, same)
-    assert len(joined.project("one.trade_id").fetchall()) == 240
+def test_answers_join_with_the_frame_they_are_of(archive: Archive) -> None:
+    trades = archive.scan("duckdb")
+    fees = lab.fees.summary(trades, by="market").set_alias("fees")
+    same = "trades.market = fees.market AND trades.fee_token = fees.fee_token"
+    joined = trades.set_alias("trades").join(fees, same)
+    assert len(joined.project("trades.trade_id").fetchall()) == 240
+
+
+def test_two_scans_of_two_threads_are_read_at_once(archive: Archive, small: Ledger) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda _: sums(archive.scan("duckdb"), "duckdb"), range(4))
+        assert list(found) == [truth(small)] * 4
 
 
 def test_a_scan_stays_as_it_is_while_others_write(archive: Archive, small: Ledger) -> None:
-    frames = {name: archive.scan(name) for name in ("duckdb", "polars", "dask")}
+    frames = {name: archive.scan(name) for name in ("duckdb", "polars")}
     more = Ledger(3, 120, seed=9)
     with Relayer(more) as relayer:
         archive.sync(client_of(relayer), account_id=more.accounts[2])
@@ -284,9 +244,14 @@ def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path: Any, engine: str) ->
 
 def test_an_unknown_engine_is_refused(archive: Archive) -> None:
     with pytest.raises(
-        LabError, match="'duckdb', 'polars', 'dask', 'spark', 'pyarrow'; for pandas there is trades"
+        LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"
     ):
         archive.scan("excel")
+
+
+def test_dask_is_refused_with_the_way_out(archive: Archive) -> None:
+    with pytest.raises(LabError, match=r"Read the archive with scan\('duckdb'\) or scan\('spark'\)"):
+        archive.scan("dask")
 
 
 def test_an_engine_that_is_not_installed_is_named(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.source import Source
 
-ENGINES = ["pyarrow", "duckdb", "polars", "dask", "spark"]
+ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 TOKENS = (
     '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18},'
     '{"symbol": "USDC", "tokenId": 6, "decimals": 6}, {"symbol": "TINY", "tokenId": 40, "decimals": 30}]'
@@ -115,13 +115,10 @@ def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
     package_or_skip({"spark": "pyspark"}.get(engine, engine))
     if engine == "spark":
         skip_without_java()
-    frame, whole = archive.scan(engine), lab.engines.portable(archive.trades())
+    frame, whole = archive.scan(engine), lab.engine.portable(archive.trades())
     collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
-    if engine == "dask":
-        rows = frame.compute().to_dict("records")
-    else:
-        found = getattr(frame, collect[engine])()
-        rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
+    found = getattr(frame, collect[engine])()
+    rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
     assert list(rows[0]) == whole.column_names
     assert texts_of(rows) == texts_of(whole.to_pylist())
 
@@ -357,7 +354,6 @@ def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp
 
 
 def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
-    package_or_skip("duckdb")
     store, archive = filled(tmp_path / "store", *range(100, 140)), Archive(tmp_path / "a")
     archive.import_blocks(store)
     names, lines = ["fill_type", "fee_token", "fills", "fee", "received", "both_sides"], []

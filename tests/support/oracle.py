@@ -3,6 +3,7 @@
 import functools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -258,12 +259,10 @@ def above(fills: list[Fill], bps: int) -> Rows:
 
 
 def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> Rows:
-    """Value each fill's fee: every path of three markets or fewer tried, the last price of each looked up."""
-    pairs: dict[tuple[str, str], list[Fill]] = {}
-    for fill in fills:
-        if None not in (fill.base, fill.quote):
-            pairs.setdefault((fill.base, fill.quote), []).append(fill)
-    return [vars(fill) | {"value_token": token} | _valued(fill, token, pairs, tolerance) for fill in fills]
+    """Value each fill's fee at the last prices before its order, along the busiest path of markets."""
+    prices = [one for one in fills if _usable(one) and None not in (one.base, one.quote)]
+    paths = _busiest(prices, token)
+    return [vars(fill) | {"value_token": token} | _valued(fill, fills, prices, paths, tolerance) for fill in fills]
 
 
 def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
@@ -279,43 +278,47 @@ def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
     ]
 
 
+Path = list[tuple[str, str]]
+
+
+def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
+    """Return the markets that lead from each token to one: the busiest that leads to one more is added first."""
+    counts = Counter((one.base, one.quote) for one in prices)
+    paths: dict[str, Path] = {token: []}
+    while pairs := [pair for pair in counts if len(paths.keys() & set(pair)) == 1]:
+        pair = max(pairs, key=lambda pair: (counts[pair], pair))
+        here, there = pair if pair[1] in paths else pair[::-1]
+        paths[here] = [pair, *paths[there]]
+    return paths
+
+
+def moment_of(fill: Fill) -> tuple[int, int]:
+    """Return when a fill was: the millisecond, and its place in the block, before which unknown places come."""
+    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
+    return fill.created_at, index + 1 if block and index is not None else 0
+
+
 def _valued(
-    fill: Fill, token: str, pairs: dict[tuple[str, str], list[Fill]], tolerance: int | None
+    fill: Fill, fills: list[Fill], prices: list[Fill], paths: dict[str, Path], tolerance: int | None
 ) -> dict[str, Any]:
     nothing = {"fee_value": None, "value_path": None, "priced_at": None}
-    if fill.fee is None or fill.fee_token is None or fill.created_at is None:
+    if fill.fee is None or fill.fee_token not in paths or fill.created_at is None:
         return nothing
-    last = {}
-    for pair, some in pairs.items():
-        others = not_its_own(fill, some) if pair == (fill.base, fill.quote) else some
-        if found := last_known(not_later(others, fill), fill.created_at, None):
-            last[pair] = found
-    oldest, path = _freshest(fill.fee_token, token, last, fill.created_at, 3)
-    if oldest is None or (tolerance is not None and fill.created_at - oldest > tolerance):
+    order = [one for one in order_of(fill, fills) if one.created_at is not None and one.fee_token == fill.fee_token]
+    first = min(map(moment_of, order))
+    value, names, times = Fraction(fill.fee, UNIT), [fill.fee_token], [fill.created_at]
+    for pair in paths[fill.fee_token]:
+        earlier = [one for one in prices if (one.base, one.quote) == pair and moment_of(one) < first]
+        if not earlier:
+            return nothing
+        last = max(map(moment_of, earlier))
+        price = statistics.mean(Fraction(one.price, UNIT) for one in earlier if moment_of(one) == last)
+        value = value * price if pair[0] == names[-1] else value / price
+        names.append(pair[pair[0] == names[-1]])
+        times.append(last[0])
+    if tolerance is not None and fill.created_at - min(times[1:], default=fill.created_at) > tolerance:
         return nothing
-    value, names = fill.fee, [fill.fee_token]
-    for pair in path:
-        price, forward = last[pair].price, pair[0] == names[-1]
-        value = value * price // UNIT if forward else value * UNIT // price
-        names.append(pair[forward])
-    return {"fee_value": value, "value_path": ">".join(names), "priced_at": oldest}
-
-
-def _freshest(
-    here: str, token: str, last: dict[Any, Fill], moment: int, most: int
-) -> tuple[int | None, list[tuple[str, str]]]:
-    """Return the time of the oldest price on the freshest path; a longer one only if it is fresher."""
-    if here == token:
-        return moment, []
-    if not most:
-        return None, []
-    best, path = _freshest(here, token, last, moment, most - 1)
-    ways = [(pair[pair[0] == here], pair) for pair in last if here in pair]
-    for there, pair in sorted(ways):
-        oldest, rest = _freshest(there, token, last, moment, most - 1)
-        if oldest is not None and (best is None or min(oldest, last[pair].created_at) > best):
-            best, path = min(oldest, last[pair].created_at), [pair, *rest]
-    return best, path
+    return {"fee_value": float(value), "value_path": ">".join(names), "priced_at": min(times[1:], default=times[0])}
 
 
 # Fills
@@ -420,7 +423,7 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[
     prices = fills if known is None else known
     rows = []
     for fill in fills:
-        others = [other for other in prices if other.market == fill.market]
+        others = [other for other in prices if fill.market and other.market == fill.market]
         first, last = span_of(fill, [*fills, *(known or [])])
         if reference == "next":
             other = first_after(others, last, tolerance)
@@ -450,7 +453,7 @@ def markouts(
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     rows = []
     for fill in (one for one in fills if one.role == "taker"):
-        others = [one for one in known if one.market == fill.market]
+        others = [one for one in known if fill.market and one.market == fill.market]
         first, last = span_of(fill, [*fills, *known])
         first = just_after(moment_of(fill)) if outside else _known_before(first, known)
         last = moment_of(fill) if outside else last
@@ -545,7 +548,7 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
         names = [order_or_side(one) for one in some]
         for name in dict.fromkeys(names):
             parts = [one for one, its_own in zip(some, names, strict=True) if its_own == name]
-            others = [one for one in known if one.market == keys["market"]]
+            others = [one for one in known if one.market and one.market == keys["market"]]
             first, _ = span_of(parts[0], [*fills, *known])
             before = last_before(others, _known_before(first, known), tolerance)
             rows.append(keys | _shortfall(parts, before))
