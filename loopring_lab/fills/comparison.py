@@ -138,7 +138,9 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
         caller,
         steps={
             "sums": """
-SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices, count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
+-- how many fills and prices there are, and how many fills are in a market that has a price
+SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices,
+    count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
 FROM trades""",
             "answer": "SELECT sum(fills) > 0 AND sum(prices) > 0 AND sum(shared) = 0 AS differ FROM sums",
         },

@@ -84,11 +84,7 @@ def trades_of(world: World) -> pd.DataFrame:
     rows: dict[str, list[Any]] = defaultdict(list)
     for number, fill in enumerate(world.fills):
         rows[fill.venue] += [world.history.row(2 * number), world.history.row(2 * number + 1)]
-    pages = [
-        (venue, some[start : start + ROWS])
-        for venue, some in rows.items()
-        for start in range(0, len(some), ROWS)
-    ]
+    pages = [(venue, some[start : start + ROWS]) for venue, some in rows.items() for start in range(0, len(some), ROWS)]
     texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
     tokens = tables.tokens(world.tokens())
     markets = tables.markets(world.markets(), tokens)
