@@ -51,11 +51,12 @@ from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
 
-# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known.
+# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known. A relayer
+# gives the block 0 to what is in no block yet; blocks read without their numbers have places all the same.
 # A block has 384 transactions at most; 43 bits remain for the millisecond, which reaches the year 2248.
 PLACE_BITS = 20
 MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
-        + CASE WHEN block_id > 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
+        + CASE WHEN block_id IS DISTINCT FROM 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
