@@ -59,7 +59,7 @@ def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
     given = {step: table for step, table in known.items() if step not in (*GATHERED, "medians")}
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, given, last=name)
+        return _for_spark(ask_in_memory(question, part, part_prices, given, last=name))
 
     return work
 
@@ -72,7 +72,7 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
     columns = [*keys, *question.medians]
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, given, last="rows").select(columns)
+        return _for_spark(ask_in_memory(question, part, part_prices, given, last="rows").select(columns))
 
     rows = _on_workers(question, trades, prices, work)
     middles = [functions.median(name).alias(name) for name in question.medians]
@@ -106,9 +106,13 @@ def _as_arrow(prices: Any) -> pa.Table:
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return amounts with the 38 digits that Spark's decimals have."""
+    """Return amounts with the 38 digits that Spark's decimals have, and times as it expects them of workers."""
     for place, entry in enumerate(table.schema):
+        column = table[entry.name]
         if pa.types.is_decimal(entry.type):
-            column = frames.exact(table[entry.name], entry.name, "Spark")
-            table = table.set_column(place, entry.name, column)
+            column = frames.exact(column, entry.name, "Spark")
+        elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
+            # A worker gets them in the time zone of the session.
+            column = column.cast(pa.timestamp("us", "UTC"))
+        table = table.set_column(place, entry.name, column)
     return table.combine_chunks()
