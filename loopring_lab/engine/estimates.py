@@ -53,14 +53,15 @@ def with_estimates(
     *,
     fills: str = "1",
     missing: str = "unpriced",
+    sides: str = "trades",
     columns: Sequence[str] = (),
 ) -> Question:
     """Return a question with the last steps added, which estimate `rates` by its keys.
 
     Its last step so far is ``costs``, with the keys, the rates, ``order_id``, ``market``, ``quote``, ``notional``
     and ``ms``. `ask` it with ``worth``. The answer has ``fills``, ``orders``, and of each rate ``mean_``,
-    ``weighted_``, ``median_``, ``low_`` and ``high_``, all over the same rows: those that have the last rate, the
-    sum of the others. It also has ``both_sides``.
+    ``weighted_``, ``median_``, ``low_`` and ``high_``, all over the same rows: those that have all
+    rates. It also has ``both_sides``, and ``median_`` of each column that the question has medians of already.
 
     Parameters
     ----------
@@ -71,18 +72,22 @@ def with_estimates(
     fills : str
         How many fills a row of ``costs`` is of.
     missing : str
-        What the number of rows without a rate is called.
+        What the number of rows without one of the rates is called.
+    sides : str
+        The step in which fills of which both sides are there are counted.
     columns : sequence of str
         Further columns of the answer, over ``medians`` as m.
     """
     keys = question.keys
-    whole = rates[-1]
+    # All rates are over the same rows, so that parts of a cost add up.
+    whole = " + ".join(rates)
+    middles = [f"m.{name} AS median_{name}" for name in question.medians]
 
     def each(line: str) -> str:
         return ",\n    ".join(line.format(rate) for rate in rates)
 
     rows = f"""
--- what is estimated; where the last rate is unknown, so are the others, so that parts of a cost add up
+-- what is estimated: where one rate is unknown, all are
 SELECT {keys.columns(after=", ")}order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN CAST(notional AS DOUBLE) END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
@@ -94,8 +99,8 @@ SELECT {keys.columns(after=", ")}order_id, market, quote,
     min(day) AS day,
     sum(fills) AS fills,
     count(*) AS rows,
-    count({whole}) AS priced,
-    coalesce(sum(value) FILTER (WHERE {whole} IS NOT NULL), 0) AS value,
+    count({rates[0]}) AS priced,
+    coalesce(sum(value), 0) AS value,
     {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
     {each("sum({0}) AS sum_{0}")}
 FROM rows
@@ -168,14 +173,14 @@ reached AS (
     SELECT *, CASE WHEN priced >= {FEWEST} AND effective >= {FEWEST} THEN {reach_sql(level, "effective")} END AS reach
     FROM errors
 ),
-sides AS ({both_sides_sql(keys)}
+both_sides AS ({both_sides_sql(keys)}
 )
 SELECT {keys.columns("e", after=", ")}fills, missing AS {missing}, orders,
     {each(SHOWN)},
-    {", ".join([both_sides_columns(True), *columns])}
+    {", ".join([both_sides_columns(True), *middles, *columns])}
 FROM reached AS e
 JOIN medians AS m ON {keys.same("e", "m")}
-LEFT JOIN sides AS b ON {keys.same("e", "b")}
+LEFT JOIN both_sides AS b ON {keys.same("e", "b")}
 {keys.sorted_by(table="e")}"""
 
     steps = {
@@ -186,7 +191,7 @@ LEFT JOIN sides AS b ON {keys.same("e", "b")}
         "sums": sums,
         "means": means,
         "spreads": spreads,
-        "pairs": pairs_sql(keys),
+        "pairs": pairs_sql(keys, sides),
         "answer": answer,
     }
     return replace(question, steps=steps, medians=(*question.medians, *rates))

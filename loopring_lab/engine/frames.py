@@ -101,7 +101,10 @@ def kind_of(frame: Any) -> str:
 
 def column_names(frame: Any, caller: str) -> list[Any]:
     """Return the names of a frame's columns; each must be there once."""
-    if kind_of(frame) == "pyarrow":
+    kind = kind_of(frame)
+    if kind == "archive":
+        names = list(frame.scan("duckdb").columns)
+    elif kind == "pyarrow":
         names = list(frame.column_names)
     elif hasattr(frame, "collect_schema"):
         names = list(frame.collect_schema())
@@ -325,12 +328,12 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
 
 
 def taken(frame: Any, columns: Sequence[str], rows: np.ndarray) -> Any:
-    """Take rows of some columns of a frame in memory; in pandas they are numbered anew."""
+    """Take rows of some columns of a frame in memory."""
     kind = kind_of(frame)
     if kind == "pyarrow":
         return frame.select(list(columns)).take(pa.array(rows))
     if kind == "pandas":
-        return frame[list(columns)].take(rows).reset_index(drop=True)
+        return frame[list(columns)].take(rows)
     return frame.lazy().select(list(columns)).collect()[rows]
 
 
@@ -362,6 +365,8 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     if name in AMOUNTS:
         return _amount_sql(name, kind, caller)
     if name == "created_at":
+        if kind == "TIMESTAMPTZ_NS":
+            return f"CAST({source} AS TIMESTAMPTZ)"
         if kind != "TIMESTAMP WITH TIME ZONE":
             raise LabError(
                 f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "

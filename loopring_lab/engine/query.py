@@ -36,6 +36,7 @@ What queries find in ``trades``, besides the columns asked for:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,8 +59,8 @@ MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
-            THEN hash(concat_ws('/', account_id, token_id, storage_id))
-        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash(concat_ws('/', 'fill', trade_id, side)) END"""
+            THEN hash(account_id, token_id, storage_id)
+        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash('fill', trade_id, side) END"""
 DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
 # What the derived columns are made of; a question that uses one names these among what it needs or may have.
 ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
@@ -71,6 +72,8 @@ PLACE = ("block_id", "index_in_block")
 TABLES = ("worth", "pools", "units", "schedule")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
+# Another one: how many fills count nowhere, as their taker or their venue is unknown.
+LEFT_OUT = "fills left out"
 
 
 @dataclass(frozen=True)
@@ -222,12 +225,11 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of a relation's answer by row: those shown, then its own, amounts as decimals."""
-    own = [name for name in found.columns if name != "row"]
+    """Yield the columns of a relation's answer by row: those shown, or its own in their place, then its others."""
+    own = _types(found)
     for name in shown:
-        if name not in own:
-            yield f"row.{quoted(name)} AS {quoted(name)}"
-    for name, kind in _types(found).items():
+        yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
+    for name, kind in own.items():
         if name != "row":
             yield _out_of_duckdb(name, kind)
 
@@ -256,6 +258,10 @@ def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
     found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
     rows = frames.taken(trades, shown, place)
+    # Columns added to trades stand in the rows of their index; other answers have rows of their own.
+    keeps_index = question.shown is None and not question.is_sorted
+    if isinstance(rows, pd.DataFrame) and not keeps_index:
+        rows = rows.reset_index(drop=True)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
@@ -286,11 +292,13 @@ def _text(
         derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
         texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
-    last = last or list(texts)[-1]
-    final = texts.pop(last).strip()
+    final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
-    # The last step may have steps of its own, which then follow those before it.
-    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+    # The last step may have steps of its own, which then follow those before it; comments come first.
+    own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
+    if own_steps:
+        return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
+    return f"{before}\n{final}"
 
 
 def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
@@ -443,6 +451,9 @@ def with_decimals(table: pa.Table) -> pa.Table:
     for place, entry in enumerate(table.schema):
         if entry.type == frames.HUGEINT:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
+        elif entry.type == pa.bool8():
+            # DuckDB gives truth values as bytes, as it does HUGEINT, which Spark cannot read.
+            table = table.set_column(place, entry.name, table[entry.name].cast(pa.bool_()))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
         elif entry.type == pa.month_day_nano_interval():
@@ -481,7 +492,7 @@ def collected(found: Any, caller: str) -> pa.Table:
     if kind == "spark":
         return found.toArrow()
     try:
-        return found.to_arrow_table()
+        return with_decimals(found.to_arrow_table())
     except Exception as error:
         raise translated(error, caller) from None
 
@@ -490,15 +501,16 @@ def collected(found: Any, caller: str) -> pa.Table:
 
 
 def without_note(found: pa.Table) -> pa.Table:
-    """Leave out the column that only the note under an answer is made of."""
-    return found.drop_columns(BOTH_SIDES) if BOTH_SIDES in found.column_names else found
+    """Leave out the columns that only the notes under an answer are made of."""
+    return found.drop_columns([name for name in NOTES if name in found.column_names])
 
 
 def finished(result: Any, found: pa.Table) -> Any:
-    """Add the note on fills of which both sides are counted, where an answer has `BOTH_SIDES`."""
-    if BOTH_SIDES not in found.column_names or not len(found):
-        return result
-    return with_note(result, note_on_both_sides(found[BOTH_SIDES][0].as_py() or 0))
+    """Add the notes that an answer has columns for."""
+    for name, note in NOTES.items():
+        if name in found.column_names and len(found):
+            result = with_note(result, note(found[name][0].as_py() or 0))
+    return result
 
 
 def with_note(result: Any, note: str) -> Any:
@@ -514,6 +526,17 @@ def note_on_both_sides(count: int) -> str:
         return ""
     fills = "1 fill" if count == 1 else f"{count:,} fills"
     return f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+
+
+def note_on_left_out(count: int) -> str:
+    """Say how many fills count nowhere; empty where none."""
+    if not count:
+        return ""
+    fills = "1 fill is" if count == 1 else f"{count:,} fills are"
+    return f"{fills} left out: taker or type unknown."
+
+
+NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
 
 
 def translated(error: Exception, caller: str) -> Exception:

@@ -39,7 +39,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
             found = ask_in_memory(question, part, part_prices, given)
-            return _for_spark(beside_rows(question, part, found))
+            return beside_rows(question, part, found)
 
         return _on_workers(question, trades, prices, answer_by_row)
     tables = dict(given)
@@ -84,15 +84,18 @@ def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any
     """Do work on the trades of each market; DuckDB itself says which columns come out."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
+        return _for_spark(work(part, part_prices))
+
     empty = to_arrow_schema(trades.schema, timezone="UTC").empty_table()
     groups = trades.groupBy(*question.split_by)
     if prices is None:
-        schema = from_arrow_schema(work(empty, None).schema)
-        return groups.applyInArrow(lambda part: work(part, None), schema)
+        schema = from_arrow_schema(answer(empty).schema)
+        return groups.applyInArrow(lambda part: answer(part), schema)
     empty_prices = to_arrow_schema(prices.schema, timezone="UTC").empty_table()
-    schema = from_arrow_schema(work(empty, empty_prices).schema)
+    schema = from_arrow_schema(answer(empty, empty_prices).schema)
     both = groups.cogroup(prices.groupBy(*question.split_by))
-    return both.applyInArrow(work, schema)
+    return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)
 
 
 def _as_arrow(prices: Any) -> pa.Table:

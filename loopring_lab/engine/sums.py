@@ -26,7 +26,7 @@ SIDES = ("trade_id", "side")
 # The columns of a summary, as SQL over the rows of `sums` of a group. HUGEINT are amounts, so counts are cast.
 _ONE_BASE = "min(base) = max(base)"
 _ONE_QUOTE = "min(quote) = max(quote)"
-_ONE_FEE_TOKEN = "min(fee_token) = max(fee_token)"
+_ONE_FEE = "min(fee_token) = max(fee_token)"
 _RATED = "is_known AND received IS NOT NULL"
 SUMMARY = {
     "fills": "CAST(sum(fills) AS BIGINT)",
@@ -34,10 +34,10 @@ SUMMARY = {
     "volume": f"CASE WHEN {_ONE_BASE} THEN sum(size) END",
     "quote": f"CASE WHEN {_ONE_QUOTE} THEN min(quote) END",
     "notional": f"CASE WHEN {_ONE_QUOTE} THEN sum(notional) END",
-    "fee_token": f"CASE WHEN {_ONE_FEE_TOKEN} THEN min(fee_token) END",
-    "received": f"CASE WHEN {_ONE_FEE_TOKEN} THEN sum(received) END",
-    "fee": f"CASE WHEN {_ONE_FEE_TOKEN} THEN sum(fee) END",
-    "bps": f"""CASE WHEN {_ONE_FEE_TOKEN} THEN 10000 * CAST(sum(fee) FILTER (WHERE {_RATED}) AS DOUBLE)
+    "fee_token": f"CASE WHEN {_ONE_FEE} THEN min(fee_token) END",
+    "received": f"CASE WHEN {_ONE_FEE} THEN sum(received) END",
+    "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) END",
+    "bps": f"""CASE WHEN {_ONE_FEE} THEN 10000 * CAST(sum(fee) FILTER (WHERE {_RATED}) AS DOUBLE)
         / nullif(CAST(sum(received) FILTER (WHERE {_RATED}) AS DOUBLE), 0) END""",
     "median_bps": "any_value(median_bps)",
     "zero_fee_share": "CAST(sum(free) AS DOUBLE) / nullif(CAST(sum(charged) AS DOUBLE), 0)",
@@ -52,8 +52,6 @@ def with_key(keys: Keys, name: str) -> Keys:
 
 def has_sides(trades: Any, caller: str) -> bool:
     """Whether trades tell which rows are the two sides of one fill."""
-    if frames.kind_of(trades) == "archive":
-        return True
     return set(SIDES) <= set(frames.column_names(trades, caller))
 
 
@@ -94,23 +92,22 @@ FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 {keys.columns("s", before="GROUP BY ")}"""
 
 
-def pairs_sql(keys: Keys) -> str:
-    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in trades."""
+def pairs_sql(keys: Keys, rows: str = "trades") -> str:
+    """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
     no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
-WITH bought AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'BUY'
+WITH sides AS (
+    SELECT {keys.columns(after=", ")}trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
+    FROM {rows}
+    WHERE trade_id IS NOT NULL
+    GROUP BY {keys.columns(after=", ")}trade_id
 ),
 paired AS (
-    SELECT DISTINCT trade_id FROM trades WHERE side = 'SELL' AND trade_id IN (FROM bought)
-),
-within AS (
-    SELECT {keys.columns(after=", ")}trade_id FROM trades
-    WHERE side IN ('BUY', 'SELL') AND trade_id IN (FROM paired)
-    GROUP BY {keys.columns(after=", ")}trade_id HAVING min(side) <> max(side)
+    SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
 )
-SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM within {keys.grouped_by()}
+SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM sides
+WHERE is_bought AND is_sold {keys.grouped_by()}
 UNION ALL
 SELECT {no_group}TRUE, count(*) FROM paired"""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.groups import NOT_GROUPS, Keys, literal
+from loopring_lab.engine.groups import Keys, literal
 from loopring_lab.engine.query import Question, ask, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED
@@ -27,6 +28,10 @@ VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
 SEVERAL = "several lines might apply"
 # Products of a rate's numerator and denominator are computed in 128 bits.
 LARGEST_PRODUCT = 2**127
+# Relative distance from which float64 products decide: their own error is a millionth of that.
+CLOSE = 1e-9
+# The highest fee that a rate allows, cut to 1e-18. No product is larger than the amount, or two parts of a rate.
+ALLOWED = "most // {0}denominator * {0}numerator + most % {0}denominator * {0}numerator // {0}denominator"
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
@@ -121,15 +126,15 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     2  <NA>  several lines might apply   NaN
     """
     audit = _Audit(trades, schedule, others, absent)
-    lines = audit.lines
-    rates = [None if line.rate is None else float(line.rate) for line in lines]
+    numbers = [*range(len(audit.lines)), None]
+    rates = [None if line.rate is None else float(line.rate) for line in audit.lines]
     found = {
-        "line": pa.array([*range(len(lines)), None], pa.int64()),
-        "applies_to": pa.array([*map(str, lines), SEVERAL]),
+        "line": pa.array(numbers, pa.int64()),
+        "applies_to": pa.array([*map(str, audit.lines), SEVERAL]),
         "bps": pa.array([*rates, None], pa.float64()),
     }
-    for name in _Counts._fields:
-        found[name] = pa.array([getattr(counts, name) for counts in audit.counts], pa.int64())
+    for name in ("fills", "above", "unknown"):
+        found[name] = pa.array([audit.counts[number][name] for number in numbers], pa.int64())
     return frames.like(trades, pa.table(found))
 
 
@@ -152,14 +157,6 @@ class _Line:
         return ", ".join(parts) or "every fill"
 
 
-class _Counts(NamedTuple):
-    """How many fills a line decides, and with which verdict."""
-
-    fills: int = 0
-    above: int = 0
-    unknown: int = 0
-
-
 class _Audit:
     """A schedule checked against trades, as steps of a query, and how many fills each line decides."""
 
@@ -170,24 +167,22 @@ class _Audit:
         if not self.lines:
             raise LabError(f"{CALLER}: schedule={schedule!r} has no lines. Give a rate such as 20, or {{'bps': 20}}.")
         self.keys = Keys(tuple(dict.fromkeys(name for line in self.lines for name in line.match)))
-        self.known = {name: self._known_values(trades, name) for name in self.keys.names}
+        self.known = {name: _values_in(trades, name) for name in self.keys.names}
         for number, line in enumerate(self.lines):
             for name, values in line.match.items():
-                self._refuse_absent(values, name, f"line {number} of the schedule", absent)
+                self._refuse_absent(values, name, number, absent)
         self.counts = self._count(trades)
 
     def question(self, kept: str, last: Mapping[str, str]) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
-        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(kept), **last}
+        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
         return Question(CALLER, steps, needs, derived=("ms",), keys=self.keys, shown=SHOWN)
 
     def note(self) -> str:
         """Say how many fills each line decided."""
-        parts = [f"line {number} ({line}): {self.counts[number].fills:,}" for number, line in enumerate(self.lines)]
-        return f"Fills decided by {'; '.join(parts)}; {SEVERAL}: {self.counts[-1].fills:,}."
-
-    # Steps
+        parts = [f"line {number} ({line}): {self.counts[number]['fills']:,}" for number, line in enumerate(self.lines)]
+        return f"Fills decided by {'; '.join(parts)}; {SEVERAL}: {self.counts[None]['fills']:,}."
 
     def _matched(self, kept: str) -> str:
         # A comparison with an unknown value is neither true nor false in SQL, but NULL: the line might apply.
@@ -197,57 +192,6 @@ class _Audit:
 SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
     {_listed(conditions)}
 FROM trades"""
-
-    def _chosen(self) -> str:
-        numbers = range(len(self.lines))
-        certain = " ".join(f"WHEN line_{number} THEN {number}" for number in numbers)
-        possible = " ".join(f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number in numbers)
-        return f"""
--- the first line that matches for certain, and the first that might; the number after the last for none
-SELECT *,
-    CASE {certain} ELSE {len(self.lines)} END AS certain,
-    CASE {possible} ELSE {len(self.lines)} END AS possible
-FROM matched"""
-
-    def _judged(self, kept: str) -> str:
-        """Judge fills by the lines that might apply: those that might match, up to the first that does."""
-        rates = sorted({line.rate for line in self.lines if line.rate is not None})
-        ranks = ["CAST(NULL AS INTEGER)"]
-        ignored = ["FALSE"]
-        for number, line in enumerate(self.lines):
-            applies = f"line_{number} IS DISTINCT FROM FALSE AND {number} <= certain"
-            if line.rate is None:
-                ignored.append(applies)
-            else:
-                ranks.append(f"CASE WHEN {applies} THEN {rates.index(line.rate)} END")
-        return f"""
-WITH rates AS (  -- what each rate is of an amount, as a fraction
-    SELECT * FROM (VALUES {_listed(_rate_row(rank, rate) for rank, rate in enumerate(rates))}) AS v(rate_rank, bps, numerator, denominator)
-),
-ranked AS (  -- the lowest and the highest rate of the lines that might apply
-    SELECT *,
-        least({_listed(ranks)}) AS lowest,
-        greatest({_listed(ranks)}) AS highest,
-        {" OR ".join(ignored)} AS may_be_ignored
-    FROM chosen
-),
-allowing AS (  -- the fees that these rates allow on the most that may have been received
-    SELECT {kept}, market, fill_type, fee, certain, possible, may_be_ignored, high.bps,
-        {_allowed("low")} AS least_allowed,
-        {_allowed("high")} AS most_allowed,
-        lowest = highest AND NOT may_be_ignored AND certain < {len(self.lines)} AS is_one_rate
-    FROM ranked
-    LEFT JOIN rates AS low ON lowest = low.rate_rank
-    LEFT JOIN rates AS high ON highest = high.rate_rank
-)
--- fills with their verdict: NULL where the fee is within the schedule, or no line has a rate
-SELECT *, CASE WHEN bps IS NULL THEN NULL
-    WHEN certain < {len(self.lines)} AND NOT may_be_ignored AND fee > most_allowed THEN 'above'
-    WHEN certain < {len(self.lines)} AND fee <= least_allowed THEN NULL
-    ELSE 'unknown' END AS verdict,
-    CASE WHEN certain = possible AND certain < {len(self.lines)} THEN certain END AS line,
-    possible = {len(self.lines)} AS is_unmatched
-FROM allowing"""
 
     def _condition(self, line: _Line) -> str:
         """Return whether a line matches a fill, as SQL."""
@@ -264,20 +208,56 @@ FROM allowing"""
             parts.append(f"ms < {line.until}")
         return " AND ".join(parts) or "TRUE"
 
-    # What trades hold
+    def _chosen(self) -> str:
+        numbers = range(len(self.lines))
+        certain = " ".join(f"WHEN line_{number} THEN {number}" for number in numbers)
+        possible = " ".join(f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number in numbers)
+        return f"""
+-- the first line that matches for certain, and the first that might; NULL for none
+SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM matched"""
 
-    def _known_values(self, trades: Any, name: str) -> list[Any]:
-        """Return the values of a column that can occur; those of `VOCABULARY` if lines have no others."""
-        wanted = {value for line in self.lines for value in line.match.get(name, ())}
-        if wanted <= VOCABULARY.get(name, set()):
-            return sorted(wanted)
-        keys = Keys((name,))
-        steps = {"sums": f"SELECT {keys.columns()} FROM trades {keys.grouped_by()}"}
-        steps["answer"] = f"SELECT DISTINCT {keys.columns()} FROM sums"
-        found = collected(ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER)
-        return found[name].to_pylist()
+    def _judged(self) -> str:
+        """Judge fills by the lines that might apply: those that might match, up to the first that does."""
+        rates = sorted({line.rate for line in self.lines if line.rate is not None})
+        ranks = ["CAST(NULL AS INTEGER)"]
+        ignored = ["FALSE"]
+        for number, line in enumerate(self.lines):
+            applies = f"line_{number} IS DISTINCT FROM FALSE AND {number} <= coalesce(certain, {number})"
+            if line.rate is None:
+                ignored.append(applies)
+            else:
+                ranks.append(f"CASE WHEN {applies} THEN {rates.index(line.rate)} END")
+        return f"""
+-- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
+WITH rates AS (  -- what each rate is of an amount, as a fraction
+    SELECT * FROM (VALUES {_listed(map(_rate_row, rates, range(len(rates))))})
+        AS v(rate_rank, bps, numerator, denominator)
+),
+ranked AS (  -- the lowest and the highest rate of the lines that might apply
+    SELECT *,
+        least({_listed(ranks)}) AS lowest,
+        greatest({_listed(ranks)}) AS highest,
+        certain IS NOT NULL AND NOT ({" OR ".join(ignored)}) AS is_rated
+    FROM chosen
+),
+compared AS (  -- whether the fee is more than these rates allow on the most that may have been received
+    SELECT ranked.*, high.bps, high.numerator, high.denominator,
+        {_is_more("high")} AS is_above_highest,
+        CASE WHEN lowest = highest THEN {_is_more("high")} ELSE {_is_more("low")} END AS is_above_lowest
+    FROM ranked
+    LEFT JOIN rates AS low ON lowest = low.rate_rank
+    LEFT JOIN rates AS high ON highest = high.rate_rank
+)
+SELECT *,
+    CASE WHEN bps IS NULL THEN NULL
+        WHEN is_rated AND is_above_highest THEN 'above'
+        WHEN certain IS NOT NULL AND NOT is_above_lowest THEN NULL
+        ELSE 'unknown' END AS verdict,
+    verdict = 'above' OR (is_rated AND lowest = highest) AS is_agreed,
+    CASE WHEN certain = possible THEN certain END AS line
+FROM compared"""
 
-    def _refuse_absent(self, values: frozenset[Any], name: str, line: str, absent: str) -> None:
+    def _refuse_absent(self, values: frozenset[Any], name: str, line: int, absent: str) -> None:
         fixed = VOCABULARY.get(name, set())
         known = {value for value in (*self.known[name], *fixed) if value is not None}
         wrong = sorted(values - known, key=str)
@@ -288,38 +268,49 @@ FROM allowing"""
         hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
         if not fixed:
             hint += " Use absent='ignore' if it need not occur."
-        raise LabError(f"{CALLER}: {line}: {name}={wrong[0]!r} occurs nowhere in trades. {hint}")
+        raise LabError(f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}")
 
-    def _count(self, trades: Any) -> list[_Counts]:
-        """Count the fills of each line, then those to which several might apply; all must match one."""
-        answer = """
-SELECT line, is_unmatched, CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(above) AS BIGINT) AS above,
-    CAST(sum(unknown) AS BIGINT) AS unknown, min(market) AS market, min(fill_type) AS fill_type
-FROM sums GROUP BY line, is_unmatched"""
-        question = self.question("ms", {"sums": COUNTED, "answer": answer})
-        counts = [_Counts() for _ in range(len(self.lines) + 1)]
+    def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
+        """Count the fills that each line decides, and under None those to which several might apply."""
+        counts: dict[int | None, Counter[str]] = defaultdict(Counter)
+        question = self.question("ms", {"sums": COUNTED, "answer": "FROM sums"})
         for row in collected(ask(question, trades), CALLER).to_pylist():
-            if row["is_unmatched"]:
-                raise _no_line(row)
-            place = -1 if row["line"] is None else row["line"]
-            counts[place] = _Counts(row["fills"], row["above"], row["unknown"])
+            for name in ("fills", "above", "unknown", "unmatched"):
+                counts[row["line"]][name] += row[name]
+            example = row["example"]
+        if counts[None]["unmatched"]:
+            raise LabError(
+                f"{CALLER}: {counts[None]['unmatched']} fills match no line of the schedule, such as one in {example}. "
+                "Add a line, or use others=25 (basis points), or others=None to ignore them."
+            )
         return counts
+
+
+def _values_in(trades: Any, name: str) -> list[Any]:
+    """Return the different values of a column."""
+    keys = Keys((name,))
+    steps = {"sums": f"SELECT DISTINCT {keys.columns()} FROM trades", "answer": "SELECT DISTINCT * FROM sums"}
+    found = collected(ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER)
+    values: list[Any] = found[name].to_pylist()
+    return values
 
 
 COUNTED = """
 -- how many fills each line decides, and with which verdict
-SELECT line, is_unmatched, count(*) AS fills,
+SELECT line,
+    count(possible) AS fills,
     count(*) FILTER (WHERE verdict = 'above') AS above,
     count(*) FILTER (WHERE verdict = 'unknown') AS unknown,
-    min(market) AS market, min(fill_type) AS fill_type
+    count(*) FILTER (WHERE possible IS NULL) AS unmatched,
+    min(concat(market, ' (', fill_type, ')')) FILTER (WHERE possible IS NULL) AS example
 FROM judged
-GROUP BY line, is_unmatched"""
-LISTED = """
--- fills that are not within the schedule; what is allowed is shown where all lines that might apply agree
+GROUP BY line"""
+LISTED = f"""
+-- fills that are not within the schedule, and what is allowed where all lines that might apply agree
 SELECT row, CAST(line AS BIGINT) AS line,
-    CASE WHEN verdict = 'above' OR is_one_rate THEN bps END AS schedule_bps,
-    CASE WHEN (verdict = 'above' OR is_one_rate) AND fee IS NOT NULL THEN most_allowed END AS allowed,
-    CASE WHEN verdict = 'above' OR is_one_rate THEN fee - most_allowed END AS excess,
+    CASE WHEN is_agreed THEN bps END AS schedule_bps,
+    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed,
+    fee - allowed AS excess,
     verdict
 FROM judged
 WHERE verdict IS NOT NULL"""
@@ -329,23 +320,22 @@ def _listed(parts: Iterable[str]) -> str:
     return ", ".join(parts)
 
 
-def _rate_row(rank: int, rate: Fraction) -> str:
+def _rate_row(rate: Fraction, rank: int) -> str:
     share = rate / ALL_BPS
     return f"({rank}, CAST('{float(rate)}' AS DOUBLE), {share.numerator}, {share.denominator})"
 
 
-def _allowed(rate: str) -> str:
-    """Return the highest fee that a rate allows, cut to 1e-18, without a product of more than 128 bits."""
-    whole = f"most // {rate}.denominator * {rate}.numerator"
-    rest = f"most % {rate}.denominator * {rate}.numerator // {rate}.denominator"
-    return f"{whole} + {rest}"
+def _is_more(rate: str) -> str:
+    """Return whether a fee is more than a rate allows: by float64, and exactly where that is too close."""
+    allowed = f"CAST(most AS DOUBLE) * {rate}.numerator / {rate}.denominator"
+    return f"""CASE WHEN CAST(fee AS DOUBLE) > {allowed} * {1 + CLOSE} + 10 THEN TRUE
+            WHEN CAST(fee AS DOUBLE) < {allowed} * {1 - CLOSE} - 10 THEN FALSE
+            ELSE fee > {ALLOWED.format(f"{rate}.")} END"""
 
 
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
-        schedule = [
-            {k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")
-        ]
+        schedule = [{k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")]
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
@@ -404,11 +394,6 @@ def _rate(value: Any, where: str) -> Fraction:
         raise LabError(
             f"{CALLER}: {where}: {value!r} is not a rate. Give basis points from 0 to {ALL_BPS}, such as 20."
         )
+    if rate.numerator * rate.denominator * ALL_BPS >= LARGEST_PRODUCT:
+        raise LabError(f"{CALLER}: {where}: {value!r} has too many digits. Give a rate of at most 15 decimal places.")
     return rate
-
-
-def _no_line(counts: Mapping[str, Any]) -> LabError:
-    return LabError(
-        f"{CALLER}: {counts['fills']} fills match no line of the schedule, such as one in {counts['market']} "
-        f"({counts['fill_type']}). Add a line, or use others=25 (basis points), or others=None to ignore them."
-    )

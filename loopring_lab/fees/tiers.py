@@ -15,6 +15,8 @@ from loopring_lab.errors import LabError
 
 # What a fee and the amount it was charged on are made of.
 FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
+NEEDS = ("created_at", *FEE_COLUMNS)
+RESERVED = ("tier_bps", "certainty", "fills", "share", "first", "last", "both_sides")
 # What fills have in common that are charged alike; all but the role must be known to say so.
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 # Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most (simulated).
@@ -87,36 +89,28 @@ def tiers(
     """
     caller = "lab.fees.tiers"
     keys = keys_of(trades, by, caller, *RESERVED, every=every)
+    tier = keys.columns(after=", ") + "tier_bps, certainty"
     counted = f"""
 -- fills of each group and tier
-SELECT {keys.columns(after=", ")}tier_bps, certainty,
-    count(*) AS fills, min(created_at) AS first, max(created_at) AS last
-FROM rows
-{keys.grouped_by("tier_bps", "certainty")}"""
+SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
+FROM tiered
+GROUP BY {tier}"""
     answer = f"""
 WITH totals AS (
-    SELECT {keys.columns(after=", ")}tier_bps, certainty,
-        CAST(sum(fills) AS BIGINT) AS fills, min(first) AS first, max(last) AS last
+    SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
+        CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER ({keys.partition()}) AS DOUBLE) AS share,
+        min(first) AS first, max(last) AS last
     FROM sums
-    {keys.grouped_by("tier_bps", "certainty")}
-),
-shares AS (
-    SELECT *, CAST(fills AS DOUBLE) / CAST(sum(fills) OVER ({keys.partition()}) AS DOUBLE) AS share FROM totals
+    GROUP BY {tier}
 ),
 both_sides AS ({sums.both_sides_sql(keys)}
 )
-SELECT {keys.columns("s", after=", ")}tier_bps, certainty, fills, share, first, last,
-    {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM shares AS s LEFT JOIN both_sides AS b ON {keys.same("s", "b")}
-{keys.sorted_by("tier_bps", "certainty", table="s")}"""
-    steps = {
-        **_tier_steps(tokens, keys.columns(after=", ")),
-        "sums": counted,
-        "pairs": sums.pairs_sql(keys),
-        "answer": answer,
-    }
-    may_have = (*LIKE, *sums.SIDES)
-    question = Question(caller, steps, ("created_at", *FEE_COLUMNS), may_have, keys=keys)
+SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM totals AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by("tier_bps", "certainty", table="t")}"""
+    steps = _tier_steps(tokens, keys.columns(after=", "))
+    steps |= {"sums": counted, "pairs": sums.pairs_sql(keys), "answer": answer}
+    question = Question(caller, steps, NEEDS, (*LIKE, *sums.SIDES), keys=keys)
     return ask(question, trades, units=_units(trades, tokens, caller))
 
 
@@ -149,26 +143,20 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "lab.fees.with_tiers"
-    steps = _tier_steps(tokens, "row, ")
-    question = Question(caller, steps, ("created_at", *FEE_COLUMNS), LIKE, shown=None)
+    steps = _tier_steps(tokens, "row, ") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
+    question = Question(caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, trades, units=_units(trades, tokens, caller))
 
 
-RESERVED = ("tier_bps", "certainty", "fills", "share", "first", "last", "both_sides")
-
-
 def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
-    """Return the steps up to ``rows``: each fill with its tier and how certain that is, beside columns `kept`."""
-    charged = f"""
--- fees, and the least and the most that may have been received in the token of each; null where not known
-SELECT {kept}created_at, {", ".join(LIKE)}, fee,
-    coalesce(unit, {10**PLACES}) AS unit,
-    {RECEIVED} AS least,
-    {MOST_RECEIVED} AS most,
-    fee < 0 OR {RECEIVED} < 0 AS is_negative
-FROM trades LEFT JOIN units ON fee_token = token"""
-    nearest = f"""
--- the whole tier next to each bound, found with float64; {TOO_HIGH} stands for all that are too high
+    """Return the steps up to ``tiered``: each fill with its tier and how certain that is, beside columns `kept`."""
+    near = f"""
+-- fees, and the least and the most that may have been received in the token of each; null where not known.
+-- The whole tiers next to the bounds are found with float64; {TOO_HIGH} stands for all that are too high
+WITH charged AS (
+    SELECT trades.*, coalesce(unit, {10**PLACES}) AS unit, {RECEIVED} AS least, {MOST_RECEIVED} AS most
+    FROM trades LEFT JOIN units ON fee_token = token
+)
 SELECT *,
     {_nearest_tier("fee", "most")} AS near_lowest,
     {_nearest_tier("fee + unit", "least")} AS near_highest
@@ -179,27 +167,27 @@ FROM charged"""
 -- the lowest and the highest tier that fit each fee, by exact products of integers
 SELECT {kept}created_at, {ALIKE} AS alike,
     CASE WHEN fee IS NULL OR most IS NULL THEN NULL
-        WHEN is_negative THEN {TOO_HIGH}
+        WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
         ELSE {_tier_up("fee", "most", "near_lowest")} END AS lowest,
     least({ALL_BPS}, {_tier_up("fee + unit", "least", "near_highest")} - 1) AS highest
-FROM nearest"""
-    rows = f"""
+FROM near"""
+    steps = {"near": near, "bounds": bounds}
+    source = "(SELECT *, NULL AS tier FROM bounds)"
+    # Without the listed units of tokens it is not sure which tiers do not fit, and none is lent.
+    if tokens is not None:
+        steps |= {"seen": SEEN, "doubtful": DOUBTFUL, "trusted": TRUSTED}
+        source = LENT
+    steps["tiered"] = f"""
 -- each fill with its tier
 SELECT {kept}created_at,
-    CAST(CASE WHEN b.lowest = b.highest THEN b.lowest ELSE tier END AS BIGINT) AS tier_bps,
-    CASE WHEN b.lowest IS NULL THEN 'unknown'
-        WHEN b.lowest > b.highest THEN 'none'
-        WHEN b.lowest = b.highest THEN 'exact'
+    CAST(CASE WHEN lowest = highest THEN lowest ELSE tier END AS BIGINT) AS tier_bps,
+    CASE WHEN lowest IS NULL THEN 'unknown'
+        WHEN lowest > highest THEN 'none'
+        WHEN lowest = highest THEN 'exact'
         WHEN tier IS NOT NULL THEN 'likely'
         ELSE 'ambiguous' END AS certainty
-FROM bounds AS b LEFT JOIN lent AS l
-    ON b.alike = l.alike AND b.lowest = l.lowest AND b.highest = l.highest AND created_at BETWEEN since AND until"""
-    steps = {"charged": charged, "nearest": nearest, "bounds": bounds}
-    # Without the listed units of tokens it is not sure which tiers do not fit.
-    steps |= NOTHING_LENT if tokens is None else LENT
-    return {**steps, "rows": rows}
-
-
+FROM {source} AS fills"""
+    return steps
 
 
 def _nearest_tier(fee: str, gross: str) -> str:
@@ -218,39 +206,33 @@ ALIKE = """CASE WHEN account_id IS NOT NULL AND fill_type IS NOT NULL AND base I
         THEN hash(account_id, fill_type, base, quote, role) END"""
 SEEN = """
 -- the tiers that like fills were charged for certain, and when
-SELECT alike, lowest AS tier, count(*) AS fills, min(created_at) AS since, max(created_at) AS until
+SELECT alike AS like_fills, lowest AS tier, count(*) AS fills, min(created_at) AS since, max(created_at) AS until
 FROM bounds
 WHERE lowest = highest AND alike IS NOT NULL
 GROUP BY alike, lowest"""
 DOUBTFUL = """
--- bounds that several tiers lie between, and how many of those that like fills were charged
-WITH several AS (
-    SELECT DISTINCT alike, lowest, highest FROM bounds WHERE lowest < highest AND alike IS NOT NULL
-)
-SELECT several.alike, lowest, highest,
-    count(tier) AS fitting, min(tier) AS tier, min(since) AS since, max(until) AS until
-FROM several LEFT JOIN seen ON several.alike = seen.alike AND tier BETWEEN lowest AND highest
-GROUP BY several.alike, lowest, highest"""
+-- bounds with several tiers between them, and how many of these like fills were charged
+SELECT alike, lowest, highest, count(tier) AS fitting, min(tier) AS tier, min(since) AS since, max(until) AS until
+FROM (SELECT DISTINCT alike, lowest, highest FROM bounds WHERE lowest < highest AND alike IS NOT NULL)
+LEFT JOIN seen ON alike = like_fills AND tier BETWEEN lowest AND highest
+GROUP BY alike, lowest, highest"""
 TRUSTED = f"""
 -- like fills enough of which are exact, and whose tiers explain all others
-SELECT alike FROM seen GROUP BY alike HAVING sum(fills) >= {ENOUGH}
+SELECT like_fills FROM seen GROUP BY like_fills HAVING sum(fills) >= {ENOUGH}
 EXCEPT
 SELECT alike FROM doubtful WHERE fitting = 0"""
-LENT_TIERS = """
--- the tiers lent to fills between these bounds and times
-SELECT * FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)"""
-LENT = {"seen": SEEN, "doubtful": DOUBTFUL, "trusted": TRUSTED, "lent": LENT_TIERS}
-NOTHING_LENT = {
-    "lent": """
--- nothing is lent
-SELECT alike, lowest, highest, lowest AS tier, created_at AS since, created_at AS until FROM bounds WHERE FALSE"""
-}
+LENT = """(
+    SELECT bounds.*, tier
+    FROM bounds LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
+        ON bounds.alike = lent.alike AND bounds.lowest = lent.lowest AND bounds.highest = lent.highest
+        AND created_at BETWEEN since AND until
+)"""
 
 
 # Smallest units of tokens
 
 
-def _units(trades: Any, tokens: pd.DataFrame | None, caller: str) -> pa.Table:
+def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
     """Return each token's smallest unit, as an integer of 1e-18."""
     if tokens is None:
         places = _places_seen(trades, caller)
@@ -264,19 +246,22 @@ def _units(trades: Any, tokens: pd.DataFrame | None, caller: str) -> pa.Table:
 
 def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    # The digits after the point as 64-bit integers, as 128-bit ones are slow to divide.
-    digits = f"CAST(abs(amount) % {10**PLACES} AS BIGINT)"
     ends = " ".join(f"WHEN digits % {10**zeros} = 0 THEN {zeros}" for zeros in range(PLACES, 0, -1))
-    amounts = f"""
--- the digits after the point of all fees and sizes
-SELECT fee_token AS token, {digits.replace("amount", "fee")} AS digits FROM trades
-UNION ALL
-SELECT base, {digits.replace("amount", "size")} FROM trades"""
+    # The digits after the point fit 64 bits, and so do most fees: 128-bit integers are slow to divide.
+    small = f"CAST({{0}} AS BIGINT) % {10**PLACES}"
+    large = f"CAST({{0}} % {10**PLACES} AS BIGINT)"
+    digits = f"CASE WHEN abs({{0}}) < {2**63} THEN {small} ELSE {large} END"
     zeros = f"""
--- how many zeros all of them end in
-SELECT token, min(CASE {ends} ELSE 0 END) AS zeros FROM rows WHERE token IS NOT NULL AND digits IS NOT NULL GROUP BY token"""
-    answer = "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"
-    needs = ("base", "fee_token", "size", "fee")
-    question = Question(caller, {"rows": amounts, "sums": zeros, "answer": answer}, needs)
+-- of each token, how many zeros the digits after the point of all fees and sizes end in
+WITH amounts AS (
+    SELECT fee_token AS token, {digits.format("fee")} AS digits FROM trades
+    UNION ALL
+    SELECT base, {digits.format("size")} FROM trades
+)
+SELECT token, min(CASE {ends} ELSE 0 END) AS zeros FROM amounts
+WHERE token IS NOT NULL AND digits IS NOT NULL
+GROUP BY token"""
+    steps = {"sums": zeros, "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"}
+    question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
     found = collected(ask(question, trades), caller).to_pylist()
     return {row["token"]: PLACES - row["zeros"] for row in found}

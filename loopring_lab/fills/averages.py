@@ -8,9 +8,8 @@ from typing import Any
 from loopring_lab.engine import sums
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.query import Question, ask
+from loopring_lab.fees.summary import RESERVED
 
-# Columns of the answer that are not also columns of trades.
-RESERVED = ("fills", "volume", "vwap", "unknown", "both_sides")
 # What the average price of a group follows from, of the rows of `sums`: of fills whose amounts are all known.
 KNOWN_SUMS = (
     "sum(size) FILTER (WHERE is_known) AS known_size",
@@ -21,15 +20,16 @@ KNOWN_SUMS = (
 def with_average(table: str) -> str:
     """Return a query for a table and its average ``price``: ``known_notional`` per ``known_size``, cut to 18 decimals.
 
-    Multiplied by 10**18 first, most notionals overflow. So this is a long division, six decimals at a time, which
-    volumes of up to 10**14 tokens have room for.
+    Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
+    volumes of up to 10**17 tokens have room for.
     """
-    text = f"SELECT *, known_notional // known_size AS average, known_notional % known_size AS rest FROM {table}"
-    for _ in range(3):
+    size = "nullif(known_size, 0)"
+    text = f"SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
+    for _ in range(6):
         text = f"""
 SELECT * REPLACE (
-    average * 1000000 + rest * 1000000 // known_size AS average,
-    rest * 1000000 % known_size AS rest
+    average * 1000 + rest * 1000 // {size} AS average,
+    rest * 1000 % {size} AS rest
 ) FROM ({text})"""
     return text
 
@@ -68,7 +68,7 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     1  SELL     56  0.000560394014186320
     """
     caller = "lab.fills.vwap"
-    given = keys_of(trades, by, caller, *RESERVED, every=every)
+    given = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
     keys = keys_of(trades, list(dict.fromkeys([*given.names, "base", "quote"])), caller, every=every)
     totals = f"""
 SELECT {keys.columns(after=", ")}

@@ -8,9 +8,7 @@ from typing import Any
 from loopring_lab.engine import sums
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.query import Question, ask
-
-# Columns of the answer that are not also columns of trades.
-RESERVED = (*("fills", "share", "volume", "received", "bps", "median_bps", "zero_fee_share", "unknown", "both_sides"),)
+from loopring_lab.fees.summary import RESERVED
 
 
 def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
@@ -44,7 +42,7 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     1       dex     44   0.44
     """
     caller = "lab.fills.breakdown"
-    given = keys_of(trades, by, caller, *RESERVED, every=every)
+    given = keys_of(trades, by, caller, *RESERVED, "share", every=every)
     names = [name for name in given.names if name != "fill_type"]
     outer = keys_of(trades, names, caller, every=every)
     keys = keys_of(trades, [*names, "fill_type"], caller, every=every)

@@ -13,7 +13,19 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted
 from loopring_lab.query import parse_account_id, parse_length
 
-NEEDS = ("created_at", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size", "price", "notional")
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
+)
 # No horizon is longer than 139 years: moments hold times up to the year 2248.
 LONGEST = 1 << 42
 
@@ -85,9 +97,7 @@ def pool_returns(
     keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
     length = min(parse_length(horizon, caller, "horizon"), LONGEST)
     if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
-        raise LabError(
-            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
-        )
+        raise LabError(f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20.")
     account = parse_account_id(pool_account, "pool_account")
     _check_pool(trades, account, caller)
     kind = kind_of_prices(prices, trades, caller)
@@ -110,30 +120,35 @@ SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
 FROM now""",
         "later": asof_sql("ahead", "last"),
         "valued": f"""
--- what was bought or sold at the prices then, cut to 18 decimals as notional is; null unless all is known
-SELECT *,
-    CASE WHEN side IN ('BUY', 'SELL') AND notional IS NOT NULL AND found_moment > done
-        THEN {product_sql("size", "price_now")} END AS value,
-    {product_sql("size", "found_price")} AS later_value
+-- what was bought or sold at the prices then and later, cut to 18 decimals as notional is
+SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
+    {product_sql("size", "price_now")} AS value_now,
+    CASE WHEN found_moment > done THEN {product_sql("size", "found_price")} END AS value_later
 FROM later""",
+        "gained": """
+-- what the pool was paid and what it gained with each fill; a gain is null unless all is known
+SELECT *, CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
+    sign * (notional - value_now) AS net,
+    sign * (notional - value_later) AS markout,
+    net IS NOT NULL AND markout IS NOT NULL AS is_priced
+FROM valued""",
         "sums": f"""
--- what the pool was paid and what it gained, by period and market
-SELECT {keys.columns()}, count(*) AS fills, count(value) AS priced,
-    sum(notional) FILTER (WHERE value IS NOT NULL) AS notional,
-    sum(CASE side WHEN 'SELL' THEN notional ELSE value END) FILTER (WHERE value IS NOT NULL) AS paid,
-    sum(CASE side WHEN 'SELL' THEN notional - value ELSE value - notional END) AS net,
-    sum(CASE side WHEN 'SELL' THEN notional - later_value ELSE later_value - notional END)
-        FILTER (WHERE value IS NOT NULL) AS markout
-FROM valued
-{keys.grouped_by()}""",
+-- the same by period and market, fills without a price apart
+SELECT {keys.columns()}, is_priced, count(*) AS fills,
+    sum(notional) AS notional, sum(paid) AS paid, sum(net) AS net, sum(markout) AS markout
+FROM gained
+{keys.grouped_by("is_priced")}""",
         "answer": f"""
 WITH earned AS (
-    SELECT {keys.columns()}, CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(fills - priced) AS BIGINT) AS unpriced,
-        sum(notional) AS notional, sum(paid) * {pool_fee_bps} // 10000 AS fees, sum(net) AS net, sum(markout) AS markout
+    SELECT {keys.columns()},
+        CAST(sum(fills) AS BIGINT) AS fills,
+        CAST(coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0) AS BIGINT) AS unpriced,
+        {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
     FROM sums
     {keys.grouped_by()}
 )
-SELECT {keys.columns()}, fills, unpriced, notional, fees, fees - net AS lvr, net, markout,
+SELECT {keys.columns()}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
+    fees - net AS lvr, net, markout,
     {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
     {literal(kind)} AS reference
 FROM earned
@@ -160,6 +175,11 @@ def product_sql(size: str, price: str) -> str:
     return f"""{size} // {unit} * {price}
         + {size} % {unit} * ({price} // {unit})
         + {size} % {unit} * ({price} % {unit}) // {unit}"""
+
+
+def priced(name: str) -> str:
+    """Return the sum of a column over the fills that have a price, as SQL."""
+    return f"sum({name}) FILTER (WHERE is_priced) AS {name}"
 
 
 def rate_sql(amount: str) -> str:

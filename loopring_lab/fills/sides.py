@@ -15,65 +15,63 @@ from loopring_lab.errors import LabError
 # What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
 ROLE_COLUMNS = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
 
-# What is known of accounts at pools, before anything is.
-NO_POOLS = pa.table(
-    {
-        "pool_market": pa.array([], pa.string()),
-        "pool_account": pa.array([], pa.int64()),
-        "pool_role": pa.array([], pa.string()),
-    }
-)
+# The accounts whose role at the pool of a market is known, before any is.
+NO_POOLS = pa.schema({"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}).empty_table()
 
-KNOWN = """
--- rows with the role that is reported, or that follows from a pool which the caller names
-SELECT trades.*, coalesce(role, {given}) AS known_role, coalesce(fee > 0, FALSE) AS pays, pool_role
+# In these steps a taker is 1 and a maker is -1, so that the role of one side is the negative of the other's.
+SIGNED = """
+-- rows with the role that is reported or that follows from the pools which the caller names
+SELECT trades.*, at_pool, coalesce(fee > 0, FALSE) AS pays,
+    CASE role WHEN 'taker' THEN 1 WHEN 'maker' THEN -1 ELSE {given} END AS known
 FROM trades
 LEFT JOIN pools
     ON fill_type = 'amm' AND account_id = pool_account AND market IS NOT DISTINCT FROM pool_market"""
 
 SIDES = """
--- each side of each fill; a fill that was read twice has further rows, which say the same
-SELECT trade_id, market, ms, side, min(fill_type) AS fill_type, min(account_id) AS account, bool_or(pays) AS pays,
-    CASE WHEN min(known_role) = max(known_role) THEN min(known_role) END AS known_role,
-    CASE WHEN min(pool_role) = max(pool_role) THEN min(pool_role) END AS pool_role
-FROM known
+-- each side of each fill; a fill that was read twice has further rows
+SELECT trade_id, market, ms, side,
+    min(fill_type) AS fill_type, min(account_id) AS account,
+    bool_or(pays) AS pays, max(known) AS known, max(at_pool) AS at_pool
+FROM signed
 WHERE side IN ('BUY', 'SELL')
 GROUP BY trade_id, market, ms, side"""
 
 PAIRED = """
 -- rows with what is known of the other side of their fill
-SELECT k.*, o.fill_type AS other_type, o.account AS other_account, coalesce(o.pays, FALSE) AS other_pays,
-    o.known_role AS other_role, o.pool_role AS other_pool_role
-FROM known AS k
+SELECT k.*, o.fill_type AS other_type, o.account AS other_account,
+    coalesce(o.pays, FALSE) AS other_pays, o.known AS other_known, o.at_pool AS other_at_pool
+FROM signed AS k
 LEFT JOIN sides AS o
     ON k.trade_id = o.trade_id AND k.market = o.market AND k.ms IS NOT DISTINCT FROM o.ms
     AND o.side = CASE k.side WHEN 'BUY' THEN 'SELL' WHEN 'SELL' THEN 'BUY' END"""
 
-# Makers pay no fee, so who alone pays one is the taker.
-FOLLOWED = """
--- rows with the first role that follows, and from what
-SELECT *, CASE
-    WHEN role IS NOT NULL THEN {{'role': role, 'source': 'reported'}}
-    WHEN known_role IS NOT NULL THEN {{'role': known_role, 'source': 'pool'}}
-    WHEN other_role = 'taker' THEN {{'role': 'maker', 'source': 'other side'}}
-    WHEN pays AND NOT other_pays AND (fill_type = 'amm' OR {fees_tell}) THEN {{'role': 'taker', 'source': 'fee'}}
-    WHEN other_role = 'maker' THEN {{'role': 'taker', 'source': 'other side'}}
-    WHEN other_pays AND NOT pays AND other_role IS NULL AND (other_type = 'amm' OR {fees_tell}) THEN {{'role': 'maker', 'source': 'other side'}}
-    WHEN pool_role IS NOT NULL THEN {{'role': pool_role, 'source': 'pool'}}
-    WHEN other_pool_role = 'taker' THEN {{'role': 'maker', 'source': 'other side'}}
-    WHEN other_pool_role = 'maker' THEN {{'role': 'taker', 'source': 'other side'}}
-    END AS finding
+SHOWN = """
+-- rows with the role that they show by themselves and that of the other side: who alone pays a fee is the taker
+SELECT *,
+    CASE WHEN known IS NULL AND pays AND NOT other_pays AND other_known IS DISTINCT FROM 1
+        AND (fill_type = 'amm' OR {fees_tell}) THEN 1 ELSE known END AS own,
+    CASE WHEN other_known IS NULL AND other_pays AND NOT pays AND known IS DISTINCT FROM 1
+        AND (other_type = 'amm' OR {fees_tell}) THEN 1 ELSE other_known END AS other
 FROM paired"""
 
 TOLD = """
--- the trades with the role of each row, where one follows
-SELECT * EXCLUDE (known_role, pays, pool_role, other_type, other_pays, other_role, other_pool_role, finding),
-    finding.role AS told_role, finding.source AS told_source
-FROM followed"""
+-- the trades with the role of each row, where one follows, and from what
+SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, other_known, other_at_pool, own, other),
+    coalesce(role,
+        CASE coalesce(own, -other, at_pool, -other_at_pool) WHEN 1 THEN 'taker' WHEN -1 THEN 'maker' END
+    ) AS told_role,
+    CASE
+        WHEN role IS NOT NULL THEN 'reported'
+        WHEN known IS NOT NULL THEN 'pool'
+        WHEN own IS NOT NULL THEN 'fee'
+        WHEN other IS NOT NULL THEN 'other side'
+        WHEN at_pool IS NOT NULL THEN 'pool'
+        WHEN other_at_pool IS NOT NULL THEN 'other side'
+    END AS told_source
+FROM shown"""
 
-# All rows in one order, the oldest first; block 0 is that of rows which are in no block yet.
-IN_ORDER = """ms NULLS LAST, nullif(block_id, 0) NULLS LAST, index_in_block NULLS LAST, trade_id NULLS LAST,
-    side NULLS LAST, order_hash NULLS LAST, price NULLS LAST, account_id NULLS LAST, fee NULLS LAST, row"""
+# All rows in one order, the oldest first, unknown ones last; block 0 is that of rows which are in no block yet.
+IN_ORDER = "ms, nullif(block_id, 0), index_in_block, trade_id, side, order_hash, price, account_id, fee, row"
 # What that takes besides `ROLE_COLUMNS`.
 ORDERED_BY = (*PLACE, "order_hash", "price")
 
@@ -83,41 +81,45 @@ SELECT *
 FROM told
 QUALIFY trade_id IS NULL OR row_number() OVER (
     PARTITION BY trade_id
-    ORDER BY CASE told_role WHEN 'taker' THEN 1 WHEN 'maker' THEN 3 ELSE 2 END, side NULLS LAST, {IN_ORDER}
+    ORDER BY (CASE told_role WHEN 'taker' THEN 1 WHEN 'maker' THEN 3 ELSE 2 END, side, {IN_ORDER})
 ) = 1"""
 
 # Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
 MAKERS_PAY = """
-SELECT coalesce(bool_or(pays AND (known_role = 'maker' OR other_role = 'taker' OR other_pays)), FALSE) AS makers_pay
+SELECT bool_or(pays AND (known = -1 OR other_known = 1 OR other_pays)) AS makers_pay
 FROM paired
 WHERE fill_type IS DISTINCT FROM 'amm'"""
 
 EVIDENCE = """
--- what fills at pools show of accounts; an account that trades on the order book is no pool, as one that takes
-SELECT DISTINCT market, account_id, told_role IS NULL AS is_open,
-    CASE fill_type WHEN 'dex' THEN 'taker' ELSE told_role END AS role,
-    CASE WHEN told_role IS NULL THEN other_account END AS other_account
-FROM told
-WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR told_role = 'taker')"""
+-- what rows show of accounts at pools: one that trades on the order book is no pool, as one that takes
+SELECT DISTINCT market, account_id, other_account, role IS NULL AS is_open,
+    CASE fill_type WHEN 'dex' THEN 1 ELSE coalesce(own, -other) END AS sign
+FROM shown
+WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR other = -1)"""
 
-# One round of what follows about accounts at pools: a market has one pool, which never takes, and one side of
-# each fill there is the pool's.
+# One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
 ROUND = """
 WITH takers AS (
-    SELECT DISTINCT account_id FROM evidence WHERE role = 'taker'
+    SELECT DISTINCT account_id FROM evidence WHERE sign = 1
 ),
 makers AS (
     SELECT DISTINCT market, account_id FROM evidence
-    WHERE role = 'maker' AND market IS NOT NULL AND account_id NOT IN (FROM takers)
+    WHERE sign = -1 AND market IS NOT NULL AND account_id NOT IN (FROM takers)
 )
-SELECT market, account_id, is_open, other_account, CASE
-    WHEN role IS NOT NULL THEN role
-    WHEN account_id IN (FROM takers) THEN 'taker'
-    WHEN (market, account_id) IN (FROM makers) THEN 'maker'
-    WHEN market IN (SELECT market FROM makers) THEN 'taker'
-    WHEN other_account IN (FROM takers) THEN 'maker'
-    END AS role
+SELECT * REPLACE (CASE
+    WHEN sign IS NOT NULL THEN sign
+    WHEN account_id IN (FROM takers) THEN 1
+    WHEN (market, account_id) IN (FROM makers) THEN -1
+    WHEN market IN (SELECT market FROM makers) THEN 1
+    WHEN other_account IN (FROM takers) THEN -1
+    END AS sign)
 FROM evidence"""
+
+AT_POOLS = """
+SELECT market AS pool_market, account_id AS pool_account, max(sign) AS at_pool
+FROM evidence
+WHERE is_open AND sign IS NOT NULL
+GROUP BY market, account_id"""
 
 
 def with_roles(trades: Any, pools: Any = None) -> Any:
@@ -129,7 +131,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`; with more accounts, more roles follow.
     pools : mapping of str to int or list of int, or list of int, optional
         Accounts that are pools, by market where that is known: any other account's fills at the pool of such
@@ -137,7 +139,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 
     Returns
     -------
-    frame of the same kind
+    frame of the same kind (pandas for an Archive)
         The trades with ``role`` filled in, and ``role_source``: ``reported``; ``pool`` (at a pool: the
         account is the pool, or is known not to be); ``fee`` (it paid one); ``other side`` (the role of the
         other row of the same ``trade_id`` and market is known). Both are null where no role follows, such as
@@ -185,12 +187,12 @@ def one_side(trades: Any) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, usually of several accounts, or from `with_roles`.
 
     Returns
     -------
-    frame of the same kind
+    frame of the same kind (pandas for an Archive)
         The trades, oldest first, with one row for each ``trade_id``: the taker's as `with_roles` finds it,
         else one of unknown role, else the maker's; of two unknown ones the BUY. Rows without a ``trade_id``
         are all kept. The order of `trades` changes nothing, except where rows differ in columns of your own alone.
@@ -211,7 +213,7 @@ def one_side(trades: Any) -> Any:
     caller = "lab.fills.one_side"
     steps, tables = role_steps(trades, caller)
     steps["once"] = ONCE
-    steps["rows"] = f"SELECT row FROM once ORDER BY {IN_ORDER}"
+    steps["rows"] = f"SELECT row FROM once ORDER BY ({IN_ORDER})"
     question = Question(
         caller,
         steps,
@@ -243,44 +245,34 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
     if not collected(ask(unknown, trades), caller)["fills"][0].as_py():
         return {"told": "SELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
 
-    paired = {"known": KNOWN.format(given=given), "sides": SIDES, "paired": PAIRED}
-    evidence = Question(
+    paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
+    asked = Question(
         caller,
         steps={
             **paired,
             "sums": MAKERS_PAY,
-            "means": "SELECT bool_or(makers_pay) AS makers_pay FROM sums",
-            "followed": FOLLOWED.format(fees_tell="(SELECT NOT makers_pay FROM means)"),
-            "told": TOLD,
+            "means": "SELECT coalesce(bool_or(makers_pay), FALSE) AS makers_pay FROM sums",
+            "shown": SHOWN.format(fees_tell="(SELECT NOT makers_pay FROM means)"),
             "spreads": EVIDENCE,
             "answer": "SELECT * FROM means LEFT JOIN spreads ON TRUE",
         },
         needs=ROLE_COLUMNS,
         derived=("ms",),
     )
-    found = collected(ask(evidence, trades, pools=NO_POOLS), caller)
-    fees_tell = not found["makers_pay"][0].as_py()
-    steps = {**paired, "followed": FOLLOWED.format(fees_tell=fees_tell), "told": TOLD}
-    return steps, {"pools": _roles_at_pools(found, caller)}
-
-
-def _roles_at_pools(evidence: pa.Table, caller: str) -> pa.Table:
-    """Return which accounts are pools of a market, and which trade with it, as far as that follows."""
-    unknown = -1
-    while evidence["role"].null_count != unknown:
-        unknown = evidence["role"].null_count
+    evidence = collected(ask(asked, trades, pools=NO_POOLS), caller)
+    fees_tell = not evidence["makers_pay"][0].as_py()
+    still_unknown = -1
+    while evidence["sign"].null_count != still_unknown:
+        still_unknown = evidence["sign"].null_count
         evidence = run(ROUND, caller, evidence=evidence)
-    told = """
-        SELECT market AS pool_market, account_id AS pool_account, min(role) AS pool_role FROM evidence
-        WHERE is_open AND role IS NOT NULL GROUP BY market, account_id"""
-    return run(told, caller, evidence=evidence)
+    steps = {**paired, "shown": SHOWN.format(fees_tell=fees_tell), "told": TOLD}
+    return steps, {"pools": run(AT_POOLS, caller, evidence=evidence)}
 
 
 def _given_role(pools: Any, caller: str) -> str:
     """Check ``pools=`` of a call, and return the role that follows from it as SQL."""
     by_market = pools if isinstance(pools, Mapping) else {None: [] if pools is None else pools}
-    anywhere = []
-    pairs = []
+    roles = []
     for market, accounts in by_market.items():
         several = accounts if isinstance(accounts, Iterable) and not isinstance(accounts, str) else [accounts]
         for account in several:
@@ -289,22 +281,19 @@ def _given_role(pools: Any, caller: str) -> str:
                     f"{caller}: pools= has {account!r} for {market or 'any market'}, not an account id for a "
                     "market. Give numbers, such as {'LRC-ETH': 1} or [1, 22]."
                 )
-            if market is None:
-                anywhere.append(str(account))
-            else:
-                pairs.append(f"({literal(market.removeprefix('AMM-'))}, {account})")
-    roles = []
-    if anywhere:
-        roles.append(f"WHEN account_id IN ({', '.join(anywhere)}) THEN 'maker'")
-    if pairs:
-        listed = f"(VALUES {', '.join(pairs)}) AS given(market, account_id)"
-        roles.append(
-            f"WHEN (market, account_id) IN (SELECT market, account_id FROM {listed}) THEN 'maker' "
-            f"WHEN market IN (SELECT market FROM {listed}) THEN 'taker'"
-        )
+        listed = ", ".join(map(str, several))
+        if not listed:
+            continue
+        if market is None:
+            roles.append(f"WHEN account_id IN ({listed}) THEN -1")
+        else:
+            here = literal(market.removeprefix("AMM-"))
+            roles.append(f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END")
     if not roles:
         return "NULL"
-    return f"CASE WHEN fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
+    return (
+        f"CASE WHEN role IS NULL AND fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
+    )
 
 
 # What the comparison before this one imports, until it is replaced.

@@ -10,11 +10,12 @@ from loopring_lab.engine import sums
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.query import Question, ask
 from loopring_lab.errors import LabError
+from loopring_lab.fees.summary import RESERVED
 
 # Of a thousandth of the fills, rates and shares say little.
 MOST_QUANTILES = 1000
-# Columns of the answer that are not also columns of trades.
-RESERVED = (*("quantile", "smallest", "largest", "fills", "share", "notional_share", "median_bps", "both_sides"),)
+# Columns of the answer, besides those of a summary, that are not also columns of trades.
+OWN = ("quantile", "smallest", "largest", "share", "notional_share")
 
 
 def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
@@ -59,21 +60,22 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    given = keys_of(trades, by, caller, *RESERVED)
+    given = keys_of(trades, by, caller, *RESERVED, *OWN)
     outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
-    # The quantile of a fill is how many parts of those alike are smaller, so equal sizes share it.
-    alike = outer.partition("notional IS NULL")
-    quantile = f"""CASE WHEN notional IS NOT NULL THEN
-        (rank() OVER ({alike} ORDER BY notional) - 1) * {quantiles} // count(*) OVER ({alike}) + 1 END"""
+    # How many sizes are less, of all that are known: equal sizes are in one quantile.
+    quantile = f"""CASE WHEN notional IS NOT NULL THEN 1 + {quantiles}
+        * (rank() OVER ({outer.partition()} ORDER BY notional NULLS LAST) - 1)
+        // count(notional) OVER ({outer.partition()}) END"""
     part = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": quantile})
     keys = replace(part, names=tuple(dict.fromkeys([*part.names, "fill_type"])))
-    # With by="fill_type", that column comes before the quantile.
-    type_column = "" if "fill_type" in outer.names else f", t.{keys.aliases[-1]}"
     summed = f"""
 -- fills of each type in each quantile
-SELECT {keys.columns()}, count(*) AS fills, sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
+SELECT {keys.columns()}, count(*) AS fills,
+    sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
 FROM trades
 {keys.grouped_by()}"""
+    # The type comes after the sizes, unless it is one of the keys in front of the quantile.
+    type_column = keys.columns("t").removeprefix(part.columns("t"))
     answer = f"""
 WITH both_sides AS ({sums.both_sides_sql(keys)}
 ),
@@ -86,7 +88,8 @@ shares AS (
     FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
     WINDOW part AS (PARTITION BY {part.columns("s")})
 )
-SELECT {part.columns("t")}, least AS smallest, most AS largest{type_column}, fills, share, notional, notional_share, median_bps,
+SELECT {part.columns("t")}, least AS smallest, most AS largest{type_column},
+    fills, share, notional, notional_share, median_bps,
     {sums.both_sides_columns(sums.has_sides(trades, caller))}
 FROM shares AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
 {keys.sorted_by(table="t")}"""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab import amounts, fees, tables
+from loopring_lab import fees, tables
 from loopring_lab.amounts import to_float
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
@@ -71,12 +71,12 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
 
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
-    """Return the value of each fill, by its id, in the quote token with most fills."""
+    """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
     worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
-    days = (trades["created_at"] - EPOCH) // DAY
-    keys = pd.MultiIndex.from_arrays([trades["quote"].astype(str), days])
-    values = to_float(trades["notional"]).to_numpy() * worth.reindex(keys).to_numpy()
-    return pd.Series(values, trades["trade_id"]).groupby(level=0).first()
+    days = (trades["created_at"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(1, "D")
+    rates = worth.reindex(pd.MultiIndex.from_arrays([trades["quote"].astype(str), days]))
+    values = pd.Series(to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"])
+    return values.groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
@@ -84,11 +84,7 @@ def trades_of(world: World) -> pd.DataFrame:
     rows: dict[str, list[Any]] = defaultdict(list)
     for number, fill in enumerate(world.fills):
         rows[fill.venue] += [world.history.row(2 * number), world.history.row(2 * number + 1)]
-    pages = [
-        (venue, some[start : start + ROWS])
-        for venue, some in rows.items()
-        for start in range(0, len(some), ROWS)
-    ]
+    pages = [(venue, some[start : start + ROWS]) for venue, some in rows.items() for start in range(0, len(some), ROWS)]
     texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
     tokens = tables.tokens(world.tokens())
     markets = tables.markets(world.markets(), tokens)
@@ -171,11 +167,11 @@ def valued_accounts(
         rows = fees.in_token(mine, token, prices, **arguments)
         summed = fees.in_token(mine, token, prices, by=[], **arguments)
         priced = rows[rows["fee_value"].notna()]
-        truth = sum(_true_value(world, fill, token) for fill in priced.itertuples())
-        value = Fraction(amounts.total(priced["fee_value"]) if len(priced) else 0)
+        truth = float(sum(_true_value(world, fill, token) for fill in priced.itertuples()))
+        value = priced["fee_value"].sum()
         if truth:
-            errors = to_float(summed["fee_value"]).fillna(0) * summed["within_bps"].fillna(0)
-            bps = float(value / truth - 1) * BPS, float(errors.sum()) / float(value)
+            errors = summed["fee_value"].fillna(0) * summed["within_bps"].fillna(0)
+            bps = (value / truth - 1) * BPS, errors.sum() / value
             found.append(Valued(account, *bps, 1 - len(priced) / len(rows)))
     return found
 
