@@ -30,7 +30,9 @@ class _Session:
     def __init__(self) -> None:
         self.limit = 1 << 30
         self.parent: Path | None = None  # of the spill folder; None for the system's temporary folder
+        self.spill_folder: Path | None = None  # made when first needed
         self.database: duckdb.DuckDBPyConnection | None = None
+        self.shared: duckdb.DuckDBPyConnection | None = None
         self.lock = threading.Lock()
 
 
@@ -77,6 +79,8 @@ def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] |
     with _session.lock:
         _session.limit = size
         _session.parent = parent
+        _session.spill_folder = None
+        _session.shared = None
         _session.database = None  # answers that are still read keep the old one alive
 
 
@@ -90,13 +94,21 @@ def cursor() -> duckdb.DuckDBPyConnection:
     return found
 
 
+def shared() -> duckdb.DuckDBPyConnection:
+    """Return the connection of relations that a user may join with one another."""
+    found = cursor()
+    with _session.lock:
+        if _session.shared is None:
+            _session.shared = found
+        return _session.shared
+
+
 def _open() -> duckdb.DuckDBPyConnection:
     import duckdb
 
     return duckdb.connect(
-        config={
-            "memory_limit": f"{_session.limit}B",
-            "temp_directory": str(_make_spill_folder()),
+        config=_limits()
+        | {
             # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
             "preserve_insertion_order": "false",
             # HUGEINT leaves as 16 bytes, not as a float64: see `frames`.
@@ -105,6 +117,18 @@ def _open() -> duckdb.DuckDBPyConnection:
             "python_enable_replacements": "false",
         }
     )
+
+
+def limits() -> dict[str, str]:
+    """Return the settings of a DuckDB database that bound its memory, as for analyses."""
+    with _session.lock:
+        return _limits()
+
+
+def _limits() -> dict[str, str]:
+    if _session.spill_folder is None:
+        _session.spill_folder = _make_spill_folder()
+    return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
 
 
 def _make_spill_folder() -> Path:
@@ -128,8 +152,10 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def _forget_database_of_parent() -> None:
-    _of_parents.append(_session.database)
+    _of_parents.extend([_session.database, _session.shared])
     _session.database = None
+    _session.shared = None
+    _session.spill_folder = None
     _session.lock = threading.Lock()  # another thread of the parent may have held it
 
 
