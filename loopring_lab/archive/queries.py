@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
 from loopring_lab.errors import LabError
-from loopring_lab.paging import now_ms
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
 

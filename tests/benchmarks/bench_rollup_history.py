@@ -31,10 +31,10 @@ TOKENS = 10 + POOLS
 def write(folder: Path, blocks: int) -> str:
     """Generate the blocks and their events, and add them to a store."""
     store, history = Store(folder / "store"), History(blocks)
-    store._bind(SOURCE)
+    store.stored.bind(SOURCE)
     tokens = ",".join(f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}' for one in range(TOKENS))
-    store._store_tokens(f"[{tokens}]")
-    added = sum(store._add(batch) for batch in history.batches())
+    store.stored.store_tokens(f"[{tokens}]")
+    added = sum(store.stored.add(batch) for batch in history.batches())
     submissions = history.submissions()
     store._record_scan(11_149_814, int(submissions["l1_block"][-1].as_py()), submissions)
     assert added == blocks

@@ -223,7 +223,7 @@ def test_logs_that_were_not_asked_for_are_refused(store: Store, lie: dict[str, A
     chain.eth_getLogs = lambda wanted: chain.logs
     with pytest.raises(RpcError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
         sync(store, chain)
-    assert store._scanned() == []
+    assert store.stored.scanned() == []
 
 
 def test_events_that_were_undone_are_passed_over(store: Store) -> None:

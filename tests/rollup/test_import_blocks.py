@@ -61,16 +61,16 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
 
 def filled(path: Path, *numbers: int) -> Store:
     store = opened(path)
-    store._store_tokens(TOKENS)
-    store._add([fills_block(number) for number in numbers])
+    store.stored.store_tokens(TOKENS)
+    store.stored.add([fills_block(number) for number in numbers])
     return store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = filled(tmp_path / "store, ü", *range(100, 120))
-    made._add([made_block(number) for number in range(120, 124)])  # every field at random
-    made._add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
+    made.stored.add([made_block(number) for number in range(120, 124)])  # every field at random
+    made.stored.add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
     return made
 
 
@@ -158,7 +158,7 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path)
     store, archive = filled(tmp_path / "store", 10, 11, 14), Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
     assert "blocks are missing" in archive._repr_html_()
-    store._add([fills_block(12), fills_block(13)])
+    store.stored.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
 
@@ -178,7 +178,7 @@ def test_importing_again_adds_only_new_blocks(
     archive.import_blocks(store)
     assert read == [0], "neither the blocks held, nor those without fills"
     assert archive._folder.table("settled").version() == before
-    store._add([fills_block(127), fills_block(128)])
+    store.stored.add([fills_block(127), fills_block(128)])
     archive.import_blocks(store)
     assert read == [0, 2]
     check_equal(archive, store)
@@ -241,7 +241,7 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
 def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     store, path, dice = filled(tmp_path / "store", *range(100, 400)), tmp_path / "a", random.Random(3)
     for _ in range(4):
-        with importer(store._folder.path, path) as process:
+        with importer(store.stored.file.path, path) as process:
             assert wait(process.stdout, 60)
             while dice.random() < 0.8:
                 process.stdout.readline()
@@ -261,7 +261,7 @@ def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> Non
 
     def run() -> None:
         try:
-            Archive(path).import_blocks(Store(store._folder.path), progress=False)
+            Archive(path).import_blocks(Store(store.stored.file.path), progress=False)
         except Exception as error:  # noqa: BLE001 - shown by the test
             errors.append(error)
 
@@ -278,7 +278,7 @@ def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> Non
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, archive: Archive) -> None:
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
-    store._add([fills_block(127, pool=LATE_POOL)])
+    store.stored.add([fills_block(127, pool=LATE_POOL)])
     archive.import_blocks(store)
     assert (archive.trades(LATE_POOL)["fill_type"] == "amm").all()
     check_equal(archive, store)
@@ -290,9 +290,9 @@ def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, a
 def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Path) -> None:
     other = Store(tmp_path / "other")
     exchange = SOURCE.exchange
-    other._bind(Source("another name", True, exchange, 5))
-    other._store_tokens(TOKENS)
-    other._add([fills_block(900)])
+    other.stored.bind(Source("another name", True, exchange, 5))
+    other.stored.store_tokens(TOKENS)
+    other.stored.add([fills_block(900)])
     before = len(archive.trades())
     with pytest.raises(ArchiveError, match="holds trades from .*and these are from 'another name'"):
         archive.import_blocks(other)
@@ -318,11 +318,11 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path:
     archive, store = Archive(tmp_path / "a"), opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):
         archive.import_blocks(Store(tmp_path / "nothing"))
-    store._add([fills_block(7)])
+    store.stored.add([fills_block(7)])
     with pytest.raises(LabError, match="no tokens here yet"):
         archive.import_blocks(store)
-    store._store_tokens(TOKENS)
-    store._add([fills_block(30)._replace(block_id=None)])
+    store.stored.store_tokens(TOKENS)
+    store.stored.add([fills_block(30)._replace(block_id=None)])
     with pytest.raises(LabError, match="1 of 2 blocks have no number.*first_block="):
         archive.import_blocks(store)
     assert not (tmp_path / "a").exists()

@@ -83,7 +83,7 @@ def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
 def held(path: Path) -> int:
     """Count the blocks that were stored, without opening the store as a sync does."""
     try:
-        return len(Store(path)._held())
+        return len(Store(path).stored.index().blocks)
     except Exception:  # noqa: BLE001 - the store may not be there yet
         return 0
 
