@@ -7,7 +7,7 @@ each keeps its members verbatim beside the typed columns.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -169,6 +169,7 @@ class Archive:
         if full and start is not None:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
+        self._refuse(queries.refuse_blocks)
         with client._transport.new_budget(of_bytes=False).activate():
             Sync(self._file, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
@@ -236,6 +237,7 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
+        self._refuse(queries.refuse_blocks)
         with track("trades", progress) as report:
             Import(self._file, account, fill_type, source, report).run(paths)
         return self.report()
@@ -294,6 +296,7 @@ class Archive:
 
         if not isinstance(store, Store):
             raise LabError(f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}.")
+        self._refuse(queries.refuse_relayers)
         with track("blocks", progress) as watch:
             BlockImport(self._file, store).run(watch)
         return self.report()
@@ -548,6 +551,12 @@ class Archive:
         700
         """
         return scans.export(self._file, Path(folder), _asked(since, until, accounts))
+
+    def _refuse(self, check: Callable[[duckdb.DuckDBPyConnection, StoredFile], None]) -> None:
+        """Refuse to add what the archive does not hold, before anything is asked for."""
+        if self._file.exists():
+            with self._file.reading() as connection:
+                check(connection, self._file)
 
 
 def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:

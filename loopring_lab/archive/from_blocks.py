@@ -9,7 +9,7 @@ from loopring_lab.archive import queries
 from loopring_lab.archive.rows import ListingSnapshot, stored
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
-from loopring_lab.errors import ArchiveError, LabError
+from loopring_lab.errors import LabError
 from loopring_lab.paging import now_ms
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import Store
@@ -18,7 +18,6 @@ from loopring_lab.storage import StoredFile
 
 ROWS_OF_A_TRANSACTION = 1 << 20
 BLOCKS_AT_ONCE = 128
-NO_MARKETS = "[]"
 
 # Accounts become known as pools later than their first fills.
 MARK_POOLS = """
@@ -54,10 +53,10 @@ class BlockImport:
         self._refuse_unnumbered()
         assert source is not None  # noqa: S101 - a store that holds blocks is bound
         self._source = source
-        self._listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
+        self._listing = ListingSnapshot(blocks.last_listing() or "[]", queries.NO_MARKETS, now_ms())
         pools = [account for account in self._index.pools if account > RESERVED_FOR_POOLS]
         with file.writing(source) as connection:
-            _refuse_relayers(connection, file)
+            queries.refuse_relayers(connection, file)
             queries.store_listing(connection, self._listing)
             connection.execute(MARK_POOLS, [pools])
             held = connection.execute("SELECT block_id FROM held.main.blocks").fetchnumpy()["block_id"]
@@ -98,17 +97,3 @@ class BlockImport:
                 "nothing was added. Sync the store, which reads the events that number them, or import "
                 "the files again with first_block=."
             )
-
-
-def _refuse_relayers(connection: object, file: StoredFile) -> None:
-    """Refuse to add trades read from blocks to those that a relayer sent."""
-    found = connection.execute(  # type: ignore[attr-defined]
-        "SELECT (SELECT count(*) FROM held.main.blocks) = 0 AND "
-        "EXISTS (FROM held.main.listings WHERE markets <> ?)",
-        [NO_MARKETS],
-    ).fetchall()
-    if found == [(True,)]:
-        raise ArchiveError(
-            f"{file.shown}: holds trades as a relayer sent them. Trades read from blocks are kept apart, and "
-            "nothing was added: use another file."
-        )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage
-from loopring_lab.archive.sync import convert, refuse_blocks
+from loopring_lab.archive.sync import convert
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_DOCUMENT,
@@ -134,7 +134,7 @@ class Import:
         """Bind the archive to the source of a file, in a transaction that stores the listing."""
         if file.parent not in self._bound:
             with self._archive.writing(source) as connection:
-                refuse_blocks(connection, self._archive)
+                queries.refuse_blocks(connection, self._archive)
                 queries.store_listing(connection, listing)
             self._bound[file.parent] = source
         self._source = self._bound[file.parent]

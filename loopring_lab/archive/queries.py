@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
-from loopring_lab.errors import LabError
+from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
 
@@ -30,6 +30,7 @@ DTYPES: dict[str, Any] = {
     "odd": "int64",
 }
 MOST_NAMED = 10
+NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
 # Rows of a history, each trade counted once, with those that changed and those that are irregular.
 COUNTED = """
@@ -95,7 +96,7 @@ def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFr
         lines = {row[:2]: dict(zip(names, row, strict=True)) for row in found.fetchall()}
         records = last_sync_records(connection)
         [(is_whole, imported_at)] = connection.execute(WHOLE).fetchall()
-    for key, line in lines.items():
+    for line in lines.values():
         line["complete"] = bool(is_whole)
         line["synced_at"] = imported_at
     for key, record in records.items():
@@ -140,6 +141,25 @@ def held_identities(file: StoredFile, key: HistoryKey) -> set[int]:
     trade_ids, sides, order_hashes, notes = rows.columns
     texts = pa.array([json.loads(note).get("row") if note else None for note in notes.to_pylist()], pa.string())
     return set(hash_identities(trade_ids, sides, order_hashes, texts))
+
+
+def refuse_blocks(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> None:
+    """Refuse to add trades as a relayer sends them to those read from blocks."""
+    if connection.execute("SELECT EXISTS (FROM held.main.blocks)").fetchall() == [(True,)]:
+        raise ArchiveError(
+            f"{file.shown}: holds trades read from blocks, which archive.import_blocks(store) adds. Trades as "
+            "a relayer sends them are kept apart, and nothing was added: use another file."
+        )
+
+
+def refuse_relayers(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> None:
+    """Refuse to add trades read from blocks to those that a relayer sent."""
+    listed = "SELECT EXISTS (FROM held.main.listings WHERE markets <> ?)"
+    if connection.execute(listed, [NO_MARKETS]).fetchall() == [(True,)]:
+        raise ArchiveError(
+            f"{file.shown}: holds trades as a relayer sent them. Trades read from blocks are kept apart, and "
+            "nothing was added: use another file."
+        )
 
 
 # Listings
@@ -217,4 +237,4 @@ def _follow(last: SyncRecord, record: SyncRecord) -> SyncRecord:
 
 
 def _micros(moment: pd.Timestamp) -> int:
-    return int(moment.as_unit("us").value)
+    return int(moment.as_unit("ns").value) // 1000

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,7 +16,6 @@ from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, to_r
 from loopring_lab.client import Client
 from loopring_lab.errors import (
     AmountError,
-    ArchiveError,
     LabError,
     NotAuthorized,
     RateLimited,
@@ -29,9 +27,6 @@ from loopring_lab.progress import Watching
 from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
-
-if TYPE_CHECKING:
-    import duckdb
 
 # A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
 BATCH_ROWS = 20_000
@@ -55,7 +50,7 @@ class Sync:
         self._file, self._source = file, _source_of(client)
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
-            refuse_blocks(connection, file)
+            queries.refuse_blocks(connection, file)
             queries.store_listing(connection, self._listing)
             self._last = queries.last_sync_records(connection)
         self._begun: dict[History, AbstractSet[int]] = {}
@@ -136,15 +131,6 @@ def convert(
         except (UnexpectedAnswer, AmountError) as error:
             errors[key] = error
     return [part for part in parts if len(part)], errors
-
-
-def refuse_blocks(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> None:
-    """Refuse to add trades as a relayer sends them to those read from blocks."""
-    if connection.execute("SELECT count(*) FROM held.main.blocks").fetchall() != [(0,)]:
-        raise ArchiveError(
-            f"{file.shown}: holds trades read from blocks, which archive.import_blocks(store) adds. Trades as "
-            "a relayer sent them are kept apart, and nothing was added: use another file."
-        )
 
 
 def _source_of(client: Client) -> Source:

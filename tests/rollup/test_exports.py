@@ -45,8 +45,8 @@ def log_of(number: int, **known: Any) -> dict[str, Any]:
     one = event(number)
     return {
         "address": "0x" + EXCHANGE.hex().upper(), "topics": [SUBMITTED, f"0x{number:064x}"], "removed": False,
-        "data": "0x" + (one["merkle_root"] + one["public_data_hash"]).hex(), "logIndex": hex(one["log_index"]),
-        "blockNumber": hex(one["l1_block"]), "transactionHash": one["transaction_hash"],
+        "data": "0x" + (one.merkle_root + one.public_data_hash).hex(), "logIndex": hex(one.log_index),
+        "blockNumber": hex(one.l1_block), "transactionHash": one.transaction_hash,
     } | known  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store: Stor
     write_table(tmp_path / "calls.jsonl", [transaction(1), transaction(2), transaction(3)])
     report = store.import_files([tmp_path / "logs.json", tmp_path / "calls.jsonl"])
     assert report.attrs["skipped"] == 3
-    assert store.stored.index().events.to_pylist() == [event(1), event(2)]
+    assert store.stored.index().events.to_pylist() == [event(1)._asdict(), event(2)._asdict()]
     assert store.stored.contracts() == {7: "0x" + "cd" * 20}
     assert numbers_of(store) == [1, 2, 3]
     assert store.stored.scanned() == []

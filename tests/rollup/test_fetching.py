@@ -348,8 +348,10 @@ def test_what_is_read_is_stored_when_progress_ends_the_read(store: Store) -> Non
 def test_blocks_are_committed_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "BATCH_BLOCKS", 10)
     sizes: list[int] = []
-    real = Store._add
-    monkeypatch.setattr(Store, "_add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks))
+    real = StoredBlocks.add
+    monkeypatch.setattr(
+        StoredBlocks, "add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks)
+    )
     chain = ScriptedChain(60)
     chain.most_in_batch = 4
     sync(store, chain)

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from support.child_output import wait
 from support.ledger import Ledger, client_of
@@ -18,14 +17,16 @@ from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive, from_blocks, queries
-from loopring_lab.errors import ArchiveError, DamagedArchive, LabError, NotAnArchive
+from loopring_lab.archive import Archive, from_blocks
+from loopring_lab.engine import portable
+from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.stored import StoredBlocks
 from loopring_lab.source import Source
 
-ENGINES = ["pyarrow", "duckdb", "polars", "dask", "spark"]
+ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 TOKENS = (
     '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18},'
     '{"symbol": "USDC", "tokenId": 6, "decimals": 6}, {"symbol": "TINY", "tokenId": 40, "decimals": 30}]'
@@ -82,8 +83,8 @@ def archive(store: Store, tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_blocks, "ROWS_OF_A_FILE", 60)
+def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_blocks, "ROWS_OF_A_TRANSACTION", 60)
     monkeypatch.setattr(from_blocks, "BLOCKS_AT_ONCE", 2)
 
 
@@ -115,13 +116,10 @@ def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
     package_or_skip({"spark": "pyspark"}.get(engine, engine))
     if engine == "spark":
         skip_without_java()
-    frame, whole = archive.scan(engine), lab.engines.portable(archive.trades())
+    frame, whole = archive.scan(engine), portable(archive.trades())
     collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
-    if engine == "dask":
-        rows = frame.compute().to_dict("records")
-    else:
-        found = getattr(frame, collect[engine])()
-        rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
+    found = getattr(frame, collect[engine])()
+    rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
     assert list(rows[0]) == whole.column_names
     assert texts_of(rows) == texts_of(whole.to_pylist())
 
@@ -168,40 +166,21 @@ def test_importing_again_adds_only_new_blocks(
 ) -> None:
     read = list[int]()
 
-    def watched(self: Store, index: object, rows: object, size: int) -> object:
+    def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
         read.append(len(rows))
         return original(self, index, rows, size)
 
-    original = Store._batches_of
-    monkeypatch.setattr(Store, "_batches_of", watched)
-    before = archive._folder.table("settled").version()
+    original = StoredBlocks.batches
+    monkeypatch.setattr(StoredBlocks, "batches", watched)
     archive.import_blocks(store)
     assert read == [0], "neither the blocks held, nor those without fills"
-    assert archive._folder.table("settled").version() == before
     store.stored.add([fills_block(127), fills_block(128)])
     archive.import_blocks(store)
     assert read == [0, 2]
     check_equal(archive, store)
 
 
-@pytest.mark.usefixtures("small_files")
-def test_files_are_sorted_by_account_and_then_time(store: Store, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "a")
-    archive.import_blocks(store)
-    files = queries.list_files(archive._folder)
-    assert len(files) > 5
-    for file in files:
-        keys = pq.read_table(file, columns=["account_id", "trade_id"]).to_pandas()
-        assert keys.equals(keys.sort_values(["account_id", "trade_id"], kind="stable").reset_index(drop=True))
-    assert sum(len(pq.read_table(file)) for file in files) == len(expected(store))
-    check_equal(archive, store)
-    assert archive.compact().after == 3
-    check_equal(archive, store)
-    assert archive.import_blocks(store)["complete"].all()
-    assert archive.verify().empty
-
-
-@pytest.mark.usefixtures("small_files")
+@pytest.mark.usefixtures("small_transactions")
 def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     store: Store, tmp_path: Path
 ) -> None:
@@ -220,7 +199,6 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     counts = whole.groupby("block_id").size()
     for block, count in part.groupby("block_id").size().items():
         assert count == counts[block]
-    assert not archive.report()["complete"].any()
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
 
@@ -229,7 +207,7 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
     """Start a process that imports in many small commits, and tells each."""
     code = (
         "import loopring_lab as lab; from loopring_lab.archive import from_blocks as f;"
-        "f.ROWS_OF_A_FILE, f.BLOCKS_AT_ONCE = 40, 2;"
+        "f.ROWS_OF_A_TRANSACTION, f.BLOCKS_AT_ONCE = 40, 2;"
         f"store = lab.rollup.Store({str(store)!r});"
         f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
     )
@@ -255,7 +233,7 @@ def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     assert Archive(path).verify().empty
 
 
-@pytest.mark.usefixtures("small_files")
+@pytest.mark.usefixtures("small_transactions")
 def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> None:
     errors, path = list[Exception](), tmp_path / "shared"
 
@@ -282,9 +260,8 @@ def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, a
     archive.import_blocks(store)
     assert (archive.trades(LATE_POOL)["fill_type"] == "amm").all()
     check_equal(archive, store)
-    version = archive._folder.table("settled").version()
     archive.import_blocks(store)
-    assert archive._folder.table("settled").version() == version
+    check_equal(archive, store)
 
 
 def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Path) -> None:
@@ -300,14 +277,12 @@ def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Pa
     ledger = Ledger(accounts=1, trades=5)
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
-        with pytest.raises(ArchiveError, match="read from blocks.*use another folder"):
+        with pytest.raises(ArchiveError, match="read from blocks.*use another file"):
             archive.sync(client, accounts=ledger.accounts)
         relayed = Archive(tmp_path / "relayed")
         relayed.sync(client, accounts=ledger.accounts)
     with pytest.raises(ArchiveError, match="read from blocks"):
         archive.import_pages(tmp_path)
-    with pytest.raises(ArchiveError, match="read from blocks"):
-        archive.reread()
     with pytest.raises(ArchiveError, match="as a relayer sent them"):
         relayed.import_blocks(other)
     with pytest.raises(LabError, match=r"expected a lab\.rollup\.Store, got str"):
@@ -328,24 +303,6 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path:
     assert not (tmp_path / "a").exists()
     with pytest.raises(NotAnArchive):
         archive.trades()
-
-
-def test_a_damaged_file_is_set_aside_and_its_rows_are_imported_again(archive: Archive, store: Store) -> None:
-    file = Path(next(iter(queries.list_files(archive._folder))))
-    content = bytearray(file.read_bytes())
-    content[len(content) // 3] ^= 16
-    file.write_bytes(content)
-    again = Archive(archive._folder.path)
-    with pytest.raises(DamagedArchive, match=r"archive\.import_blocks\(store\) adds their rows again"):
-        again.trades()
-    found = again.verify()
-    assert found[["file", "problem"]].values.tolist() == [[f"settled/{file.name}", "damaged"]]
-    assert "import_blocks then adds its rows again" in found["advice"].iloc[0]
-    assert again.repair()["done"].tolist() == [f"moved to set-aside/settled/{file.name}"]
-    assert len(again.trades()) == 0
-    assert again.import_blocks(store)["complete"].all()
-    check_equal(again, store)
-    assert again.verify().empty
 
 
 def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp_path: Path) -> None:
