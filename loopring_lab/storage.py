@@ -165,6 +165,7 @@ class StoredFile:
         try:
             # A link is followed once, here: the file and its write-ahead log are side by side.
             self.path = self.shown.resolve()
+            str(self.path).encode()  # DuckDB takes names that are text
             is_folder = self.path.is_dir()
         except (OSError, ValueError, RuntimeError) as error:
             raise LabError(f"{printable(str(path), 200)}: no file can have this path ({error}). Use another.") from None
@@ -237,11 +238,17 @@ class StoredFile:
                 connection.close()
 
     def source(self) -> Source | None:
-        """Return the source that the file is bound to, or None if there is no file."""
+        """Return the source that the file is bound to, or None while nothing is stored."""
         if not self.exists():
             return None
-        with self.reading() as connection:
-            return bound_source(connection)
+        try:
+            with self.reading() as connection:
+                return bound_source(connection)
+        except NotAnArchive as error:
+            # A process was killed, or ran out of disk, in its first transaction.
+            if str(error) != str(self.nothing_yet()):
+                raise
+        return None
 
     def nothing_yet(self) -> NotAnArchive:
         """Return the error for reading before anything was stored."""

@@ -554,7 +554,7 @@ class Archive:
 
     def _refuse(self, check: Callable[[duckdb.DuckDBPyConnection, StoredFile], None]) -> None:
         """Refuse to add what the archive does not hold, before anything is asked for."""
-        if self._file.exists():
+        if self._file.source():
             with self._file.reading() as connection:
                 check(connection, self._file)
 

@@ -111,7 +111,7 @@ class Import:
                 self._bind(file, source, listing)
                 self._listings[folder] = listing
                 return listing
-        if self._archived is None and self._archive.exists():
+        if self._archived is None and self._archive.source():
             with self._archive.reading() as connection:
                 self._archived = next(reversed(queries.listings(connection).values()), None)
         if self._archived is None:

@@ -95,11 +95,13 @@ def cursor() -> duckdb.DuckDBPyConnection:
 
 
 def shared() -> duckdb.DuckDBPyConnection:
-    """Return the connection of relations that a user may join with one another."""
-    found = cursor()
+    """Return the connection of relations that a user asks, and may join with one another and with frames."""
+    import duckdb
+
     with _session.lock:
         if _session.shared is None:
-            _session.shared = found
+            _session.shared = duckdb.connect(config=_limits() | {"preserve_insertion_order": "false"})
+            _session.shared.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         return _session.shared
 
 
