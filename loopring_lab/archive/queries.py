@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
+from loopring_lab.bounded import parse_json
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
@@ -139,8 +139,15 @@ def held_identities(file: StoredFile, key: HistoryKey) -> set[int]:
             params=list(key),
         ).to_arrow_table()
     trade_ids, sides, order_hashes, notes = rows.columns
-    texts = pa.array([json.loads(note).get("row") if note else None for note in notes.to_pylist()], pa.string())
+    texts = pa.array([_row_in(note) for note in notes.to_pylist()], pa.string())
     return set(hash_identities(trade_ids, sides, order_hashes, texts))
+
+
+def _row_in(note: str | None) -> str | None:
+    """Return the text of a row that is no trade, which its note keeps."""
+    found = parse_json(note, "extra") if note else None
+    text = found.get("row") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def refuse_blocks(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> None:

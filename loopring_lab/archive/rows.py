@@ -18,7 +18,7 @@ from loopring_lab.amounts import AMOUNT
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.bounded import to_json
 from loopring_lab.engine import frames
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
@@ -106,12 +106,20 @@ def to_frame(table: pa.Table, listing: ListingSnapshot, *, in_order: bool) -> pd
     for name, words in _categories(lookup).items():
         columns[name] = pc.index_in(table[name], value_set=pa.array(words, pa.string())).fill_null(-1)
     for name in frames.AMOUNTS:
-        columns[name] = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
+        columns[name] = _as_amounts(table[name], name)
     columns["created_at"] = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
     typed = pa.table(columns).combine_chunks()
     if in_order:
         return tables.assemble(typed, lookup)
     return tables.join_typed([typed], lookup)
+
+
+def _as_amounts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    try:
+        return frames.from_hugeint(column).cast(AMOUNT.pyarrow_dtype)
+    except pa.ArrowInvalid:
+        # A file that somebody else made may hold any number.
+        raise AmountError(f"{name}: the archive holds amounts of more digits than trades have. Sync anew.") from None
 
 
 def row_texts(body: bytes) -> list[str]:
