@@ -58,6 +58,7 @@ CREATE TABLE held.source (
 
 _BUSY = re.compile(r"Conflicting lock|Unique file handle conflict")
 _HOLDER = re.compile(r"PID (\d+)")
+_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 _INVALID = re.compile(r"not a valid DuckDB database|Could not read enough bytes")
 # What DuckDB's errors say, and the error that says it to a user; anything else is damage.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
@@ -160,6 +161,8 @@ class StoredFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
+        if _ADDRESS.match(os.fsdecode(path)):
+            raise LabError(f"An address, which may hold a key, is no path of {kind.one}. Give a file.")
         self.shown = Path(path)
         self.advice = f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
         try:

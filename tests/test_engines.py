@@ -462,7 +462,7 @@ lab.fees.summary(trades), lab.fees.tiers(trades), lab.fills.orders(trades), lab.
 print(json.dumps([*loaded, sorted(sys.modules)]))
 """
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
-    engines = {"duckdb", "dask", "distributed", "polars", "pyspark", "deltalake"}
+    engines = {"duckdb", "dask", "distributed", "polars", "pyspark"}
     assert "loopring_lab.fills.prices" in after
     assert [engines & set(before), engines & set(after)] == [set(), set()]
 

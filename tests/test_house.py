@@ -45,7 +45,7 @@ SLOW = {
         "tqdm.notebook",
         "IPython",
     ),
-    *("narwhals", "polars", "duckdb", "dask", "distributed", "pyspark", "deltalake"),
+    *("narwhals", "polars", "duckdb", "dask", "distributed", "pyspark"),
 }
 DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns and yields
     *("GL06", "GL07", "GL08", "GL10", "SS01", "SS03"),
