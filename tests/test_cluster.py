@@ -16,7 +16,6 @@ from support.optional import package_or_skip
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.archive import queries
 from loopring_lab.engines import limits, portable, windows, workers
 from loopring_lab.relayer import Relayer
 
@@ -155,24 +154,6 @@ def test_tables_come_in_the_order_of_their_frames(cluster: Any) -> None:
     found = list(workers.apply(of, numbers))
     assert [table["number"].to_pylist() for table in found] == [[number] * 3 for number in range(7)]
     assert len(set(pa.concat_tables(found)["worker"].to_pylist()) - {os.getpid()}) == 2
-
-
-@pytest.mark.thorough
-def test_an_archive_is_read_in_parts_by_the_workers(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package_or_skip("deltalake")
-    ledger = Ledger(accounts=3, trades=40, seed=5)
-    archive = lab.Archive(tmp_path / "a")
-    with Relayer(ledger) as relayer:
-        archive.sync(client_of(relayer), accounts=ledger.accounts)
-    monkeypatch.setattr(queries, "PART_BYTES", 1)
-    for asked in ({}, {"accounts": ledger.accounts[:2]}):
-        trades, expected = archive.scan("dask", **asked), archive.scan("pyarrow", **asked)
-        assert trades.npartitions >= 2
-        for by in ("market", ["account_id", "side"]):
-            found = lab.fees.summary(trades, by=by)
-            assert collected(found).equals(collected(lab.fees.summary(expected, by=by)))
 
 
 def test_tables_are_made_by_the_current_client(cluster: Any) -> None:

@@ -418,7 +418,7 @@ class Archive:
         --------
         >>> with archive.opened() as trades:
         ...     trades.aggregate("count(DISTINCT market)").fetchall()
-        [(11,)]
+        [(4,)]
         """
         with self._file.reading() as connection:
             for name, table in tables.items():

@@ -23,6 +23,7 @@ from loopring_lab import transport
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.rollup import Store, fetching
+from loopring_lab.rollup.stored import StoredBlocks
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
