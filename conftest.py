@@ -30,10 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, Dask or a browser; begin with long files; build the font cache now: it warns."""
+    """Mark what needs Spark or a browser; begin with long files; build the font cache now: it warns."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
-        if re.search("spark|dask", item.nodeid) or item.nodeid.startswith("tests/browser/"):
+        if "spark" in item.nodeid or item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.thorough)
     if any(type(item).__name__ == "IPyNbCell" for item in items):
         import matplotlib.font_manager  # noqa: F401

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loopring_lab import (
         amounts,
-        engines,
+        engine,
         errors,
         fees,
         figures,
@@ -54,7 +54,7 @@ __all__ = [
     "amounts",
     "anomalies",
     "connect",
-    "engines",
+    "engine",
     "errors",
     "fees",
     "figures",

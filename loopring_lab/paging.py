@@ -97,7 +97,8 @@ class History:
 
     def next_offset(self) -> int | None:
         """Return the offset to request next, or None until the pages requested have arrived."""
-        if self.ended or not self._to_request:
+        is_at_limit = self.requests > self.scheduler.page_limit  # pages under way tell whether to read on
+        if self.ended or not self._to_request or is_at_limit:
             return None
         self.requests += 1
         return self._to_request.popleft()
@@ -397,6 +398,11 @@ class PageScheduler:
         return len(self._held) + len(self._fresh)
 
     @property
+    def page_limit(self) -> int:
+        """Number of pages that may be read, going by the rows known so far; one more ends reading."""
+        return LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10)
+
+    @property
     def _missing(self) -> int:
         """Rows still to be found, going by what was held and counted before."""
         return self.total + self._gone - self.known
@@ -410,7 +416,7 @@ class PageScheduler:
             self.no_trades.update(compress(page.keys.identities, no_trade.is_valid().to_pylist()))
         self._fresh.update(identity for identity in page.keys.identities if identity not in self._held)
         self._pages += 1
-        if self.total > MAX_ROWS or self._pages > LARGEST_WAVE + MAX_READINGS * (self.known // PAGE + 10):
+        if self.total > MAX_ROWS or self._pages > self.page_limit:
             raise self._incomplete()
 
     def steps(self, window: Window = EVERYTHING) -> Steps:

@@ -14,12 +14,26 @@ import numpy as np
 import pandas as pd
 
 from loopring_lab.bounded import MAX_INT64, shown
+from loopring_lab.engine.query import Question, ask, collected
 from loopring_lab.errors import LabError, RelayerError, in_any_case
 from loopring_lab.tables.rows import FILL_TYPES
 
 NO_MARKET, NO_ACCOUNT = 100001, 104003
 MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
 _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")
+
+# What a question about the time of trades has to know of each market, one row for each.
+SPANS = Question(
+    "outside_prices",
+    steps={
+        "sums": "SELECT market, min(ms) AS first_ms, max(ms) AS last_ms FROM trades GROUP BY market",
+        "answer": "SELECT * FROM sums ORDER BY market",
+    },
+    needs=("created_at", "market"),
+    derived=("ms",),
+)
 
 Moment = str | pd.Timestamp | Any
 
@@ -110,18 +124,16 @@ def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
 
 def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, Any]]:
     """Return what to ask an outside market, for each market of trades: from an hour before to a day after."""
-    from loopring_lab.engines.convert import to_pandas
-
     length = parse_length(every, "outside_prices", "every")
     if length < MINUTE_MS or length % MINUTE_MS:
         raise LabError(f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'.")
-    rows = to_pandas(trades, "outside_prices", ["created_at", "market"])
-    times = rows["created_at"].dropna()
-    if times.empty:
+    spans = collected(ask(SPANS, trades), SPANS.caller).to_pylist()
+    known = [span for span in spans if span["first_ms"] is not None]
+    if not known:
         return {}
-    first = to_milliseconds(times.min() - pd.Timedelta("1h"))
-    last = to_milliseconds(times.max() + pd.Timedelta("1D"))
-    names = sorted(set(rows["market"].dropna()) & set(known_markets))
+    first = min(span["first_ms"] for span in known) - HOUR_MS
+    last = max(span["last_ms"] for span in known) + DAY_MS
+    names = sorted({span["market"] for span in spans} & set(known_markets))
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 

@@ -261,11 +261,7 @@ class StoredFile:
 
     @functools.cached_property
     def _duckdb(self) -> Any:
-        try:
-            return importlib.import_module("duckdb")
-        except ImportError:
-            hint = "Install it with: pip install 'loopring-lab[archive]'"
-            raise LabError(f"{self.kind.one.capitalize()} needs the package duckdb. {hint}") from None
+        return importlib.import_module("duckdb")  # which takes a while, so not before it is needed
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         """Open the file, again and again as long as somebody else has it open."""

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +20,13 @@ from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row
 
 import loopring_lab as lab
+from loopring_lab.engine.frames import DECIMAL_128
+from loopring_lab.engine.query import run
+from loopring_lab.fills.averages import with_average
+from loopring_lab.fills.pools import product_sql
 
 UNIT = 10**18
+EXACT = Context(prec=60)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +67,7 @@ def test_shares_per_fill_type_are_the_chain_s_counts(
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_maker_and_taker_shares_are_the_chain_s(block: pd.DataFrame, settled: Settled, engine: str) -> None:
-    known = block.assign(
-        role=[settled[pair]["role"] for pair in zip(block["trade_id"], block["side"], strict=True)]
-    )
+    known = block.assign(role=[settled[pair]["role"] for pair in zip(block["trade_id"], block["side"], strict=True)])
     sizes: Counter[tuple[str, str | None]] = Counter()
     for line in known.itertuples():
         size = int(settled[line.trade_id, line.side]["size"])
@@ -90,9 +95,7 @@ def test_orders_filled_in_parts_are_put_together(block: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("tolerance", ["60s", "1h", None])
-def test_the_nearest_earlier_fill_of_the_other_type_is_taken(
-    history: pd.DataFrame, tolerance: str | None
-) -> None:
+def test_the_nearest_earlier_fill_of_the_other_type_is_taken(history: pd.DataFrame, tolerance: str | None) -> None:
     found = lab.fills.price_gap(history, tolerance)
     window = None if tolerance is None else pd.Timedelta(tolerance)
     matched = found[found["other_at"].notna()]
@@ -113,8 +116,9 @@ def test_the_nearest_earlier_fill_of_the_other_type_is_taken(
         if not others.empty:
             assert fill.other_price in set(others.loc[others["created_at"] == nearest, "price"])
             relative = Fraction(fill.price) / Fraction(fill.other_price) - 1
-            assert fill.gap_bps == float(relative * 10_000)
-            assert fill.worse_bps == fill.gap_bps * (1 if fill.side == "BUY" else -1)
+            assert fill.gap_bps == pytest.approx(float(relative * 10_000), rel=1e-12)
+            sign = 1 if fill.side == "BUY" else -1
+            assert fill.worse_bps == pytest.approx(sign * fill.gap_bps, rel=1e-12)
 
 
 def test_what_happens_later_changes_no_gap(history: pd.DataFrame) -> None:
@@ -150,8 +154,7 @@ def test_the_next_trade_is_the_first_after_the_order_is_done() -> None:
     near = result_rows(lab.fills.all_in_cost(frame, "next", tolerance="1s"))
     assert [line["reference_price"] for line in near] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
     assert all(
-        line["price_bps"] is None
-        for line in result_rows(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
+        line["price_bps"] is None for line in result_rows(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
     )
 
 
@@ -167,15 +170,11 @@ def test_an_order_with_a_fill_of_unknown_time_has_no_end_to_look_from() -> None:
 
 def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
     trades = history[history["market"] == "LRC-ETH"].head(40)
-    prices = (
-        trades[["created_at", "market"]].assign(price=lab.amounts.to_units(range(1, 41), 3).array).iloc[::4]
-    )
+    prices = trades[["created_at", "market"]].assign(price=lab.amounts.to_units(range(1, 41), 3).array).iloc[::4]
     found = lab.fills.all_in_cost(trades, prices, tolerance=None)
     at = prices["created_at"].tolist()
     for line in found.itertuples():
-        before = [
-            price for moment, price in zip(at, prices["price"], strict=True) if moment <= line.created_at
-        ]
+        before = [price for moment, price in zip(at, prices["price"], strict=True) if moment <= line.created_at]
         assert line.reference_price == before[-1]
     other_market = prices.assign(market="ETH-USDT")
     assert lab.fills.all_in_cost(trades, other_market)["reference_price"].isna().all()
@@ -189,11 +188,7 @@ def test_own_prices_without_ids_are_no_reference_either(history: pd.DataFrame) -
     fills = list(trades.sort_values("created_at").itertuples())
     for line in found.tail(100).itertuples():
         mine = next(fill for fill in fills if fill.trade_id == line.trade_id)
-        others = [
-            fill
-            for fill in fills
-            if fill.created_at <= mine.created_at and fill.order_hash != mine.order_hash
-        ]
+        others = [fill for fill in fills if fill.created_at <= mine.created_at and fill.order_hash != mine.order_hash]
         assert line.reference_price == others[-1].price
 
 
@@ -248,13 +243,48 @@ def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
         if line["quantile"]:
             assert line["smallest"] <= line["largest"]
     sizes = {
-        (line["quote"], line["quantile"]): (line["smallest"], line["largest"])
-        for line in profile
-        if line["quantile"]
+        (line["quote"], line["quantile"]): (line["smallest"], line["largest"]) for line in profile if line["quantile"]
     }
     for (quote, number), (smallest, _) in sizes.items():
         below = [largest for (other, part), (_, largest) in sizes.items() if other == quote and part < number]
         assert all(largest < smallest for largest in below)
+
+
+# Whole numbers of 128 bits
+
+
+AMOUNTS = st.integers(0, 10**35) | st.integers(0, 10**22) | st.integers(0, 10**4)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=20))
+def test_average_prices_are_exact_to_18_decimals(pairs: list[tuple[int, int]]) -> None:
+    pairs = [(notional, size) for notional, size in pairs if size == 0 or notional * UNIT // size < 10**37]
+    amounts = {
+        "known_notional": pa.array([Decimal(notional).scaleb(-18, EXACT) for notional, _ in pairs], DECIMAL_128),
+        "known_size": pa.array([Decimal(size).scaleb(-18, EXACT) for _, size in pairs], DECIMAL_128),
+    }
+    found = run(with_average("sums"), "test", sums=pa.table(amounts)).to_pylist()
+    for line in found:
+        size = int(line["known_size"].scaleb(18, EXACT))
+        notional = int(line["known_notional"].scaleb(18, EXACT))
+        average = line["average"]
+        assert average == (None if size == 0 else Decimal(notional * UNIT // size).scaleb(-18, EXACT))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=20))
+def test_sizes_times_prices_are_cut_to_18_decimals(pairs: list[tuple[int, int]]) -> None:
+    pairs = [(size, price) for size, price in pairs if size * price < 10**55]
+    amounts = {
+        "size": pa.array([Decimal(size).scaleb(-18, EXACT) for size, _ in pairs], DECIMAL_128),
+        "price": pa.array([Decimal(price).scaleb(-18, EXACT) for _, price in pairs], DECIMAL_128),
+    }
+    text = f"SELECT *, {product_sql('size', 'price')} AS value FROM fills"
+    for line in run(text, "test", fills=pa.table(amounts)).to_pylist():
+        size = int(line["size"].scaleb(18, EXACT))
+        price = int(line["price"].scaleb(18, EXACT))
+        assert line["value"] == Decimal(size * price // UNIT).scaleb(-18, EXACT)
 
 
 # Edges and refusals

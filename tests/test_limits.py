@@ -1,125 +1,155 @@
-"""The limit of memory, and folders for what does not fit: private, and gone afterwards."""
+"""The engine's memory and its folder for what does not fit; threads and forks, each with a connection of its own."""
 
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+from support.engines import assert_same
+from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engines import limits
+from loopring_lab.engine import session
 from loopring_lab.errors import LabError
 
 HOLD = """
 import sys, time
 import loopring_lab as lab
-from loopring_lab.engines import limits
-lab.engines.set_memory(spill_folder=sys.argv[1])
-print(limits.spill_folder(), flush=True)
+from loopring_lab.engine import session
+lab.engine.set_memory(spill_folder=sys.argv[1])
+connection = session.cursor()
+print("open", flush=True)
 time.sleep(float(sys.argv[2]))
 """
-posix = pytest.mark.skipif(os.name != "posix", reason="needs locks and signals: run on Linux or macOS")
+# A child asks after its parent has, and ends as any process does; then the parent asks again.
+FORK = """
+import os, sys
+import pandas as pd
+import loopring_lab as lab
+lab.engine.set_memory(spill_folder=sys.argv[1])
+trades = pd.read_pickle(sys.argv[2])
+expected = lab.fees.summary(trades)
+mine = os.listdir(sys.argv[1])
+child = os.fork()
+if child == 0:
+    pd.testing.assert_frame_equal(lab.fees.summary(trades), expected)
+    assert len(os.listdir(sys.argv[1])) == 2
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+pd.testing.assert_frame_equal(lab.fees.summary(trades), expected)
+assert set(mine) < set(os.listdir(sys.argv[1]))
+print("both answered")
+"""
+posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and forks: run on Linux or macOS")
 
 
 @pytest.fixture(autouse=True)
 def _default() -> Iterator[None]:
     yield
-    lab.engines.set_memory()
+    lab.engine.set_memory()
 
 
-def started(folder: Path, seconds: float) -> tuple["subprocess.Popen[str]", Path]:
-    words = [sys.executable, "-W", "error", "-c", HOLD, str(folder), str(seconds)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return many(60)
+
+
+def setting(name: str) -> Any:
+    """Return a setting of DuckDB as questions have it."""
+    return session.cursor().execute(f"SELECT current_setting('{name}')").fetchone()[0]
 
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [("1GB", 10**9), ("1.5 GiB", 3 << 29), (10**9, 10**9), ("64mib", 1 << 26), ("2TB", 2 * 10**12)],
+    [("1GB", "953.6 MiB"), ("1.5 GiB", "1.5 GiB"), (2**30, "1.0 GiB"), ("64mib", "64.0 MiB"), ("2TB", "1.8 TiB")],
 )
-def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: int) -> None:
-    lab.engines.set_memory(limit)
-    assert limits.memory_limit() == expected
-    assert limits.rows_at_once(1) * limits.COPIES in range(expected - limits.COPIES, expected + 1)
-    lab.engines.set_memory()
-    assert limits.memory_limit() == 1 << 30
+def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: str) -> None:
+    lab.engine.set_memory(limit)
+    assert setting("memory_limit") == expected
+    lab.engine.set_memory()
+    assert setting("memory_limit") == "1.0 GiB"
 
 
 @pytest.mark.parametrize("limit", ["much", "1 GX", "", "-1GB", "nan", True, None, "9" * 400, 1 << 20, "0"])
 def test_a_limit_that_is_none_changes_nothing(limit: object) -> None:
-    lab.engines.set_memory("2GiB")
+    lab.engine.set_memory("2GiB")
     with pytest.raises(LabError, match=r"limit=.* such as '(2|1)GiB'\.$"):
-        lab.engines.set_memory(limit)  # type: ignore[arg-type]
-    assert limits.memory_limit() == 2 << 30
+        lab.engine.set_memory(limit)  # type: ignore[arg-type]
+    assert setting("memory_limit") == "2.0 GiB"
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no such folder.* Create it first"):
-        lab.engines.set_memory(spill_folder=tmp_path / "missing")
+        lab.engine.set_memory(spill_folder=tmp_path / "missing")
 
 
-def test_the_folder_is_private_and_made_once(tmp_path: Path) -> None:
-    lab.engines.set_memory(spill_folder=tmp_path)
+def test_the_folder_is_private_and_made_when_it_is_needed(tmp_path: Path) -> None:
+    lab.engine.set_memory(spill_folder=tmp_path)
     assert not list(tmp_path.iterdir())
-    made = limits.spill_folder()
-    assert made.parent == tmp_path
-    assert made == limits.spill_folder()
-    assert made.stat().st_mode & 0o077 == 0
-    lab.engines.set_memory("2GiB", tmp_path)
-    assert made == limits.spill_folder()
-    lab.engines.set_memory()
-    assert limits.spill_folder().parent != tmp_path
+    folder = Path(setting("temp_directory"))
+    assert folder.parent == tmp_path
+    assert folder == Path(setting("temp_directory"))
+    assert folder.stat().st_mode & 0o077 == 0
+    lab.engine.set_memory()
+    assert Path(setting("temp_directory")).parent != tmp_path
+
+
+def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path: Path) -> None:
+    lab.engine.set_memory("100MiB", tmp_path)
+    connection = session.cursor()
+    text = "SELECT hash(a) AS h, a || ' and some text' FROM range(3_000_000) AS t(a) ORDER BY h"
+    reader = connection.sql(text).to_arrow_reader(1000)
+    assert len(reader.read_next_batch()) == 1000
+    assert any(file.is_file() for file in tmp_path.rglob("*"))
+
+
+def test_a_question_that_needs_more_says_so(trades: pd.DataFrame) -> None:
+    lab.engine.set_memory("64MiB")
+    large = pd.concat([trades.assign(label=str(number) * 500) for number in range(400)], ignore_index=True)
+    large["label"] += large.index.astype(str)
+    try:
+        lab.fees.summary(large, by="label")
+    except LabError as error:
+        assert "lab.engine.set_memory('4GiB')" in str(error)  # noqa: PT017 - where it is enough, the better
 
 
 @pytest.mark.thorough
 @posix
 def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
     for stop in (None, signal.SIGINT):
-        process, folder = started(tmp_path, 0 if stop is None else 60)
-        assert folder.is_dir() or stop is None
+        words = [sys.executable, "-W", "error", "-c", HOLD, str(tmp_path), "0" if stop is None else "60"]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
         if stop is not None:
+            assert len(list(tmp_path.iterdir())) == 1
             process.send_signal(stop)
-        said = process.communicate(timeout=30)
+        said = process.communicate(timeout=60)
         assert "Warning" not in said[1]
         assert not list(tmp_path.iterdir())
 
 
 @posix
-def test_a_killed_process_leaves_a_folder_that_the_next_one_removes(tmp_path: Path) -> None:
-    killed, abandoned = started(tmp_path, 60)
-    alive, kept = started(tmp_path, 60)
-    try:
-        killed.kill()
-        killed.communicate()
-        (abandoned / "part").write_bytes(b"1")
-        lab.engines.set_memory(spill_folder=tmp_path)
-        mine = limits.spill_folder()
-        assert {*tmp_path.iterdir()} == {mine, kept}
-    finally:
-        alive.kill()
-        alive.communicate()
+def test_a_forked_process_asks_on_a_database_of_its_own(trades: pd.DataFrame, tmp_path: Path) -> None:
+    trades.to_pickle(tmp_path / "trades")
+    (tmp_path / "spilled").mkdir()
+    # From 3.12 on Python warns of forks beside threads, which is what is tested here.
+    words = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORK]
+    words += [str(tmp_path / "spilled"), str(tmp_path / "trades")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.stderr) == ("both answered\n", "")
+    assert not list((tmp_path / "spilled").iterdir())
 
 
-@posix
-def test_a_forked_process_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    code = (
-        HOLD
-        + """
-import os
-mine = limits.spill_folder()
-if (child := os.fork()) == 0:
-    assert limits.spill_folder() != mine and mine.is_dir()
-    raise SystemExit(0)
-assert os.waitpid(child, 0)[1] == 0 and mine.is_dir()
-print(len(list(mine.parent.iterdir())))
-"""
-    )
-    words = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning"]
-    ran = subprocess.run([*words, "-c", code, str(tmp_path), "0"], capture_output=True, text=True)
-    assert ran.stderr == ""
-    assert ran.stdout.endswith("\n1\n")
-    assert not list(tmp_path.iterdir())
+def test_threads_ask_at_once(trades: pd.DataFrame) -> None:
+    asked = [lab.fees.summary, lab.fills.breakdown, lab.fills.vwap, lab.fills.orders] * 3
+    expected = [ask(trades) for ask in asked]
+    with ThreadPoolExecutor(4) as pool:
+        for found, one in zip(pool.map(lambda ask: ask(trades), asked), expected, strict=True):
+            assert_same(found, one)

@@ -150,7 +150,7 @@ def test_times_between_prices_are_whole_minutes(client: Client, trades: pd.DataF
 def test_frames_of_other_engines_select_the_same_prices(client: Client, trades: pd.DataFrame) -> None:
     some = trades[["created_at", "market"]].head(20)
     expected = client.outside_prices(some, every="1d")
-    table = lab.engines.portable(some)
+    table = lab.engine.portable(some)
     for frame in (table, pl.from_arrow(table), some.sample(frac=1, random_state=0)):
         found = client.outside_prices(frame, every="1d")
         assert found is not None

@@ -23,6 +23,11 @@ WORDS = np.dtype([("0", "<u8"), ("1", "<u8"), ("2", "<u8"), ("3", "<i8")])  # of
 WORD_MASK = (1 << 64) - 1
 LEAVE_OUT = "correct the value, or leave it out"
 
+# 1e-18 units in a smallest unit of tokens with 18, 17 ... 0 decimals.
+_POWERS = pa.array([10**places for places in range(19)], pa.decimal256(19, 0))
+_SHORT = pa.decimal256(38, 0)
+"""Smallest units that 256 bits hold also when they are multiplied by a power of ten."""
+
 TokenName = str | Callable[[int], str]
 _EXACT = Context(prec=120)
 
@@ -36,6 +41,25 @@ def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: Token
 
     wider = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
     return convert_by_decimals(numbers, decimals, to_units, token, f"does not fit {range_of(to)}", wider)
+
+
+def scale_all(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
+    """Scale smallest units of all tokens in one multiplication, null where decimals are negative.
+
+    None if a token has more than 18 decimals, or an amount does not fit: `scale_what_fits` sorts these out.
+    """
+    places = to.scale - decimals
+    if places.min(initial=0) < 0:
+        return None
+    try:
+        integers = numbers.cast(_SHORT)
+    except pa.ArrowInvalid:
+        return None
+    scaled = pc.multiply(integers, _POWERS.take(pa.array(places, mask=decimals < 0)))
+    beyond = 10**to.precision
+    if any(end is not None and end.copy_abs() >= beyond for end in pc.min_max(scaled).as_py().values()):
+        return None
+    return with_scale(scaled, to)
 
 
 def fit(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> np.ndarray:

@@ -15,19 +15,16 @@ from statistics import NormalDist
 from typing import Any
 
 from loopring_lab.engine.query import Question
+from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
 from loopring_lab.engine.worth import day_sql
 from loopring_lab.errors import LabError
 
 # Intervals of fewer fills or effective orders are not shown: they hold the truth too seldom.
 FEWEST = 20
 
-# Columns that the rows of a question need for estimates, besides the rates and the keys.
-ROW_COLUMNS = "order_id, market, quote, notional, ms"
 # An estimate of a rate, as answers show it.
-SHOWN = (
-    "e.mean_{0}, e.weighted_{0}, m.{0} AS median_{0}, "
-    "e.weighted_{0} - reach * error_{0} AS low_{0}, e.weighted_{0} + reach * error_{0} AS high_{0}"
-)
+SHOWN = """e.mean_{0}, e.weighted_{0}, m.{0} AS median_{0},
+    e.weighted_{0} - reach * error_{0} AS low_{0}, e.weighted_{0} + reach * error_{0} AS high_{0}"""
 
 
 def check_level(intervals: Any, caller: str) -> None:
@@ -35,7 +32,7 @@ def check_level(intervals: Any, caller: str) -> None:
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
     if not is_number or not 0 < intervals < 1:
         raise LabError(
-            f"{caller}: intervals={intervals!r} is not a level. Give one between 0 and 1, such as 0.95."
+            f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95."
         )
 
 
@@ -49,39 +46,74 @@ def reach_sql(level: float, effective: str) -> str:
     return f"({z} + {(z**3 + z) / 4} / ({effective} - 1))"
 
 
-def with_estimates(question: Question, rates: Sequence[str], level: float) -> Question:
-    """Return a question with the last steps added that estimate `rates` of its rows by its keys.
+def with_estimates(
+    question: Question,
+    rates: Sequence[str],
+    level: float,
+    *,
+    fills: str = "1",
+    missing: str = "unpriced",
+    sides: str = "trades",
+    columns: Sequence[str] = (),
+) -> Question:
+    """Return a question with the last steps added, which estimate `rates` by its keys.
 
-    Rows have the keys, the rates and `ROW_COLUMNS`. All rates of a row are unknown where the last is, so that
-    parts of a cost add up. `ask` it with ``worth``. The answer has ``fills``, ``unpriced``, ``orders`` and, of each rate,
-    ``mean_``, ``weighted_``, ``median_``, ``low_`` and ``high_``.
+    Its last step so far is ``costs``, with the keys, the rates, ``order_id``, ``market``, ``quote``, ``notional``
+    and ``ms``. `ask` it with ``worth``. The answer has ``fills``, ``orders``, and of each rate ``mean_``,
+    ``weighted_``, ``median_``, ``low_`` and ``high_``, all over the same rows: those that have all
+    rates. It also has ``both_sides``.
+
+    Parameters
+    ----------
+    question : Question
+    rates : sequence of str
+    level : float
+        Of the intervals.
+    fills : str
+        How many fills a row of ``costs`` is of.
+    missing : str
+        What the number of rows without one of the rates is called.
+    sides : str
+        The step in which fills of which both sides are there are counted.
+    columns : sequence of str
+        Further columns of the answer, over ``medians`` as m.
     """
     keys = question.keys
-    whole = rates[-1]
+    # All rates are over the same rows, so that parts of a cost add up.
+    whole = " + ".join(rates)
 
     def each(line: str) -> str:
-        return ",\n    ".join(line.format(rate, whole=whole) for rate in rates)
+        return ",\n    ".join(line.format(rate) for rate in rates)
+
+    rows = f"""
+-- what is estimated: where one rate is unknown, all are
+SELECT {keys.columns(after=", ")}order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
+    CASE WHEN {whole} IS NOT NULL THEN CAST(notional AS DOUBLE) END AS value,
+    {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
+FROM costs"""
 
     orders = f"""
--- each order of a group: its value, and value times rate, in its quote token
+-- each order of a group: its value in its quote token, and what it paid, value times rate
 SELECT {keys.columns(after=", ")}order_id, market, quote,
-    min({day_sql()}) AS day,
-    count(*) AS fills,
-    count({whole}) AS priced,
-    coalesce(sum(CAST(notional AS DOUBLE)) FILTER (WHERE {whole} IS NOT NULL), 0) AS value,
-    {each("coalesce(sum(CAST(notional AS DOUBLE) * {0}) FILTER (WHERE {whole} IS NOT NULL), 0) AS paid_{0}")},
-    {each("sum({0}) FILTER (WHERE {whole} IS NOT NULL) AS sum_{0}")}
+    min(day) AS day,
+    sum(fills) AS fills,
+    count(*) AS rows,
+    count({rates[0]}) AS priced,
+    coalesce(sum(value), 0) AS value,
+    {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
+    {each("sum({0}) AS sum_{0}")}
 FROM rows
-GROUP BY {keys.columns(after=", ")}order_id, market, quote"""
+{keys.grouped_by("order_id", "market", "quote")}"""
 
     valued = """
--- the same in one token: worth is null where the quote token leads to no other
+-- the same with what the quote token was worth in the most used one: null where no market leads there
 SELECT o.*, w.worth FROM orders AS o LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day"""
 
     sums = f"""
 -- sums over orders by group and quote token; those named _worth are in one token
 SELECT {keys.columns(after=", ")}quote,
     CAST(sum(fills) AS BIGINT) AS fills,
+    CAST(sum(rows - priced) AS BIGINT) AS missing,
     CAST(sum(priced) AS BIGINT) AS priced,
     count(*) AS orders,
     {each("sum(sum_{0}) AS sum_{0}")},
@@ -95,8 +127,8 @@ FROM valued
     def chosen(name: str) -> str:
         return f"CASE WHEN has_one_quote THEN sum({name}) ELSE sum({name}_worth) END AS {name}"
 
-    # Orders of one quote token are weighed in it, exactly; those of several in what these were worth that day.
     means = f"""
+-- means of each group; orders of one quote token are weighed in it, those of several in what they were worth
 WITH quoted AS (
     SELECT *, coalesce(min(quote) OVER alike = max(quote) OVER alike, TRUE) AS has_one_quote
     FROM sums WINDOW alike AS ({keys.partition()})
@@ -104,6 +136,7 @@ WITH quoted AS (
 totals AS (
     SELECT {keys.columns(after=", ")}has_one_quote,
         CAST(sum(fills) AS BIGINT) AS fills,
+        CAST(sum(missing) AS BIGINT) AS missing,
         CAST(sum(priced) AS BIGINT) AS priced,
         CAST(sum(orders) AS BIGINT) AS orders,
         {each("sum(sum_{0}) AS sum_{0}")},
@@ -121,7 +154,7 @@ FROM totals"""
     spreads = f"""
 -- squared distances of what each order paid from what it would have paid at the mean
 SELECT {keys.columns("m", after=", ")}
-    {each("sum(pow((o.paid_{0} - m.weighted_{0} * o.value) * CASE WHEN has_one_quote THEN 1 ELSE worth END, 2)) AS off_{0}")}
+    {each("sum(pow((o.paid_{0} - m.weighted_{0} * o.value) * if(has_one_quote, 1, worth), 2)) AS off_{0}")}
 FROM valued AS o JOIN means AS m ON {keys.same("o", "m")}
 {keys.columns("m", before="GROUP BY ")}"""
 
@@ -133,23 +166,31 @@ errors AS (  -- Kish: how many orders of equal value would say as much; then the
     SELECT m.*,
         m.value * m.value / nullif(m.squares, 0) AS effective,
         {each("sqrt(off_{0} * weighing / nullif(weighing - 1, 0)) / nullif(m.value, 0) AS error_{0}")}
-    FROM means AS m JOIN off AS s ON {keys.same("m", "s")}
+    FROM means AS m JOIN off AS o ON {keys.same("m", "o")}
 ),
 reached AS (
     SELECT *, CASE WHEN priced >= {FEWEST} AND effective >= {FEWEST} THEN {reach_sql(level, "effective")} END AS reach
     FROM errors
+),
+both_sides AS ({both_sides_sql(keys)}
 )
-SELECT {keys.columns("e", after=", ")}e.fills, e.fills - e.priced AS unpriced, e.orders,
-    {each(SHOWN)}
-FROM reached AS e JOIN medians AS m ON {keys.same("e", "m")}
+SELECT {keys.columns("e", after=", ")}fills, missing AS {missing}, orders,
+    {each(SHOWN)},
+    {", ".join([both_sides_columns(True), *columns])}
+FROM reached AS e
+JOIN medians AS m ON {keys.same("e", "m")}
+LEFT JOIN both_sides AS b ON {keys.same("e", "b")}
 {keys.sorted_by(table="e")}"""
+
     steps = {
         **question.steps,
+        "rows": rows,
         "orders": orders,
         "valued": valued,
         "sums": sums,
         "means": means,
         "spreads": spreads,
+        "pairs": pairs_sql(keys, sides),
         "answer": answer,
     }
-    return replace(question, steps=steps, medians=tuple(rates))
+    return replace(question, steps=steps, medians=(*question.medians, *rates))

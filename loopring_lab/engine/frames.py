@@ -2,8 +2,8 @@
 
 An amount is an integer of 1e-18 units in queries (HUGEINT, 128 bits): DuckDB adds, compares and converts
 these ten times faster than DECIMAL(38, 18), and both hold the same 38 digits. Arrow's 128-bit decimals are
-stored as just these integers, so they are handed over and taken back without touching a byte. Any HUGEINT in
-an answer is therefore an amount; counts are BIGINT.
+stored as just these integers, so they are handed over without touching a byte. Any HUGEINT in an answer is an
+amount, and leaves as a decimal; counts are BIGINT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
-    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role"), "VARCHAR"),
+    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role", "role_source"), "VARCHAR"),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
@@ -95,12 +95,16 @@ def kind_of(frame: Any) -> str:
             "Dask frames are not taken any more: read the files of archive.export(folder) with DuckDB or Spark, "
             "or pass trades.compute()."
         )
-    raise LabError(f"expected a trades DataFrame, got {package}.{name}. {hint}")
+    full_name = name if package == "builtins" else f"{package}.{name}"
+    raise LabError(f"expected a trades DataFrame, got {full_name}. {hint}")
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:
     """Return the names of a frame's columns; each must be there once."""
-    if kind_of(frame) == "pyarrow":
+    kind = kind_of(frame)
+    if kind == "archive":
+        names = list(frame.scan("duckdb").columns)
+    elif kind == "pyarrow":
         names = list(frame.column_names)
     elif hasattr(frame, "collect_schema"):
         names = list(frame.collect_schema())
@@ -324,12 +328,12 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
 
 
 def taken(frame: Any, columns: Sequence[str], rows: np.ndarray) -> Any:
-    """Take rows of some columns of a frame in memory; in pandas they are numbered anew."""
+    """Take rows of some columns of a frame in memory."""
     kind = kind_of(frame)
     if kind == "pyarrow":
         return frame.select(list(columns)).take(pa.array(rows))
     if kind == "pandas":
-        return frame[list(columns)].take(rows).reset_index(drop=True)
+        return frame[list(columns)].take(rows)
     return frame.lazy().select(list(columns)).collect()[rows]
 
 
@@ -369,6 +373,9 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return source
     if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
         raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+    if name == "fee_bps":
+        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
+        return f"nullif(CAST({source} AS DOUBLE), CAST('NaN' AS DOUBLE))"
     return source if kind == wanted else f"CAST({source} AS {wanted})"
 
 

@@ -59,12 +59,19 @@ def period_sql(every: str) -> str:
 class Keys:
     """The keys of an answer: their names in it, and how their values are put in order.
 
-    ``order`` holds, for ordered categories, the values of a key in their order.
+    ``order`` holds, for ordered categories, the values of a key in their order. ``derived`` holds the keys that
+    are no columns of the caller's, as SQL over the columns of ``trades``.
     """
 
     names: tuple[str, ...] = ()
     every: str | None = None
     order: dict[str, list[Any]] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def of_frame(self) -> list[str]:
+        """The keys that are columns of the caller's."""
+        return [name for name in self.names if name not in self.derived]
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -78,14 +85,21 @@ class Keys:
 
     def definitions(self, types: Mapping[str, str]) -> list[str]:
         """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
-        sources = []
-        for name in self.names:
+        aliases = dict(zip(self.answer_names, self.aliases, strict=True))
+        lines = []
+        if self.every is not None:
+            lines.append(f"{period_sql(self.every)} AS {aliases['period']}")
+        for name in self.of_frame:
             # Adding 0 makes -0.0 and 0.0 one group.
             is_float = types[name] in ("FLOAT", "DOUBLE")
-            sources.append(f"{quoted(name)} + 0" if is_float else quoted(name))
-        if self.every is not None:
-            sources = [period_sql(self.every), *sources]
-        return [f"{source} AS {alias}" for source, alias in zip(sources, self.aliases, strict=True)]
+            source = f"{quoted(name)} + 0" if is_float else quoted(name)
+            lines.append(f"{source} AS {aliases[name]}")
+        return lines
+
+    def derivations(self) -> list[str]:
+        """Return the keys that are no columns of a frame: one line of a SELECT for each."""
+        aliases = dict(zip(self.answer_names, self.aliases, strict=True))
+        return [f"{source} AS {aliases[name]}" for name, source in self.derived.items()]
 
     def columns(self, table: str = "", *, before: str = "", after: str = "") -> str:
         """List the keys, with a comma before or after them where there are any and one is asked for."""

@@ -10,6 +10,8 @@ Steps read from top to bottom; each may name those above it. Some names have a m
     what follows from all sums, by group
 ``spreads``
     sums again, such as of distances from the means
+``pairs``
+    of how many fills both sides are there, see `sums`
 ``medians``
     of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
 ``answer``
@@ -34,6 +36,7 @@ What queries find in ``trades``, besides the columns asked for:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +46,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import Keys, quoted
+from loopring_lab.engine.groups import Keys, literal, quoted
 from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
@@ -86,10 +89,14 @@ class Question:
     keys: Keys = field(default_factory=Keys)
     shown: Sequence[str] | None = ()
     """Columns of the trades beside those of an answer by row; None for all of them."""
+    is_sorted: bool = False
+    """Whether an answer by row stays in the order of its last step, not in that of the trades."""
     medians: Sequence[str] = ()
     """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
     price_needs: Sequence[str] = ("created_at", "market", "price")
     """Columns that a frame of prices must have."""
+    price_may_have: Sequence[str] = PLACE
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 
@@ -161,8 +168,8 @@ def ask_in_memory(
         types = {name: _types(connection.table(name)) for name in inputs}
         text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", _as_logged(question, types, last))
-        found = connection.sql(text).to_arrow_table()
+            log.debug("%s", _as_logged(question, types, last, tables))
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, question.caller) from None
     finally:
@@ -177,7 +184,7 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     try:
         for name, table in inputs.items():
             connection.register(name, _with_hugeints(table))
-        found = connection.sql(text).to_arrow_table()
+        found = _to_arrow(connection.sql(text))
     except Exception as error:
         raise translated(error, caller) from None
     finally:
@@ -191,6 +198,7 @@ def _ask_relation(
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
+    frames.check_columns(question.needs, list(types), caller)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
     row = (
@@ -207,8 +215,9 @@ def _ask_relation(
         if frames.kind_of(prices) != "duckdb":
             given_prices = with_decimals(_prices_in_memory(question, prices))
         price_types = _types(trades.query("given_trades", "FROM given_prices"))
-    text = _text(question, types, price_types, row)
-    log.debug("-- %s: given_trades is the relation of trades\n%s", caller, text)
+    text = _text(question, types, price_types, row, fits_memory=False)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
     try:
         found = trades.query("given_trades", text)
         found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
@@ -221,29 +230,43 @@ def _ask_relation(
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of a relation's answer by row: those shown, then its own, amounts as decimals."""
-    own = [name for name in found.columns if name != "row"]
+    """Yield the columns of a relation's answer by row: those shown, or its own in their place, then its others."""
+    own = _types(found)
     for name in shown:
-        if name not in own:
-            yield f"row.{quoted(name)} AS {quoted(name)}"
-    for name, kind in _types(found).items():
-        if kind == "HUGEINT":
-            # 38 digits without a point times 1e-18: the same integer, now with 18 places.
-            yield (
-                f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) "
-                f"AS {quoted(name)}"
-            )
-        elif name != "row":
-            yield quoted(name)
+        yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
+    for name, kind in own.items():
+        if name != "row":
+            yield _out_of_duckdb(name, kind)
+
+
+def _to_arrow(found: Any) -> pa.Table:
+    """Fetch an answer with amounts as decimals."""
+    columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
+    table: pa.Table = found.project(", ".join(columns)).to_arrow_table()
+    return table
+
+
+def _out_of_duckdb(name: str, kind: str) -> str:
+    """Return a column of an answer as SQL, an amount as a decimal."""
+    if kind != "HUGEINT":
+        return quoted(name)
+    # 38 digits without a point times 1e-18: the same integer, now with 18 places.
+    amount = f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18))"
+    return f"{amount} AS {quoted(name)}"
 
 
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
-    """Put an answer by row beside the rows it is of, in the order of the trades."""
+    """Put an answer by row beside the rows it is of, in the order of the trades unless it has one of its own."""
+    if not question.is_sorted:
+        found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
     place = np.asarray(found["row"])
-    order = np.argsort(place, kind="stable")
-    found = found.take(pa.array(order)).drop_columns("row")
+    found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
-    rows = frames.taken(trades, shown, place[order])
+    rows = frames.taken(trades, shown, place)
+    # Columns added to trades stand in the rows of their index; other answers have rows of their own.
+    keeps_index = question.shown is None and not question.is_sorted
+    if isinstance(rows, pd.DataFrame) and not keeps_index:
+        rows = rows.reset_index(drop=True)
     result = frames.beside(rows, without_note(found))
     if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
         return result.lazy()
@@ -260,33 +283,65 @@ def _text(
     row: str,
     last: str = "",
     given: Collection[str] = (),
+    *,
+    fits_memory: bool = True,
 ) -> str:
     """Put a question together: its tables, then its steps but for those `given`; `last` is what it returns."""
     caller = question.caller
     wanted = [*question.needs, *question.may_have]
     lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
-    texts = {"trades": _derived("given_trades", lines, question.derived)}
+    texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
     if price_types is not None:
-        price_lines = [*_lines([*question.price_needs, *PLACE], price_types, caller)]
-        texts["prices"] = _derived("given_prices", price_lines, ["ms", "moment"])
-    texts |= {name: text for name, text in all_steps(question).items() if name not in given}
-    last = last or list(texts)[-1]
-    final = texts.pop(last).strip()
+        price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
+        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
+        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
+        texts["prices"] = _derived("given_prices", price_lines, derived)
+    texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
+    final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
-    # The last step may have steps of its own, which then follow those before it.
-    return f"{before}, {final.removeprefix('WITH')}" if final.startswith("WITH") else f"{before}\n{final}"
+    # The last step may have steps of its own, which then follow those before it; comments come first.
+    own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
+    if own_steps:
+        return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
+    return f"{before}\n{final}"
 
 
-def all_steps(question: Question) -> dict[str, str]:
+def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
     """Return the steps of a question, with the one that the engine makes."""
     steps = dict(question.steps)
     if question.medians:
         answer = steps.pop("answer")
-        keys = question.keys
-        middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
-        steps["medians"] = f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+        make = _medians_in_memory if fits_memory else _medians_by_sorting
+        steps["medians"] = make(question)
         steps["answer"] = answer
     return steps
+
+
+def _medians_in_memory(question: Question) -> str:
+    keys = question.keys
+    middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
+    return f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+
+
+def _medians_by_sorting(question: Question) -> str:
+    """Take the middle of sorted values: sorting goes to disk, the values that ``median`` keeps do not."""
+    keys = question.keys
+    parts = []
+    for name in question.medians:
+        others = "".join(f", CAST(NULL AS DOUBLE) AS {other}" for other in question.medians if other != name)
+        parts.append(f"""
+    SELECT {keys.columns(after=", ")}avg({name}) AS {name}{others} FROM (
+        SELECT {keys.columns(after=", ")}{name},
+            row_number() OVER ({keys.partition()} ORDER BY {name}) AS place,
+            count(*) OVER ({keys.partition()}) AS values
+        FROM rows WHERE {name} IS NOT NULL
+    ) AS sorted
+    WHERE place IN ((values + 1) // 2, (values + 2) // 2)
+    {keys.grouped_by()}""")
+    every_group = f"SELECT {keys.columns(after=', ')}{', '.join(f'NULL AS {n}' for n in question.medians)} FROM rows"
+    found = " UNION ALL BY NAME ".join([*parts, f"({every_group} {keys.grouped_by()})"])
+    middle = ", ".join(f"max({name}) AS {name}" for name in question.medians)
+    return f"SELECT {keys.columns(after=', ')}{middle} FROM ({found}) AS found {keys.grouped_by()}"
 
 
 def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list[str]:
@@ -302,26 +357,28 @@ def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list
 
 
 def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
-    frames.check_columns(question.keys.names, list(types), question.caller)
-    for name in question.keys.names:
+    frames.check_columns(question.keys.of_frame, list(types), question.caller)
+    for name in question.keys.of_frame:
         if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
             raise frames.not_groupable(name, types[name], question.caller)
     return question.keys.definitions(types)
 
 
-def _derived(source: str, lines: Sequence[str], names: Sequence[str]) -> str:
+def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequence[str] = ()) -> str:
     columns = ",\n    ".join(lines)
-    added = "".join(f",\n    {DERIVED[name]} AS {name}" for name in names)
+    derived = [*(f"{DERIVED[name]} AS {name}" for name in names), *keys]
+    added = "".join(f",\n    {line}" for line in derived)
     return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
     frames.check_columns(question.needs, names, question.caller)
-    frames.check_columns(question.keys.names, names, question.caller)
+    frames.check_columns(question.shown or (), names, question.caller)
+    frames.check_columns(question.keys.of_frame, names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
-    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.names]))
+    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
 
 
 def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
@@ -334,11 +391,13 @@ def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
         prices = prices.toArrow()
     names = frames.column_names(prices, question.caller)
     frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
-    optional = [name for name in PLACE if name in names]
+    optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
-def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last: str) -> str:
+def _as_logged(
+    question: Question, types: Mapping[str, Mapping[str, str]], last: str, tables: Mapping[str, pa.Table]
+) -> str:
     """Write a query so that it runs on ``lab.engine.portable(trades)`` as a table of DuckDB."""
     as_decimals = {
         table: {name: "DECIMAL(38,18)" if kind == "HUGEINT" else kind for name, kind in columns.items()}
@@ -350,8 +409,39 @@ def _as_logged(question: Question, types: Mapping[str, Mapping[str, str]], last:
         as_decimals.get("given_prices"),
         "row_number() OVER () - 1",
         last,
+        tables,
     )
-    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{text}"
+    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{_with_tables(text, tables)}"
+
+
+def _with_tables(text: str, tables: Mapping[str, pa.Table]) -> str:
+    """Write a query with the small tables that it is asked with as its first steps."""
+    for name, table in tables.items():
+        text = f"WITH {name} AS (\n{_as_values(table)}\n), {text.removeprefix('WITH ')}"
+    return text
+
+
+def _as_values(table: pa.Table) -> str:
+    """Write a small table as a query: its values as texts, cast to their types."""
+    connection = session.cursor()
+    try:
+        relation = connection.register("given", _with_hugeints(table)).table("given")
+        types = _types(relation)
+        rows = relation.fetchall()
+    finally:
+        connection.close()
+    columns = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in types.items())
+    names = ", ".join(map(quoted, types))
+    # A query of no rows needs one as well, which is then left out.
+    listed = [_row_as_values(row) for row in rows] or [_row_as_values([None] * len(types))]
+    end = "" if rows else " WHERE FALSE"
+    values = ",\n    ".join(listed)
+    return f"SELECT {columns} FROM (VALUES\n    {values}\n) AS given({names}){end}"
+
+
+def _row_as_values(row: Sequence[Any]) -> str:
+    values = ("NULL" if value is None else literal(str(value)) for value in row)
+    return f"({', '.join(values)})"
 
 
 # Tables
@@ -368,7 +458,15 @@ def with_decimals(table: pa.Table) -> pa.Table:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
+        elif entry.type == pa.month_day_nano_interval():
+            table = table.set_column(place, entry.name, _as_durations(table[entry.name]))
     return table
+
+
+def _as_durations(column: pa.ChunkedArray) -> pa.Array:
+    """Convert lengths of time, which DuckDB and Arrow keep in parts, to milliseconds; none has days or months."""
+    lengths = [None if length is None else length.nanoseconds // 10**6 for length in column.to_pylist()]
+    return pa.array(lengths, pa.duration("ms"))
 
 
 def _with_hugeints(table: pa.Table) -> pa.Table:
@@ -396,7 +494,7 @@ def collected(found: Any, caller: str) -> pa.Table:
     if kind == "spark":
         return found.toArrow()
     try:
-        return found.to_arrow_table()
+        return with_decimals(found.to_arrow_table())
     except Exception as error:
         raise translated(error, caller) from None
 

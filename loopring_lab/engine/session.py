@@ -37,9 +37,6 @@ class _Session:
 
 
 _session = _Session()
-# DuckDB's threads do not exist in a forked child, and closing the parent's database there would wait for
-# them. The child keeps it here, unused, and opens one of its own.
-_of_parents: list[object] = []
 
 
 def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] | None = None) -> None:
@@ -105,22 +102,6 @@ def shared() -> duckdb.DuckDBPyConnection:
         return _session.shared
 
 
-def _open() -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    return duckdb.connect(
-        config=_limits()
-        | {
-            # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
-            "preserve_insertion_order": "false",
-            # HUGEINT leaves as 16 bytes, not as a float64: see `frames`.
-            "arrow_lossless_conversion": "true",
-            # A frame is given by name; a variable of the caller must never be taken for a table.
-            "python_enable_replacements": "false",
-        }
-    )
-
-
 def limits() -> dict[str, str]:
     """Return the settings of a DuckDB database that bound its memory, as for analyses."""
     with _session.lock:
@@ -131,6 +112,20 @@ def _limits() -> dict[str, str]:
     if _session.spill_folder is None:
         _session.spill_folder = _make_spill_folder()
     return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
+
+
+def _open() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    return duckdb.connect(
+        config=_limits()
+        | {
+            # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
+            "preserve_insertion_order": "false",
+            # A frame is given by name; a variable of the caller must never be taken for a table.
+            "python_enable_replacements": "false",
+        }
+    )
 
 
 def _make_spill_folder() -> Path:
@@ -153,12 +148,17 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _forget_database_of_parent() -> None:
-    _of_parents.extend([_session.database, _session.shared])
+def _close_before_fork() -> None:
+    # A forked child has none of DuckDB's threads, and would wait for them where it closes its parent's database.
+    # So there is none while a process forks, and each opens one of its own when it asks again.
+    _session.lock.acquire()
     _session.database = None
     _session.shared = None
-    _session.spill_folder = None
-    _session.lock = threading.Lock()  # another thread of the parent may have held it
+
+
+def _begin_in_child() -> None:
+    _session.spill_folder = None  # that of the parent goes with the parent
+    _session.lock.release()
 
 
 def _parse_size(limit: str | int) -> int:
@@ -172,4 +172,6 @@ def _parse_size(limit: str | int) -> int:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_database_of_parent)
+    os.register_at_fork(
+        before=_close_before_fork, after_in_parent=_session.lock.release, after_in_child=_begin_in_child
+    )

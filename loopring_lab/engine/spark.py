@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run
+from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run, without_note
 from loopring_lab.errors import LabError
 
 # Steps of all markets, which are run here on what the workers return; see `query`.
 OVERALL = ("means", "answer")
 # Steps of a market with few rows, which are brought here.
-GATHERED = ("sums", "spreads")
+GATHERED = ("sums", "spreads", "pairs")
 
 Work = Callable[[pa.Table, pa.Table | None], pa.Table]
 """What a worker does with the trades of a market, and the prices of it where there are any."""
@@ -39,7 +39,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
             found = ask_in_memory(question, part, part_prices, given)
-            return _for_spark(beside_rows(question, part, found))
+            return beside_rows(question, part, found)
 
         return _on_workers(question, trades, prices, answer_by_row)
     tables = dict(given)
@@ -51,7 +51,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             tables[name] = _on_workers(question, trades, prices, work).toArrow().combine_chunks()
         elif name == "medians":
             tables[name] = _medians(question, trades, prices, given)
-    return frames.like(trades, named(tables["answer"], question.keys))
+    return frames.like(trades, without_note(named(tables["answer"], question.keys)))
 
 
 def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
@@ -84,15 +84,18 @@ def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any
     """Do work on the trades of each market; DuckDB itself says which columns come out."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
+        return _for_spark(work(part, part_prices))
+
     empty = to_arrow_schema(trades.schema, timezone="UTC").empty_table()
     groups = trades.groupBy(*question.split_by)
     if prices is None:
-        schema = from_arrow_schema(work(empty, None).schema)
-        return groups.applyInArrow(lambda part: work(part, None), schema)
+        schema = from_arrow_schema(answer(empty).schema)
+        return groups.applyInArrow(lambda part: answer(part), schema)
     empty_prices = to_arrow_schema(prices.schema, timezone="UTC").empty_table()
-    schema = from_arrow_schema(work(empty, empty_prices).schema)
+    schema = from_arrow_schema(answer(empty, empty_prices).schema)
     both = groups.cogroup(prices.groupBy(*question.split_by))
-    return both.applyInArrow(work, schema)
+    return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)
 
 
 def _as_arrow(prices: Any) -> pa.Table:
@@ -106,9 +109,13 @@ def _as_arrow(prices: Any) -> pa.Table:
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return amounts with the 38 digits that Spark's decimals have."""
+    """Return amounts with the 38 digits that Spark's decimals have, and times as it expects them of workers."""
     for place, entry in enumerate(table.schema):
+        column = table[entry.name]
         if pa.types.is_decimal(entry.type):
-            column = frames.exact(table[entry.name], entry.name, "Spark")
-            table = table.set_column(place, entry.name, column)
+            column = frames.exact(column, entry.name, "Spark")
+        elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
+            # A worker gets them in the time zone of the session.
+            column = column.cast(pa.timestamp("us", "UTC"))
+        table = table.set_column(place, entry.name, column)
     return table.combine_chunks()

@@ -1,17 +1,11 @@
 """Fees: what was charged, in which token, at which rate. Trades in, a frame of the same kind out.
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
-take pandas, pyarrow, Polars, DuckDB, Dask and Spark frames and return the same numbers for all of them.
+take pandas, pyarrow, Polars, DuckDB and Spark frames and archives, and return the same numbers for all of them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, PairedFills, aggregate, summary_columns, with_period
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
+from loopring_lab.fees.summary import over_time, summary
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
 
@@ -20,87 +14,3 @@ __all__ = ["in_token", "over_time", "schedule_check", "schedule_lines", "summary
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
-    """Sum fees by fee token and any other columns.
-
-    Parameters
-    ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
-    by : str or sequence of str, optional
-        Columns to group by, such as ``["market", "fill_type"]``. Ordered categories of pandas, pyarrow and
-        Dask, and Polars' Enum, sort in their order; the intervals of ``pandas.cut`` and periods become text.
-
-    Returns
-    -------
-    frame of the same kind, one row per group
-        Sorted by `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base units),
-        ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received`` (gross) and
-        ``fee``, units of the fee token; ``bps``, fee per received amount in basis points; ``median_bps`` of
-        the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, the number of fills with an
-        unknown amount; ``both_sides``, the number of fills that the group counts twice, once for each side
-        (null where `trades` has no ``trade_id`` or ``side``). Sums are exact and cover known amounts only;
-        ratios are the nearest float64. A pandas result of trades that hold both sides of a fill says so in
-        ``attrs["notes"]``, which `show` prints.
-
-    Raises
-    ------
-    LabError, AmountError
-        The frame does not hold trades, `by` names a column it does not have, an amount is not an exact
-        decimal, or a sum does not fit.
-
-    Examples
-    --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
-    >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
-       side fee_token  fills                   fee
-    0   BUY       LRC     44  8.925624000000000000
-    1  SELL       ETH     56  0.005908221192000000
-    """
-    return _sum_fees("lab.fees.summary", trades, by)
-
-
-def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
-    """Sum fees by period, fee token and any other columns.
-
-    Parameters
-    ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
-    every : str
-        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
-        or ``y``, in UTC.
-    by : str or sequence of str, optional
-        Columns to group by.
-
-    Returns
-    -------
-    frame of the same kind, one row per group
-        As `summary`, with ``period``, the start of each period, in front. Periods without fills have no row;
-        fills at an unknown time are grouped under a null period, last.
-
-    Raises
-    ------
-    LabError, AmountError
-        As for `summary`, or `every` is not a valid period.
-
-    Examples
-    --------
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
-    >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
-                         period fee_token                   fee
-    0 2022-12-12 00:00:00+00:00       LRC  0.272000000000000000
-    1 2022-12-19 00:00:00+00:00       ETH  0.000621316800000000
-    """
-    return _sum_fees("lab.fees.over_time", trades, by, str(every))
-
-
-def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
-    names = group_keys(by, caller, frame=trades)
-    paired, keys = PairedFills(trades, caller), with_period(names, every)
-    table = aggregate(trades, names, caller, every, paired=paired)
-    groups = GroupBy(table, [*keys, "fee_token"])
-    columns = groups.key_columns() | summary_columns(groups)
-    return paired.summary(groups, columns, every, GroupBy(table, keys))

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import SUM, Limbs, blocks, floors, to_decimals
-from loopring_lab.amounts.scaling import from_integers, to_integers
-from loopring_lab.engines import convert
-from loopring_lab.engines.adapters import TIMESTAMP
-from loopring_lab.engines.aggregate import result_frame
-from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.orders import LAST, moments_of
+from loopring_lab.engine import frames
+from loopring_lab.engine.groups import Keys, literal
+from loopring_lab.engine.query import Question, ask, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, FeeAmounts
+from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED
 from loopring_lab.query import parse_utc, to_milliseconds
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
 
 CALLER = "lab.fees.schedule_check"
-FILL_COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token")
+SHOWN = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token", "fee")
 VALIDITY = ("since", "until")
+# All values that these columns can have, whether or not they occur in a frame.
 VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
-"""All values that these columns can have, whether or not they occur in a frame."""
-COUNTED = ("fills", "above", "unknown")
 SEVERAL = "several lines might apply"
+# Products of a rate's numerator and denominator are computed in 128 bits.
+LARGEST_PRODUCT = 2**127
+# Relative distance from which float64 products decide: their own error is a millionth of that.
+CLOSE = 1e-9
+# The highest fee that a rate allows, cut to 1e-18. No product is larger than the amount, or two parts of a rate.
+ALLOWED = "most // {0}denominator * {0}numerator + most % {0}denominator * {0}numerator // {0}denominator"
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
@@ -44,8 +44,8 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
     schedule : number, list of mappings, or pandas.DataFrame
         Basis points for every fill; or lines with ``bps``, the columns of `trades` to match, each with a
         value or a list of values of which any may match, and optionally ``since`` (inclusive) and ``until``
@@ -86,10 +86,8 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     0
     """
     audit = _Audit(trades, schedule, others, absent)
-    result = result_frame(trades, audit.listed)
-    if isinstance(result, pd.DataFrame) and len(audit.lines) > 1:
-        result.attrs["notes"] = [*result.attrs.get("notes", []), audit.note()]
-    return result
+    listed = ask(audit.question("row", {"rows": LISTED}), trades)
+    return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
 
 
 def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
@@ -97,8 +95,8 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
     schedule : number, list of mappings, or pandas.DataFrame
         As for `schedule_check`.
     others, absent : optional
@@ -128,14 +126,25 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     2  <NA>  several lines might apply   NaN
     """
     audit = _Audit(trades, schedule, others, absent)
-    return result_frame(trades, audit.counted())
+    numbers = [*range(len(audit.lines)), None]
+    rates = [None if line.rate is None else float(line.rate) for line in audit.lines]
+    found = {
+        "line": pa.array(numbers, pa.int64()),
+        "applies_to": pa.array([*map(str, audit.lines), SEVERAL]),
+        "bps": pa.array([*rates, None], pa.float64()),
+    }
+    for name in ("fills", "above", "unknown"):
+        found[name] = pa.array([audit.counts[number][name] for number in numbers], pa.int64())
+    return frames.like(trades, pa.table(found))
 
 
-class _Line(NamedTuple):
-    """A line of a schedule: the rate, or None to ignore fills; values to match; validity in milliseconds."""
+@dataclass(frozen=True)
+class _Line:
+    """A line of a schedule: its rate, the values it matches in columns, and when it holds, in milliseconds."""
 
     rate: Fraction | None
-    match: Mapping[str, frozenset[Any]] = MappingProxyType({})
+    """Basis points; None ignores the fills."""
+    match: Mapping[str, frozenset[Any]] = field(default_factory=dict)
     since: int | None = None
     until: int | None = None
 
@@ -143,167 +152,190 @@ class _Line(NamedTuple):
         parts = [f"{name} {' or '.join(sorted(map(str, values)))}" for name, values in self.match.items()]
         for name in VALIDITY:
             moment = getattr(self, name)
-            parts += [] if moment is None else [f"{name} {pd.Timestamp(moment, unit='ms', tz='UTC')}"]
+            if moment is not None:
+                parts.append(f"{name} {pd.Timestamp(moment, unit='ms', tz='UTC')}")
         return ", ".join(parts) or "every fill"
-
-    def matches(self, columns: Mapping[str, _Column], moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the fills that the line matches, and of those that it might match."""
-        certain = np.ones(len(moments), bool)
-        possible = certain.copy()
-        parts = [columns[name].matches(values) for name, values in self.match.items()]
-        parts += [] if self.since is None else [(moments >= self.since, moments == NAT)]
-        parts += [] if self.until is None else [((moments < self.until) & (moments != NAT), moments == NAT)]
-        for matching, unknown in parts:
-            certain &= matching
-            possible &= matching | unknown
-        return certain, possible
-
-
-class _Column:
-    """A column of fills as numbers of its values; unknown ones have the number after the last."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        coded = column.combine_chunks().dictionary_encode()
-        self.values = coded.dictionary.to_pylist()
-        self.codes = coded.indices.fill_null(len(self.values)).to_numpy()
-
-    def matches(self, wanted: frozenset[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the fills that have one of these values, and of those whose value is unknown."""
-        found = np.array([*(value in wanted for value in self.values), False])
-        return found[self.codes], self.codes == len(self.values)
-
-
-class _Candidates:
-    """The lines that might apply to each fill of a batch: how many, the last, the ranks of their rates."""
-
-    def __init__(
-        self, lines: list[_Line], rates: list[Fraction], columns: dict[str, _Column], moments: np.ndarray
-    ) -> None:
-        count = len(moments)
-        self.open = np.ones(count, bool)  # no line matches for certain
-        self.count, self.line = np.zeros(count, np.int64), np.full(count, -1)
-        self.ignored = np.zeros(count, bool)
-        self.lowest, self.highest = np.full(count, len(rates)), np.full(count, -1)
-        for number, line in enumerate(lines):
-            certain, possible = line.matches(columns, moments)
-            here = self.open & possible
-            self.open &= ~certain
-            self.count += here
-            self.line[here] = number
-            if line.rate is None:
-                self.ignored |= here
-            else:
-                rank = rates.index(line.rate)
-                self.lowest[here] = np.minimum(self.lowest[here], rank)
-                self.highest[here] = np.maximum(self.highest[here], rank)
-        self.unmatched = self.count == 0
-        self.line[(self.count > 1) | self.open] = len(lines)
 
 
 class _Audit:
-    """Every fill judged by a schedule, one batch after the other."""
+    """A schedule checked against trades, as steps of a query, and how many fills each line decides."""
 
     def __init__(self, trades: Any, schedule: Any, others: Any, absent: str) -> None:
         if absent not in ("refuse", "ignore"):
             raise LabError(f"{CALLER}: absent={absent!r} is not valid. Use 'refuse' or 'ignore'.")
         self.lines = [*_lines(schedule), *_rest(others)]
-        self.rates = sorted({line.rate or Fraction(0) for line in self.lines})
-        self.counts = {name: np.zeros(len(self.lines) + 1, np.int64) for name in COUNTED}
-        self.seen: dict[str, set[Any]] = {name: set() for line in self.lines for name in line.match}
-        self.unmatched: list[pa.Table] = []
-        columns = list(dict.fromkeys(["created_at", *FILL_COLUMNS, *FEE_COLUMNS, *self.seen]))
-        batches = convert.batches(trades, columns, CALLER)
-        parts = [self.judge(block) for batch in batches for block in blocks(batch)]
-        unmatched = pa.concat_tables(self.unmatched)
-        if len(unmatched) or self.counts["fills"].any():
-            self.refuse_absent_values(absent)
-        if len(unmatched):
-            raise _no_line(unmatched)
-        self.listed = pa.concat_tables(parts)
-
-    def judge(self, batch: pa.Table) -> pa.Table:
-        """List the fills of a batch that were charged too much, and those that cannot be checked."""
-        columns = {name: _Column(batch[name]) for name in self.seen}
-        for name, column in columns.items():
-            self.seen[name].update(column.values)
-        amounts, lines = FeeAmounts(batch), _Candidates(self.lines, self.rates, columns, moments_of(batch))
-        self.unmatched.append(batch.select(["market", "fill_type"]).filter(pa.array(lines.unmatched)))
-        most, least = (self.allowed(amounts, ranks) for ranks in (lines.highest, lines.lowest))
-        too_high, high = most < amounts.fee, least < amounts.fee
-        rated, settled = lines.highest >= 0, ~lines.open & amounts.known
-        above = rated & settled & ~lines.ignored & too_high
-        unknown = rated & ~above & ~(settled & ~high)
-        for name, mask in {"fills": ~lines.unmatched, "above": above, "unknown": unknown}.items():
-            self.counts[name] += np.bincount(lines.line[mask], minlength=len(self.lines) + 1)
-        agreed = above | ((lines.lowest == lines.highest) & ~lines.ignored & ~lines.open)
-        listed = np.flatnonzero(above | unknown)
-        rows, line, agreed = batch.take(pa.array(listed)), lines.line[listed], agreed[listed]
-        found = {"created_at": rows["moment"].cast(TIMESTAMP)}
-        found |= {name: rows[name] for name in (*FILL_COLUMNS, "fee")}
-        found["line"] = pa.array(line, mask=line == len(self.lines))
-        rates = np.array([*map(float, self.rates), 0.0])[lines.highest[listed]]
-        found["schedule_bps"] = pa.array(rates, mask=~agreed)
-        for name, numbers in {"allowed": most, "excess": amounts.fee - most}.items():
-            shown = Limbs(numbers.low, numbers.high, amounts.known)[listed]
-            found[name] = pc.if_else(pa.array(agreed), to_decimals(shown, SUM), pa.scalar(None, SUM))
-        found["verdict"] = pa.array(np.where(above[listed], "above", "unknown"), pa.string())
-        return pa.table(found)
-
-    def allowed(self, amounts: FeeAmounts, ranks: np.ndarray) -> Limbs:
-        """Return the highest fee that rates of these ranks allow on the most that may have been received."""
-        pairs = [rate.as_integer_ratio() for rate in [*self.rates, Fraction(0)]]
-        fitting = np.array([max(n, d * ALL_BPS) <= LAST for n, d in pairs])
-        rates = [(n, d * ALL_BPS) if fits else (0, 1) for (n, d), fits in zip(pairs, fitting, strict=True)]
-        numerators, divisors = (Limbs.small(numbers)[ranks] for numbers in zip(*rates, strict=True))
-        found, sure = floors(amounts.most, numerators, divisors)
-        rows = np.flatnonzero(amounts.known & ~(sure & fitting[ranks]))
-        if len(rows):
-            most = to_integers(to_decimals(amounts.most[rows], SUM)).tolist()
-            rest = [
-                one * pairs[rank][0] // (pairs[rank][1] * ALL_BPS)
-                for one, rank in zip(most, ranks[rows], strict=True)
-            ]
-            exact = Limbs.of(from_integers(rest, SUM))
-            found.low[rows], found.high[rows] = exact.low, exact.high
-        return found
-
-    def refuse_absent_values(self, absent: str) -> None:
+        if not self.lines:
+            raise LabError(f"{CALLER}: schedule={schedule!r} has no lines. Give a rate such as 20, or {{'bps': 20}}.")
+        self.keys = Keys(tuple(dict.fromkeys(name for line in self.lines for name in line.match)))
+        self.known = {name: _values_in(trades, name) for name in self.keys.names}
         for number, line in enumerate(self.lines):
             for name, values in line.match.items():
-                fixed = VOCABULARY.get(name, set())
-                known = self.seen[name] | fixed
-                wrong = sorted(values - known, key=str)
-                if wrong and (fixed or absent == "refuse"):
-                    names = ", ".join(sorted(map(repr, known))[:8]) or "no known value"
-                    hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
-                    hint += "" if fixed else " Use absent='ignore' if it need not occur."
-                    where = f"line {number} of the schedule: {name}={wrong[0]!r}"
-                    raise LabError(f"{CALLER}: {where} occurs nowhere in trades. {hint}")
+                self._refuse_absent(values, name, number, absent)
+        self.counts = self._count(trades)
 
-    def counted(self) -> pa.Table:
-        numbers = np.arange(len(self.lines) + 1)
-        rates = [None if line.rate is None else float(line.rate) for line in self.lines]
-        return pa.table(
-            {
-                "line": pa.array(numbers, mask=numbers == len(self.lines)),
-                "applies_to": [*map(str, self.lines), SEVERAL],
-                "bps": pa.array([*rates, None], pa.float64()),
-            }
-            | self.counts
-        )
+    def question(self, kept: str, last: Mapping[str, str]) -> Question:
+        """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
+        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
+        needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
+        return Question(CALLER, steps, needs, derived=("ms",), keys=self.keys, shown=SHOWN)
 
     def note(self) -> str:
         """Say how many fills each line decided."""
-        fills = self.counts["fills"]
-        parts = [f"line {number} ({line}): {fills[number]:,}" for number, line in enumerate(self.lines)]
-        return f"Fills decided by {'; '.join([*parts, f'{SEVERAL}: {fills[-1]:,}'])}."
+        parts = [f"line {number} ({line}): {self.counts[number]['fills']:,}" for number, line in enumerate(self.lines)]
+        return f"Fills decided by {'; '.join(parts)}; {SEVERAL}: {self.counts[None]['fills']:,}."
+
+    def _matched(self, kept: str) -> str:
+        # A comparison with an unknown value is neither true nor false in SQL, but NULL: the line might apply.
+        conditions = [f"{self._condition(line)} AS line_{number}" for number, line in enumerate(self.lines)]
+        return f"""
+-- fills, and of each line whether it matches them; NULL where that is not known
+SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
+    {_listed(conditions)}
+FROM trades"""
+
+    def _condition(self, line: _Line) -> str:
+        """Return whether a line matches a fill, as SQL."""
+        parts = []
+        for name, alias in zip(self.keys.names, self.keys.aliases, strict=True):
+            if name in line.match:
+                there = [literal(str(value)) for value in self.known[name] if value in line.match[name]]
+                # Nothing there has one of these values, but an unknown one might.
+                nowhere = f"CASE WHEN {alias} IS NOT NULL THEN FALSE END"
+                parts.append(f"{alias} IN ({_listed(there)})" if there else nowhere)
+        if line.since is not None:
+            parts.append(f"ms >= {line.since}")
+        if line.until is not None:
+            parts.append(f"ms < {line.until}")
+        return " AND ".join(parts) or "TRUE"
+
+    def _chosen(self) -> str:
+        numbers = range(len(self.lines))
+        certain = " ".join(f"WHEN line_{number} THEN {number}" for number in numbers)
+        possible = " ".join(f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number in numbers)
+        return f"""
+-- the first line that matches for certain, and the first that might; NULL for none
+SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM matched"""
+
+    def _judged(self) -> str:
+        """Judge fills by the lines that might apply: those that might match, up to the first that does."""
+        rates = sorted({line.rate for line in self.lines if line.rate is not None})
+        ranks = ["CAST(NULL AS INTEGER)"]
+        ignored = ["FALSE"]
+        for number, line in enumerate(self.lines):
+            applies = f"line_{number} IS DISTINCT FROM FALSE AND {number} <= coalesce(certain, {number})"
+            if line.rate is None:
+                ignored.append(applies)
+            else:
+                ranks.append(f"CASE WHEN {applies} THEN {rates.index(line.rate)} END")
+        return f"""
+-- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
+WITH rates AS (  -- what each rate is of an amount, as a fraction
+    SELECT * FROM (VALUES {_listed(map(_rate_row, rates, range(len(rates))))})
+        AS v(rate_rank, bps, numerator, denominator)
+),
+ranked AS (  -- the lowest and the highest rate of the lines that might apply
+    SELECT *,
+        least({_listed(ranks)}) AS lowest,
+        greatest({_listed(ranks)}) AS highest,
+        certain IS NOT NULL AND NOT ({" OR ".join(ignored)}) AS is_rated
+    FROM chosen
+),
+compared AS (  -- whether the fee is more than these rates allow on the most that may have been received
+    SELECT ranked.*, high.bps, high.numerator, high.denominator,
+        {_is_more("high")} AS is_above_highest,
+        CASE WHEN lowest = highest THEN {_is_more("high")} ELSE {_is_more("low")} END AS is_above_lowest
+    FROM ranked
+    LEFT JOIN rates AS low ON lowest = low.rate_rank
+    LEFT JOIN rates AS high ON highest = high.rate_rank
+)
+SELECT *,
+    CASE WHEN bps IS NULL THEN NULL
+        WHEN is_rated AND is_above_highest THEN 'above'
+        WHEN certain IS NOT NULL AND NOT is_above_lowest THEN NULL
+        ELSE 'unknown' END AS verdict,
+    verdict = 'above' OR (is_rated AND lowest = highest) AS is_agreed,
+    CASE WHEN certain = possible THEN certain END AS line
+FROM compared"""
+
+    def _refuse_absent(self, values: frozenset[Any], name: str, line: int, absent: str) -> None:
+        fixed = VOCABULARY.get(name, set())
+        known = {value for value in (*self.known[name], *fixed) if value is not None}
+        wrong = sorted(values - known, key=str)
+        # In a frame without rows nothing occurs.
+        if not wrong or not self.known[name] or (absent == "ignore" and not fixed):
+            return
+        names = ", ".join(sorted(map(repr, known))[:8]) or "no known value"
+        hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
+        if not fixed:
+            hint += " Use absent='ignore' if it need not occur."
+        raise LabError(f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}")
+
+    def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
+        """Count the fills that each line decides, and under None those to which several might apply."""
+        counts: dict[int | None, Counter[str]] = defaultdict(Counter)
+        question = self.question("ms", {"sums": COUNTED, "answer": "FROM sums"})
+        for row in collected(ask(question, trades), CALLER).to_pylist():
+            for name in ("fills", "above", "unknown", "unmatched"):
+                counts[row["line"]][name] += row[name]
+            example = row["example"]
+        if counts[None]["unmatched"]:
+            raise LabError(
+                f"{CALLER}: {counts[None]['unmatched']} fills match no line of the schedule, such as one in {example}. "
+                "Add a line, or use others=25 (basis points), or others=None to ignore them."
+            )
+        return counts
+
+
+def _values_in(trades: Any, name: str) -> list[Any]:
+    """Return the different values of a column."""
+    keys = Keys((name,))
+    steps = {"sums": f"SELECT DISTINCT {keys.columns()} FROM trades", "answer": "SELECT DISTINCT * FROM sums"}
+    found = collected(ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER)
+    values: list[Any] = found[name].to_pylist()
+    return values
+
+
+COUNTED = """
+-- how many fills each line decides, and with which verdict
+SELECT line,
+    count(possible) AS fills,
+    count(*) FILTER (WHERE verdict = 'above') AS above,
+    count(*) FILTER (WHERE verdict = 'unknown') AS unknown,
+    count(*) FILTER (WHERE possible IS NULL) AS unmatched,
+    min(concat(market, ' (', fill_type, ')')) FILTER (WHERE possible IS NULL) AS example
+FROM judged
+GROUP BY line"""
+LISTED = f"""
+-- fills that are not within the schedule, and what is allowed where all lines that might apply agree
+SELECT row, CAST(line AS BIGINT) AS line,
+    CASE WHEN is_agreed THEN bps END AS schedule_bps,
+    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed,
+    fee - allowed AS excess,
+    verdict
+FROM judged
+WHERE verdict IS NOT NULL"""
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)
+
+
+def _rate_row(rate: Fraction, rank: int) -> str:
+    share = rate / ALL_BPS
+    return f"({rank}, CAST('{float(rate)}' AS DOUBLE), {share.numerator}, {share.denominator})"
+
+
+def _is_more(rate: str) -> str:
+    """Return whether a fee is more than a rate allows: by float64, and exactly where that is too close."""
+    allowed = f"CAST(most AS DOUBLE) * {rate}.numerator / {rate}.denominator"
+    return f"""CASE WHEN CAST(fee AS DOUBLE) > {allowed} * {1 + CLOSE} + 10 THEN TRUE
+            WHEN CAST(fee AS DOUBLE) < {allowed} * {1 - CLOSE} - 10 THEN FALSE
+            ELSE fee > {ALLOWED.format(f"{rate}.")} END"""
 
 
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
-        schedule = [
-            {k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")
-        ]
+        schedule = [{k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")]
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
@@ -362,12 +394,6 @@ def _rate(value: Any, where: str) -> Fraction:
         raise LabError(
             f"{CALLER}: {where}: {value!r} is not a rate. Give basis points from 0 to {ALL_BPS}, such as 20."
         )
+    if rate.numerator * rate.denominator * ALL_BPS >= LARGEST_PRODUCT:
+        raise LabError(f"{CALLER}: {where}: {value!r} has too many digits. Give a rate of at most 15 decimal places.")
     return rate
-
-
-def _no_line(fills: pa.Table) -> LabError:
-    market, fill_type = (fills[name][0].as_py() for name in ("market", "fill_type"))
-    return LabError(
-        f"{CALLER}: {len(fills)} fills match no line of the schedule, the first in {market} ({fill_type}). "
-        "Add a line, or use others=25 (basis points), or others=None to ignore them."
-    )

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import product
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.limbs import Limbs, blocks
-from loopring_lab.amounts.scaling import UNIT
-from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import GroupBy, PairedFills, Period, equal, shares, with_period
-from loopring_lab.engines.arrays import coded
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import Question, ask, collected
 from loopring_lab.errors import LabError
 
+# What a fee and the amount it was charged on are made of.
 FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
-PLACES = 18
-ALL_BPS = 10_000
-PRICE_STEP = 10**8  # prices are truncated to 8 decimals
-UNDECIDED = 1e-10  # from a whole number: floats of tiers are that exact
+NEEDS = ("created_at", *FEE_COLUMNS)
+RESERVED = ("tier_bps", "certainty", "fills", "share", "first", "last", "both_sides")
+# What fills have in common that are charged alike; all but the role must be known to say so.
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
-"""What fills have in common that are charged alike; all but the role must be known to say so."""
-CERTAINTIES = ("unknown", "none", "exact", "likely", "ambiguous")
+# Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most (simulated).
 ENOUGH = 50
-"""Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most."""
+# What was received in the fee token, and the most it may have been. An amount received in quote units is size
+# times price, and prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the
+# digits of both products that were cut.
+RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
+MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + size // {10**8} + 2 END"
+ALL_BPS = 10_000
+# Stands for tiers above all.
+TOO_HIGH = ALL_BPS + 1
+# Amounts are integers of 1e-18, and a token's smallest unit is some power of ten of these.
+PLACES = 18
 
 
 def tiers(
@@ -47,8 +48,8 @@ def tiers(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
     every, by : optional
         Length of a period and columns to group by, as for `over_time`.
     tokens : pandas.DataFrame, optional
@@ -87,22 +88,30 @@ def tiers(
     1       dex        30     exact
     """
     caller = "lab.fees.tiers"
-    names = group_keys(by, caller, "tier_bps", "certainty", "low", "high", "lent", frame=trades)
-    period = None if every is None else Period.parse(every)
-    found = _Bounds(trades, tokens, caller)
-    table = _concatenate(_count(rows, [*names, "low", "high", "lent"], period) for rows in found.lent(names))
-    tier, certainty = _choose_tier(table)
-    table = table.append_column("tier_bps", tier).append_column("certainty", certainty)
-    outer = with_period(names, every)
-    groups, around = GroupBy(table, [*outer, "tier_bps", "certainty"]), GroupBy(table, outer)
-    fills = groups.sum("fills")
-    counts = {
-        "fills": fills,
-        "share": shares(fills, around.ids[groups.first_rows]),
-        "first": groups.aggregate("first", "min").cast(TIMESTAMP),
-        "last": groups.aggregate("last", "max").cast(TIMESTAMP),
-    }
-    return PairedFills(trades, caller).summary(groups, groups.key_columns() | counts, every, around)
+    keys = keys_of(trades, by, caller, *RESERVED, every=every)
+    tier = keys.columns(after=", ") + "tier_bps, certainty"
+    counted = f"""
+-- fills of each group and tier
+SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
+FROM tiered
+GROUP BY {tier}"""
+    answer = f"""
+WITH totals AS (
+    SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
+        CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER ({keys.partition()}) AS DOUBLE) AS share,
+        min(first) AS first, max(last) AS last
+    FROM sums
+    GROUP BY {tier}
+),
+both_sides AS ({sums.both_sides_sql(keys)}
+)
+SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM totals AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by("tier_bps", "certainty", table="t")}"""
+    steps = _tier_steps(tokens, keys.columns(after=", "))
+    steps |= {"sums": counted, "pairs": sums.pairs_sql(keys), "answer": answer}
+    question = Question(caller, steps, NEEDS, (*LIKE, *sums.SIDES), keys=keys)
+    return ask(question, trades, units=_units(trades, tokens, caller))
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
@@ -110,7 +119,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades` or `Archive.scan`.
     tokens : pandas.DataFrame, optional
         As for `tiers`.
@@ -134,158 +143,122 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "lab.fees.with_tiers"
-    found = _Bounds(trades, tokens, caller)
-
-    def work(batch: pa.Table) -> dict[str, pa.Array]:
-        return dict(zip(("tier_bps", "certainty"), _choose_tier(found.lent_in(batch)), strict=True))
-
-    return windows.map_batches(trades, caller, found.columns, work=work)
+    steps = _tier_steps(tokens, "row, ") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
+    question = Question(caller, steps, NEEDS, LIKE, shown=None)
+    return ask(question, trades, units=_units(trades, tokens, caller))
 
 
-class FeeAmounts:
-    """Fees of a batch, and bounds of the amounts they were charged on, as integers of 1e-18 units."""
-
-    def __init__(self, batch: pa.Table) -> None:
-        in_base = equal(batch["fee_token"], batch["base"])
-        in_quote = equal(batch["fee_token"], batch["quote"]) & ~in_base
-        size, notional, self.fee = (Limbs.of(batch[name]) for name in ("size", "notional", "fee"))
-        self.known = self.fee.known & size.known & (in_base | (in_quote & notional.known))
-        self.least = Limbs.where(in_quote, notional, size)
-        cut = Limbs.where(in_quote, size.over(PRICE_STEP) + Limbs.small(2), Limbs.small(0))
-        self.most = self.least + cut
-
-
-class _Bounds:
-    """The ``low``est and ``high``est tier that fit each fill, -1 if unknown, and the tier it is lent."""
-
-    def __init__(self, trades: Any, tokens: pd.DataFrame | None, caller: str) -> None:
-        names = convert.column_names(trades)
-        like = [] if tokens is None else [name for name in LIKE if name in names]
-        self.columns = list(dict.fromkeys([*FEE_COLUMNS, *like, "created_at"]))
-        self._read = partial(convert.batches, trades, caller=caller)
-        self._units, self._counts = _smallest_units(trades, tokens, caller), None
-        if tokens is not None:
-            batches = map(self._of, self._read(self.columns))
-            self._counts = _concatenate(_count(batch, [*LIKE, "low", "high"]) for batch in batches)
-
-    def lent(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield batches of the trades, with further columns, bounds and the tier lent to each fill."""
-        return map(self.lent_in, self._read(list(dict.fromkeys([*self.columns, *columns]))))
-
-    def lent_in(self, batch: pa.Table) -> pa.Table:
-        """Add to a batch the bounds and, in ``lent``, the tier lent to an ambiguous fill, else -1."""
-        batch, lent = self._of(batch), np.full(len(batch), -1)
-        low, high = (batch[name].to_numpy() for name in ("low", "high"))
-        if self._counts is not None:
-            rows = np.flatnonzero((low >= 0) & (low < high))
-            lent[rows] = _lent_tiers(batch.take(pa.array(rows)), self._counts)
-        return batch.append_column("lent", pa.array(lent))
-
-    def _of(self, batch: pa.Table) -> pa.Table:
-        found = np.concatenate([_bounds(block, self._units) for block in blocks(batch)], axis=1)
-        missing = {name: pa.nulls(len(batch), pa.string()) for name in LIKE}
-        known = dict(zip(batch.column_names, batch.columns, strict=True))
-        return pa.table(missing | known | dict(zip(("low", "high"), found, strict=True)))
-
-
-def _bounds(batch: pa.Table, units: Mapping[str | None, int]) -> tuple[np.ndarray, np.ndarray]:
-    amounts, (codes, names) = FeeAmounts(batch), coded(batch["fee_token"])
-    unit = np.array([units.get(name, UNIT) for name in [*names, None]])[codes]
-    low = _tiers_up(amounts.fee, amounts.most)
-    high = np.clip(_tiers_up(amounts.fee + Limbs.small(unit), amounts.least) - 1, -1, ALL_BPS)
-    low = np.where(low < 0, ALL_BPS + 1, low)
-    high = np.where(amounts.least.is_zero(), ALL_BPS, high)
-    return np.where(amounts.known, low, -1), np.where(amounts.known, high, -1)
-
-
-def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables(list(tables), promote_options="permissive")
-
-
-def _tiers_up(fees: Limbs, gross: Limbs) -> np.ndarray:
-    """Return fees in basis points of gross amounts, or of 1e-18 for 0, rounded up and cut to -1 to 10,001."""
-    gross = Limbs(gross.low | gross.is_zero(), gross.high, gross.known)
-    with np.errstate(all="ignore"):
-        quotients = fees.floats * ALL_BPS / gross.floats
-        found: np.ndarray = np.ceil(np.clip(quotients, -1, ALL_BPS + 1)).astype(np.int64)
-        whole = np.rint(quotients)
-        near = (np.abs(quotients - whole) < UNDECIDED) & (np.abs(whole) <= ALL_BPS + 1)
-    rows = np.flatnonzero(near)
-    tier, gross = whole[rows].astype(np.int64), gross[rows]
-    rest = fees[rows] * Limbs.small(ALL_BPS) - gross * Limbs.small(tier)
-    above = ~rest.is_zero() & ((rest.high < 0) == (gross.high < 0))
-    found[rows] = np.minimum(tier + above, ALL_BPS + 1)
-    return found
-
-
-def _smallest_units(trades: Any, tokens: Any, caller: str) -> Mapping[str | None, int]:
-    """Find each token's smallest unit, as an integer of 1e-18 units."""
+def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
+    """Return the steps up to ``tiered``: each fill with its tier and how certain that is, beside columns `kept`."""
+    near = f"""
+-- fees, and the least and the most that may have been received in the token of each; null where not known.
+-- The whole tiers next to the bounds are found with float64; {TOO_HIGH} stands for all that are too high
+WITH charged AS (
+    SELECT trades.*, coalesce(unit, {10**PLACES}) AS unit, {RECEIVED} AS least, {MOST_RECEIVED} AS most
+    FROM trades LEFT JOIN units ON fee_token = token
+)
+SELECT *,
+    {_nearest_tier("fee", "most")} AS near_lowest,
+    {_nearest_tier("fee + unit", "least")} AS near_highest
+FROM charged"""
+    # The exchange charges whole basis points and cuts the fee to the token's smallest unit, so tier t may have
+    # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
+    bounds = f"""
+-- the lowest and the highest tier that fit each fee, by exact products of integers
+SELECT {kept}created_at, {ALIKE} AS alike,
+    CASE WHEN fee IS NULL OR most IS NULL THEN NULL
+        WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
+        ELSE {_tier_up("fee", "most", "near_lowest")} END AS lowest,
+    least({ALL_BPS}, {_tier_up("fee + unit", "least", "near_highest")} - 1) AS highest
+FROM near"""
+    steps = {"near": near, "bounds": bounds}
+    source = "(SELECT *, NULL AS tier FROM bounds)"
+    # Without the listed units of tokens it is not sure which tiers do not fit, and none is lent.
     if tokens is not None:
-        if not isinstance(tokens, pd.DataFrame) or "decimals" not in tokens:
-            raise LabError("tokens= has no column 'decimals'. Pass client.tokens(), or None.")
-        decimals = tokens["decimals"].dropna().items()
-        return {str(symbol): 10 ** max(0, PLACES - int(places)) for symbol, places in decimals}
-    divisors: dict[str | None, int] = {}
-    for batch in convert.batches(trades, ("base", "fee_token", "size", "fee"), caller):
-        for block, (token, amount) in product(blocks(batch), (("fee_token", "fee"), ("base", "size"))):
-            codes, names = coded(block[token])
-            order = np.argsort(codes, kind="stable")
-            below = _below_one(Limbs.of(block[amount].fill_null(0)))[order]
-            found, starts = np.unique(codes[order], return_index=True)
-            for code, divisor in zip(
-                found, np.gcd.reduceat(below, starts) if len(below) else (), strict=True
-            ):
-                name = [*names, None][code]
-                divisors[name] = math.gcd(divisors.get(name, UNIT), int(divisor))
-    powers = [10**places for places in range(PLACES, -1, -1)]
-    return {name: next(one for one in powers if divisor % one == 0) for name, divisor in divisors.items()}
+        steps |= {"seen": SEEN, "doubtful": DOUBTFUL, "trusted": TRUSTED}
+        source = LENT
+    steps["tiered"] = f"""
+-- each fill with its tier
+SELECT {kept}created_at,
+    CAST(CASE WHEN lowest = highest THEN lowest ELSE tier END AS BIGINT) AS tier_bps,
+    CASE WHEN lowest IS NULL THEN 'unknown'
+        WHEN lowest > highest THEN 'none'
+        WHEN lowest = highest THEN 'exact'
+        WHEN tier IS NOT NULL THEN 'likely'
+        ELSE 'ambiguous' END AS certainty
+FROM {source} AS fills"""
+    return steps
 
 
-def _below_one(amounts: Limbs) -> np.ndarray:
-    """Return the digits of amounts after the point, as integers of 1e-18 units."""
-    whole = amounts.over(10**9).over(10**9)
-    return np.asarray((amounts.low - whole.low * np.uint64(UNIT)).view(np.int64))
+def _nearest_tier(fee: str, gross: str) -> str:
+    """Return the whole number next to a fee in basis points of the gross amount; it is cut to those that matter."""
+    bps = f"{ALL_BPS} * CAST({fee} AS DOUBLE) / CAST(greatest({gross}, 1) AS DOUBLE)"
+    return f"CAST(greatest(least({bps}, {TOO_HIGH}), 0) AS INTEGER)"
 
 
-def _count(batch: pa.Table, names: Sequence[str], period: Period | None = None) -> pa.Table:
-    """Count the fills of a batch by columns of it, and by period."""
-    columns = {name: batch[name] for name in names}
-    if period:
-        columns["period"] = period.starts(period.numbers(batch["moment"]))
-    rows = pa.table(columns | {"moment": batch["moment"]}).group_by(list(columns))
-    counts = rows.aggregate([("moment", "min"), ("moment", "max"), ([], "count_all")])
-    return counts.rename_columns([*columns, "first", "last", "fills"])
+def _tier_up(fee: str, gross: str, nearest: str) -> str:
+    """Return a fee in basis points of the gross amount, rounded up, from the whole number next to it."""
+    return f"{nearest} + CASE WHEN ({fee}) * {ALL_BPS} > greatest({gross}, 1) * {nearest} THEN 1 ELSE 0 END"
 
 
-def _choose_tier(table: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Choose the tier between bounds where the data justifies one, and say with what certainty."""
-    low, high, lent = (table[name].to_numpy() for name in ("low", "high", "lent"))
-    tier = np.where(low == high, low, lent)
-    conditions = [low < 0, low > high, low == high, lent >= 0]
-    certainty = pa.array(CERTAINTIES).take(pa.array(np.select(conditions, [0, 1, 2, 3], 4)))
-    return pa.array(tier, pa.int64(), mask=tier < 0), certainty
+# Fills that are charged alike have the same number, as joins by one number are fast; unknown ones have none.
+ALIKE = """CASE WHEN account_id IS NOT NULL AND fill_type IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
+        THEN hash(account_id, fill_type, base, quote, role) END"""
+SEEN = """
+-- the tiers that like fills were charged for certain, and when
+SELECT alike AS like_fills, lowest AS tier, count(*) AS fills, min(created_at) AS since, max(created_at) AS until
+FROM bounds
+WHERE lowest = highest AND alike IS NOT NULL
+GROUP BY alike, lowest"""
+DOUBTFUL = """
+-- bounds with several tiers between them, and how many of these like fills were charged
+SELECT alike, lowest, highest, count(tier) AS fitting, min(tier) AS tier, min(since) AS since, max(until) AS until
+FROM (SELECT DISTINCT alike, lowest, highest FROM bounds WHERE lowest < highest AND alike IS NOT NULL)
+LEFT JOIN seen ON alike = like_fills AND tier BETWEEN lowest AND highest
+GROUP BY alike, lowest, highest"""
+TRUSTED = f"""
+-- like fills enough of which are exact, and whose tiers explain all others
+SELECT like_fills FROM seen GROUP BY like_fills HAVING sum(fills) >= {ENOUGH}
+EXCEPT
+SELECT alike FROM doubtful WHERE fitting = 0"""
+LENT = """(
+    SELECT bounds.*, tier
+    FROM bounds LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
+        ON bounds.alike = lent.alike AND bounds.lowest = lent.lowest AND bounds.highest = lent.highest
+        AND created_at BETWEEN since AND until
+)"""
 
 
-def _lent_tiers(batch: pa.Table, counts: pa.Table) -> np.ndarray:
-    """Find the only exact tier of like fills, before and after, that fits an ambiguous one, else -1."""
-    columns = {name: batch[name] for name in (*LIKE, "low", "high")}
-    moments = {"first": batch["moment"], "last": batch["moment"], "fills": np.zeros(len(batch), np.int64)}
-    table = _concatenate([counts, pa.table(columns | moments)])
-    low, high = (table[name].to_numpy() for name in ("low", "high"))
-    like, step = GroupBy(table, LIKE), ALL_BPS + 2
-    group = like.ids
-    first, last = (table[name].to_numpy(zero_copy_only=False) for name in ("first", "last"))
-    exact, ambiguous = (low == high) & (low >= 0), (low < high) & (low >= 0)
-    kinds, kind = np.unique((group * step + low)[exact], return_inverse=True)
-    begin, end = np.full(len(kinds) + 1, np.inf), np.full(len(kinds) + 1, -np.inf)
-    np.fmin.at(begin, kind, first[exact])
-    np.fmax.at(end, kind, last[exact])
-    start = np.searchsorted(kinds, group * step + low)
-    fitting = np.searchsorted(kinds, group * step + high, "right") - start
-    count = np.bincount(group[exact], table["fills"].to_numpy()[exact], like.count)
-    trusted = count >= ENOUGH
-    trusted[group[ambiguous & (fitting == 0)]] = False
-    known = np.logical_and.reduce([table[name].is_valid().to_numpy() for name in LIKE if name != "role"])
-    inside = (begin[start] <= first) & (last <= end[start])
-    tiers = np.append(kinds, -1)[start] % step
-    return np.where(ambiguous & known & trusted[group] & (fitting == 1) & inside, tiers, -1)[len(counts) :]
+# Smallest units of tokens
+
+
+def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
+    """Return each token's smallest unit, as an integer of 1e-18."""
+    if tokens is None:
+        places = _places_seen(trades, caller)
+    elif isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
+        places = {str(symbol): int(count) for symbol, count in tokens["decimals"].dropna().items()}
+    else:
+        raise LabError("tokens= has no column 'decimals'. Pass client.tokens(), or None.")
+    units = [10 ** max(0, PLACES - count) for count in places.values()]
+    return pa.table({"token": pa.array(places, pa.string()), "unit": pa.array(units, pa.int64())})
+
+
+def _places_seen(trades: Any, caller: str) -> dict[str, int]:
+    """Return how many decimal places each token has at least: as many as its fees and sizes need."""
+    ends = " ".join(f"WHEN digits % {10**zeros} = 0 THEN {zeros}" for zeros in range(PLACES, 0, -1))
+    # The digits after the point are 64-bit integers, as 128-bit ones are slow to divide.
+    zeros = f"""
+-- of each token, how many zeros the digits after the point of all fees and sizes end in
+WITH amounts AS (
+    SELECT fee_token AS token, CAST(abs(fee) % {10**PLACES} AS BIGINT) AS digits FROM trades
+    UNION ALL
+    SELECT base, CAST(abs(size) % {10**PLACES} AS BIGINT) FROM trades
+)
+SELECT token, min(CASE {ends} ELSE 0 END) AS zeros FROM amounts
+WHERE token IS NOT NULL AND digits IS NOT NULL
+GROUP BY token"""
+    steps = {"sums": zeros, "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"}
+    question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
+    found = collected(ask(question, trades), caller).to_pylist()
+    return {row["token"]: PLACES - row["zeros"] for row in found}

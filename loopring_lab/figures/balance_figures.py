@@ -64,14 +64,12 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
         token = None if published.empty else str(published["token"].value_counts(sort=True).index[0])
     published = published[published["token"] == token]
     if published.empty:
-        raise LabError(
-            f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances."
-        )
+        raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
     levels = balances["recomputed_units"].fillna(balances["published_units"])
     line = balances.assign(level=levels)[balances["token"] == token].dropna(subset="level")
     account = f"account {balances.attrs['account_id']}" if "account_id" in balances.attrs else "the pool"
     title, note = f"Balance of {account} in {token}", _note(line, published)
-    with drawing(balances, ax, title, note, takers_only=True) as axes:
+    with drawing(balances, ax, title, note) as axes:
         is_one_block = line["block"].nunique() == 1
         options: dict[str, Any] = {"color": COLOURS[0], "drawstyle": "steps-post", "label": "recomputed"}
         axes.plot(_along(line, is_one_block), to_float(line["level"]).to_numpy(), **options)

@@ -4,50 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.amounts.limbs import Limbs
-from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import group_keys, open_frame
-from loopring_lab.engines.aggregate import PairedFills
-from loopring_lab.engines.cuts import Columns
+from loopring_lab.engine.estimates import FEWEST
+from loopring_lab.engine.groups import keys_of, literal
+from loopring_lab.engine.query import Question, ask
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.overview import opened, overview_of
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
-from loopring_lab.fills.intervals import FEWEST
 from loopring_lab.fills.markouts import HORIZONS
-from loopring_lab.fills.prices import LOOKED_UP_BY, SHOWN, costs_by
-from loopring_lab.fills.prices import OWN_TRADES as OWN
-from loopring_lab.fills.values import Values
 
+# Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
-FEWEST_BINS, MOST_BINS = 10, 40
-FENCE = 3
-"""Interquartile ranges beyond which values are not drawn."""
+FEWEST_BINS = 10
+MOST_BINS = 40
+FENCE = 3  # interquartile ranges beyond which values are not drawn
 MOST_LINES = 11
 VERDICTS = {
     "pool": FILL_TYPES["amm"],
     "book": FILL_TYPES["dex"],
     "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
 }
-MOST_PARTS, FEWEST_PARTS, FILLS_PER_PART = 10, 3, 40
-"""Parts by size, and how many fills with a cost each of them should have."""
-INTERVAL = "value-weighted mean with 95 % interval (orders resampled)"
+# Parts by size, and how many fills with a cost each of them should have.
+MOST_PARTS = 10
+FEWEST_PARTS = 3
+FILLS_PER_PART = 40
+INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
-DOTS_AT, APART = 5, 0.1  # percent, columns
+OWN_TRADES = "own trades"  # what tables say of such a reference
+# Percent from the line at 0 where single fills stand.
+DOTS_AT = 5
+# Columns between points of different groups.
+APART = 0.1
 
 
 def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
@@ -55,7 +53,7 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`; combining several accounts gives more pairs.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the other fill, as for `fills.price_gap`; None for any age.
@@ -82,38 +80,42 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     >>> lab.figures.price_gaps(client.trades(account_id=10083), tolerance="12h")
     <Figure size 900x420 with 1 Axes>
     """
+    caller = "lab.figures.price_gaps"
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
     means = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices)).set_index("fill_type")
-    worse = {name: table.loc[table["fill_type"] == name, "worse_bps"] for name in ("amm", "dex")}
-    matched = {
-        name: column.dropna().to_numpy(np.float64) for name, column in worse.items() if column.notna().any()
-    }
-    if not matched:
+    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
+    if drawn.empty:
         raise LabError(
-            f"lab.figures.price_gaps: no fill has an earlier one of the other type {_age_limit(tolerance)}. "
-            "Allow more, such as tolerance='1d', or combine the trades of several accounts."
+            f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
+            "tolerance='1d', or combine the trades of several accounts."
         )
+    matched = {
+        str(name): worse.to_numpy(np.float64)
+        for name, worse in drawn.astype({"fill_type": str}).groupby("fill_type")["worse_bps"]
+    }
     edges = _edges(matched.values())
-    outside = sum(int(((values < edges[0]) | (values > edges[-1])).sum()) for values in matched.values())
-    note = f"{trade_count(sum(map(len, matched.values())), len(table))} of known type matched"
+    many = [name for name, values in matched.items() if len(values) >= FEWEST]
+    note = f"{trade_count(len(drawn), len(table))} of known type matched"
+    outside = int(((drawn["worse_bps"] < edges[0]) | (drawn["worse_bps"] > edges[-1])).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
-    many = {name for name, values in matched.items() if len(values) >= FEWEST}
     if many:
         note += f"\nline and band: {INTERVAL}"
     if len(many) < len(matched):
-        note += f"{'; ' if many else chr(10)}dots: single fills, where fewer than {FEWEST} are matched"
+        note += "; " if many else "\n"
+        note += f"dots: single fills, where fewer than {FEWEST} are matched"
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
-    with drawing(trades, ax, title, note) as axes:
+    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
         for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
-            counts = f"{len(values):,} matched,\n{len(worse[name]) - len(values):,} not"
-            group = FILL_TYPES[name]._replace(label=f"{FILL_TYPES[name].label}:\n{counts}")
+            unmatched = int((table["fill_type"] == name).sum()) - len(values)
+            label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
+            group = FILL_TYPES[name]._replace(label=label)
             if name in many:
                 heights = direction * np.histogram(values, edges)[0] / len(values) * 100
                 axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
-                _draw_mean(axes, means.loc[name], "worse_bps", group, direction)
-            else:
-                dots = group.line | {"linestyle": "none"}  # too few for shares or a mean
+                _draw_mean(axes, means.loc[name], direction * 1.15 * max(abs(heights)), group)
+            else:  # too few for shares or a mean
+                dots = group.line | {"linestyle": "none"}
                 axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
@@ -127,8 +129,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             numbers = [f"n = {len(values)}" for values in matched.values()]
             axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
             axes.grid(visible=False, axis="y")
-    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(list(matched))]
-    return keep(axes, drawn, _gap_marks(axes, edges, drawn, matched, many))
+    bins = bar_marks(axes, _bin_texts(edges, {name: matched[name] for name in many}), many)
+    return keep(axes, drawn, [*bins, *_dot_marks(drawn, matched, many)])
 
 
 def cost_curve(
@@ -145,7 +147,7 @@ def cost_curve(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`.
     reference, prices, tolerance : optional
         The price to compare with, the frame in which the next or last trade is looked for, by default
@@ -174,40 +176,39 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    paired = PairedFills(trades, caller)
-    by_size, _ = style.at_once(trades, partial(axis.Sizes, trades, quote, caller), lambda: paired.note)
-    bounds, token = partial(by_size.bounds, quantiles or MOST_PARTS), by_size.token
-    sizes, quoted = style.at_once(trades, bounds, partial(_quoted_in, token, trades, caller))
+    trades = opened(trades)
+    overview = overview_of(trades, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs = _costs_by_size(quoted, sizes, caller, against)
+    profile = as_pandas(fills.size_profile(trades, quantiles or MOST_PARTS))
+    of_quote, token = axis.quantiles_of(profile, quote, caller)
+    sizes = axis.bounds_of(of_quote)
+    costs = _costs_by_size(trades, token, sizes, caller, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
-        sizes = by_size.bounds(parts)
-        costs = _costs_by_size(quoted, sizes, caller, against)
+        profile = as_pandas(fills.size_profile(trades, parts))
+        of_quote, _ = axis.quantiles_of(profile, token, caller)
+        sizes = axis.bounds_of(of_quote)
+        costs = _costs_by_size(trades, token, sizes, caller, against)
     if costs.empty:
-        hint = "Allow more with tolerance=, or pass a wider frame as prices=."
         raise LabError(
-            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. {hint}"
+            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. Allow more with "
+            "tolerance=, or pass a wider frame as prices=."
         )
-    trade = f"the market's {reference} trade in {_frame(prices)}"
-    note = f"fee plus price difference to {trade if isinstance(reference, str) else 'the reference'}; "
-    note += f"{trade_count(costs['priced'].sum(), by_size.total)}, counted above each point\n{INTERVAL}"
-    if costs["low_all_in_bps"].isna().any():
-        note += f"; {HOLLOW}"
-    note += _pulled(costs)
+    other = "the reference"
+    if isinstance(reference, str):
+        other = f"the market's {reference} trade in {_frame(prices)}"
+    counted = trade_count(costs["priced"].sum(), overview.trades)
+    note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
+    note += _hollow(costs["low_all_in_bps"]) + _pulled(costs)
     title = f"All-in cost by size, {token}-quoted markets"
-    with drawing(trades, ax, title, note, paired=paired) as axes:
+    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
+    with drawing(trades, ax, title, note, overview.note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axis.format_sizes(axes, sizes, token)
-        groups = _by_fill_type(costs)
-        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-            style.draw_estimates(axes, rows["part"] + shift, rows, _estimate("all_in_bps"), group)
-        style.write_counts(axes, [(group, rows["part"], rows["priced"]) for group, rows in groups])
+        marks = _draw_by_type(axes, costs, "all_in_bps", ranges)
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
-    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
-    marks = _estimate_marks(groups, "part", ranges, "all_in_bps")
-    table = costs.assign(quantile=sizes.index[costs["part"]]).drop(columns=["part", "priced"])
+    table = costs.assign(quantile=sizes.index[costs["place"]]).drop(columns=["place", "priced"])
     return keep(axes, table.join(sizes, on="quantile"), marks)
 
 
@@ -223,7 +224,7 @@ def venue_differences(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, usually of several accounts.
     prices, horizon : optional
         Prices from outside the exchange, and how long after the end of an order they are looked up, as for
@@ -251,8 +252,9 @@ def venue_differences(
     <Figure size 900x324 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
-    names = group_keys(by, caller)
-    overall, table = (as_pandas(fills.compare_venues(trades, prices, by, horizon)) for by in (None, names))
+    names = list(keys_of(trades, by, caller).names)
+    overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
+    table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
     if overall["difference_bps"].isna().all():
         raise LabError(
@@ -262,14 +264,12 @@ def venue_differences(
     labels = [style.group_label(tuple(row)) for row in known[names].itertuples(index=False)]
     rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
     rows = rows.reset_index(drop=True)
-    note = (
-        f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    )
+    note = f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
-    with drawing(trades, ax, title, note, takers_only=True, rows=len(rows)) as axes:
+    with drawing(trades, ax, title, note, rows=len(rows)) as axes:
         axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
@@ -286,14 +286,12 @@ def venue_differences(
     return keep(axes, rows.rename(columns={"name": "group"}), _difference_marks(rows))
 
 
-def markouts(
-    trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None
-) -> Figure:
+def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None) -> Figure:
     """Draw what takers' fills realized of their effective cost, at several horizons.
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, with roles, such as from `fills.with_roles`.
     prices, horizons : optional
         Prices and times after the fill, as for `fills.markouts`.
@@ -322,68 +320,75 @@ def markouts(
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
-        hint = "Pass prices=, or longer horizons=."
-        raise LabError(f"lab.figures.markouts: no taker's fill has a price before and after it. {hint}")
+        raise LabError(
+            "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
+        )
     names = [str(horizon) for horizon in horizons]
-    table["place"] = table["horizon"].map({name: place for place, name in enumerate(names)})
+    table["place"] = table["horizon"].map(names.index)
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
-    if table["low_realized_bps"].isna().any():
-        note += f"; {HOLLOW}"
-    note += _pulled(table)
+    note += _hollow(table["low_realized_bps"]) + _pulled(table)
     title = "Realized part of the effective cost, by time after the fill"
-    with drawing(trades, ax, title, note, takers_only=True) as axes:
+    headings = [f"{name} after the fill" for name in names]
+    with drawing(trades, ax, title, note) as axes:
         axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
         axes.set_xlim(-0.6, len(names) - 0.4)
-        groups = _by_fill_type(table)
-        for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-            faint = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
-            axes.plot(rows["place"] + shift, rows["weighted_effective_bps"], **group.line | faint)
-            style.draw_estimates(axes, rows["place"] + shift, rows, _estimate("realized_bps"), group)
-        style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+        marks = _draw_by_type(axes, table, "realized_bps", headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
-    marks = _estimate_marks(groups, "place", [f"{name} after the fill" for name in names], "realized_bps")
     return keep(axes, table.drop(columns=["place", "priced"]), marks)
 
 
-def _gap_marks(
-    axes: Axes, edges: np.ndarray, table: pd.DataFrame, halves: Mapping[str, np.ndarray], many: set[str]
-) -> Iterator[Mark]:
-    """Give a mark to each bin of the histograms, and to each single fill."""
-    texts = [_bin_texts(FILL_TYPES[name].label, edges, halves[name]) for name in halves if name in many]
-    yield from bar_marks(axes, texts)
-    places = {name: (place, place) for name, place in zip(halves, (DOTS_AT, -DOTS_AT), strict=False)}
-    for row in table[~table["fill_type"].isin(many)].to_dict("records"):
-        worse, group = float(row["worse_bps"]), FILL_TYPES[row["fill_type"]]
+def _bin_texts(edges: np.ndarray, histograms: Mapping[str, np.ndarray]) -> dict[Any, str]:
+    """Say of each bin how many fills of a type it holds."""
+    texts = {}
+    for name, values in histograms.items():
+        counts = np.histogram(values, edges)[0]
+        for place, count in enumerate(counts):
+            low, high = (style.format_number(edge) for edge in edges[place : place + 2])
+            texts[name, place] = (
+                f"{FILL_TYPES[name].label}, {low} to {high} bps\n"
+                f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
+            )
+    return texts
+
+
+def _dot_marks(fills_drawn: pd.DataFrame, groups: Iterable[str], many: Sequence[str]) -> Iterator[Mark]:
+    """Give a mark to each fill that is drawn by itself."""
+    heights = dict(zip(groups, (DOTS_AT, -DOTS_AT), strict=False))
+    for row in fills_drawn[~fills_drawn["fill_type"].isin(many)].to_dict("records"):
+        worse = float(row["worse_bps"])
+        height = heights[row["fill_type"]]
         text = (
-            f"{group.label}: {style.format_bps(abs(worse))} {'worse' if worse > 0 else 'better'}\n"
+            f"{FILL_TYPES[row['fill_type']].label}: {style.format_bps(abs(worse))} "
+            f"{'worse' if worse > 0 else 'better'}\n"
             f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}\n"
             f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
         )
-        yield Mark(text, (worse, worse), places[row["fill_type"]])
+        yield Mark(text, (worse, worse), (height, height))
 
 
-def _bin_texts(label: str, edges: np.ndarray, values: np.ndarray) -> list[str]:
-    counts = np.histogram(values, edges)[0]
-    return [
-        f"{label}, {style.format_number(low)} to {style.format_number(high)} bps\n"
-        f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
-        for (low, high), count in zip(pairwise(edges), counts, strict=True)
-    ]
-
-
-def _estimate_marks(
-    groups: Sequence[tuple[GroupStyle, pd.DataFrame]], column: str, headings: Sequence[str], name: str
-) -> Iterator[Mark]:
-    for shift, (group, rows) in zip(_shifts(groups), groups, strict=True):
-        for row in rows.to_dict("records"):
-            mean, low, high = (row[part] for part in _estimate(name))
-            x = row[column] + shift
-            text = f"{group.label}, {headings[row[column]]}\n{style.format_estimate(mean, low, high)}\n"
+def _draw_by_type(
+    axes: Axes, table: pd.DataFrame, name: str, headings: Sequence[str], faint: str | None = None
+) -> list[Mark]:
+    """Draw estimates at their places, fill types side by side, and how many fills each rests on."""
+    groups = [(group, table[table["fill_type"] == kind]) for kind, group in FILL_TYPES.items()]
+    groups = [(group, rows) for group, rows in groups if len(rows)]
+    marks = []
+    for number, (group, rows) in enumerate(groups):
+        places = rows["place"] + APART * (number - (len(groups) - 1) / 2)
+        if faint:
+            line = group.line | {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
+            axes.plot(places, rows[faint], **line)
+        style.draw_estimates(axes, places, rows, _estimate(name), group)
+        for x, row in zip(places, rows.to_dict("records"), strict=True):
+            mean, low, high = (row[column] for column in _estimate(name))
+            text = f"{group.label}, {headings[row['place']]}\n{style.format_estimate(mean, low, high)}\n"
             text += style.format_count(row["priced"])
-            yield Mark(text, (x, x), (mean, mean) if pd.isna(low) else (low, high))
+            marks.append(Mark(text, (x, x), _ends(mean, low, high)))
+    style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+    return marks
 
 
 def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
@@ -391,50 +396,45 @@ def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
         difference, low, high = (row[name] for name in ("difference_bps", "low_bps", "high_bps"))
         text = f"{row['name']}: {style.format_estimate(difference, low, high)}\ncheaper: {row['verdict']}\n"
         text += f"{style.format_count(row['fills'])} of {style.format_count(row['orders'], 'order')}"
-        ends = (difference, difference) if pd.isna(low) else (low, high)
-        yield Mark(text, ends, (place, place), "y")
+        yield Mark(text, _ends(difference, low, high), (place, place), "y")
+
+
+def _ends(estimate: Any, low: Any, high: Any) -> tuple[float, float]:
+    """Return the ends of an interval; without one, the estimate."""
+    return (estimate, estimate) if pd.isna(low) else (low, high)
+
+
+def _hollow(ends: pd.Series) -> str:
+    """Return what the note of a figure says of estimates without an interval."""
+    return f"; {HOLLOW}" if ends.isna().any() else ""
 
 
 def _pulled(table: pd.DataFrame) -> str:
     """Return a line for the note of a figure that measures against trades of the exchange itself."""
-    return f"\n{PULLED}" if (table["reference"] == OWN).any() else ""
+    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
-def _by_fill_type(table: pd.DataFrame) -> list[tuple[GroupStyle, pd.DataFrame]]:
-    groups = [(FILL_TYPES[name], table[table["fill_type"] == name]) for name in FILL_TYPES]
-    return [(group, rows) for group, rows in groups if len(rows)]
-
-
-def _shifts(groups: Sequence[Any]) -> list[float]:
-    """Return how far points of each group stand beside their place, so that intervals do not overlap."""
-    return [APART * (place - (len(groups) - 1) / 2) for place in range(len(groups))]
-
-
-def _quoted_in(token: str, trades: Any, caller: str) -> Any:
-    """Return the rows quoted in a token, with the columns that costs need."""
-    needed = Columns(trades, caller, [*SHOWN, "fee_bps", "base"], LOOKED_UP_BY).present()
-    if convert.is_in_memory(trades):
-        read = open_frame(trades, needed, caller)
-        return convert.normalize(read.filter(nw.col("quote").cast(nw.String) == token).to_arrow())
-    there = [name for name in needed if name in convert.column_names(trades)]
-    return nw.from_native(trades).select(*there).filter(nw.col("quote") == token).to_native()
-
-
-def _costs_by_size(rows: Any, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]) -> pd.DataFrame:
+def _costs_by_size(
+    trades: Any, token: str, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]
+) -> pd.DataFrame:
     """Return the costs of each fill type and quantile that has any."""
-    work = partial(_parts, largest=Limbs.of(pa.array(sizes["largest"])).floats)
-    marked = windows.map_batches(rows, caller, ["notional"], work=work)
-    names = group_keys(["part", "fill_type"], caller, frame=marked)
-    one_token = Values()
-    costs = as_pandas(costs_by(marked, names=names, values=one_token, rates=["all_in_bps"], **reference))
-    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["part"])
-    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"part": int})
-
-
-def _parts(rows: pa.Table, largest: np.ndarray) -> dict[str, pa.Array]:
-    """Number the parts by size that fills are in, null where the size is unknown."""
-    sizes = Limbs.of(rows["notional"])
-    return {"part": pa.array(np.searchsorted(largest, sizes.floats), mask=~sizes.known)}
+    # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
+    ends = [f"({place}, {size:f})".replace(".", "") for place, size in enumerate(sizes["largest"])]
+    steps = {
+        "parts": f"""
+-- the largest size of each quantile
+SELECT place, CAST(largest AS HUGEINT) AS largest FROM (VALUES {", ".join(ends)}) AS given(place, largest)""",
+        "rows": f"""
+-- fills quoted in one token, at the place of their quantile; those of unknown size at none
+SELECT f.row, p.place
+FROM (SELECT * FROM trades WHERE quote = {literal(token)}) AS f
+ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
+    }
+    marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=None), trades)
+    costs = as_pandas(fills.all_in_cost(marked, by=["place", "fill_type"], **reference))
+    costs = costs[[name for name in costs if not name.endswith(("_price_bps", "_fee_bps"))]]
+    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
+    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
 
 
 def _frame(prices: Any) -> str:
@@ -451,48 +451,44 @@ def _age_limit(tolerance: Any) -> str:
 
 def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
     """Choose bins of a round width that cover both histograms without their outliers, and 0."""
-    low, high, count = 0.0, 0.0, 0
+    low = 0.0
+    high = 0.0
+    count = 0
     for values in histograms:
         first, third = np.quantile(values, [0.25, 0.75])
         fence = FENCE * (third - first) or np.inf
-        low, high = min(low, max(values.min(), first - fence)), max(high, min(values.max(), third + fence))
+        low = min(low, max(values.min(), first - fence))
+        high = max(high, min(values.max(), third + fence))
         count += len(values)
     rough = (high - low) / min(MOST_BINS, FEWEST_BINS + count // 4) or 0.1
-    tens = 10.0 ** math.floor(math.log10(rough))
-    step = next(step * tens for step in STEPS if step * tens >= rough)
-    first_step = math.floor(low / step)
-    edges: np.ndarray = np.arange(first_step, max(first_step + 1, math.ceil(high / step)) + 1) * step
-    return edges
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(step * power for step in STEPS if step * power >= rough)
+    start = math.floor(low / step)
+    end = max(start + 1, math.ceil(high / step))
+    return np.asarray(np.arange(start, end + 1) * step)
 
 
 def _estimate(name: str) -> list[str]:
     """Name the columns of a mean weighted by value, and of the ends of its interval."""
-    return [f"{part}_{name}" for part in ("weighted", "low", "high")]
+    return [f"weighted_{name}", f"low_{name}", f"high_{name}"]
+
+
+def _draw_mean(axes: Axes, row: pd.Series, top: float, group: GroupStyle) -> None:
+    """Draw a mean with its interval over one half, as a line and a band."""
+    mean, low, high = row[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
+    if np.isnan(mean):
+        return
+    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
+    text = f"mean {_bps(mean)}"
+    if not np.isnan(low):
+        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
+        text += f" ({_bps(low)} to {_bps(high)})"
+    # The text stands on the side of the line that has more room.
+    side = "left" if mean < sum(axes.get_xlim()) / 2 else "right"
+    offset = {"left": 4, "right": -4}[side]
+    height = "top" if top > 0 else "bottom"
+    style.write(axes, text, (mean, top), (offset, 0), "data", ha=side, va=height)
 
 
 def _bps(rate: float) -> str:
     return f"{round(rate, 1) + 0.0:,.1f}"
-
-
-def _draw_mean(axes: Axes, row: Any, name: str, group: GroupStyle, direction: int) -> None:
-    """Draw a mean with its interval over one half, as a line and a band."""
-    mean, low, high = row[_estimate(name)].to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(mean):
-        return
-    top = direction * max(abs(bar.get_height()) for bar in axes.containers[-1]) * 1.15
-    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
-    text = f"mean {_bps(mean)}"
-    if pd.notna(low):
-        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
-        text += f" ({_bps(low)} to {_bps(high)})"
-    left, right = axes.get_xlim()
-    ahead = mean < (left + right) / 2
-    axes.annotate(
-        text,
-        (mean, top),
-        (4 if ahead else -4, 0),
-        textcoords="offset points",
-        ha="left" if ahead else "right",
-        va="top" if direction > 0 else "bottom",
-        fontsize=10,
-    )

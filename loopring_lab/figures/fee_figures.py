@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,29 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
-from loopring_lab.amounts import to_float, total
+from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import MISSING, format_amount, truncate
-from loopring_lab.engines.adapters import group_keys
-from loopring_lab.engines.aggregate import GroupBy, aggregate, result_frame, summary_columns, with_period
+from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep, stack_texts
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-BELOW_ZERO = 0.015
-"""Part of the height of rates that is below 0."""
-MOST_TIERS = 8
-ALL_LABELLED, SOME_LABELLED, LABEL_HEIGHT = 24, 60, 6
-"""Most columns with a label in every bar, and with one per tier; percent that a label needs."""
-LUMA = (0.299, 0.587, 0.114)
-MOST_TOKENS, DIGITS = 12, 5
+BELOW_ZERO = 0.015  # part of the height of rates
+MOST_TIERS = 8  # that colours can be told apart of
+ALL_LABELLED = 24  # columns up to which every bar has a label
+SOME_LABELLED = 60  # and up to which each tier has one
+LABEL_HEIGHT = 6  # percent that a label needs
+LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue (ITU-R BT.601)
+DARK = 0.45  # of which light ink is easier to read
+MOST_TOKENS = 12
+HALF_BAR = 0.36  # of the height of a token's row
+DIGITS = 5  # of amounts beside bars
 TEXT_COLUMNS = ("fees", "rate in bps", "without fee")
-DRAWN_ONLY = ("length", "label", "name")
+# What tables of figures do not keep.
+DRAWN_ONLY = ("length", "label", "name", *TEXT_COLUMNS)
 LIKELY = ", likely"
 UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
@@ -55,8 +60,8 @@ def fee_rates(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`.
     every : str, optional
         Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
     by : str, sequence of str, or None
@@ -84,36 +89,39 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
-    names = group_keys(by, caller, frame=trades)
-    every = every or axis.choose_period(trades, caller)
-    groups = GroupBy(
-        aggregate(trades, names, caller, every, rates=False), [*with_period(names, every), "fee_token"]
-    )
-    table = as_pandas(result_frame(pd.DataFrame(), groups.key_columns() | summary_columns(groups)))
-    total, table = table["fills"].sum(), table.dropna(subset=["period", "bps"])
+    names = list(keys_of(trades, by, caller).names)
+    overview = overview_of(trades, caller)
+    every = every or axis.period_for(overview.days)
+    table = as_pandas(fees.over_time(trades, every, names)).drop(columns=["median_bps", "both_sides"])
+    table = table.dropna(subset=["period", "bps"])
     if "fee_token" not in names or fee_token:
         counts = table.groupby("fee_token", observed=True)["fills"].sum()
-        fee_token = fee_token or (str(counts.idxmax()) if len(counts) else None)
+        if not fee_token and len(counts):
+            fee_token = str(counts.idxmax())
         table = table[table["fee_token"] == fee_token]
     if table.empty:
-        paid, hint = fee_token or "any token", "Pass other trades, or another fee_token=."
-        raise LabError(f"{caller}: no trade with a known time and fee in {paid} to draw. {hint}")
+        raise LabError(
+            f"{caller}: no trade with a known time and fee in {fee_token or 'any token'} to draw. Pass other "
+            "trades, or another fee_token=."
+        )
     table, styles, lines = _top_lines(table, names)
     periods = axis.timeline(table["period"], every, caller)
     rates = periods.pivot(table, "line", "bps")
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
-    drawn = trade_count((table["fills"] - table["unknown"]).sum(), total)
+    drawn = trade_count((table["fills"] - table["unknown"]).sum(), overview.trades)
     note = f"fees per amount received, weighted by amount; {drawn}"
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
-    with drawing(trades, ax, f"Effective fee rate per {periods.name}, {tokens}", note) as axes:
-        ends = np.append(periods.left, periods.left[-1] + periods.width[-1])
+    title = f"Effective fee rate per {periods.name}, {tokens}"
+    with drawing(trades, ax, title, note, overview.note) as axes:
+        end = periods.left[-1] + periods.width[-1]
+        ends = np.append(periods.left, end)
         for line, group in styles.items():
             steps = np.append(rates[line], rates[line].iloc[-1])
             axes.plot(ends, steps, **group.line | {"marker": None, "drawstyle": "steps-post"})
         top = max(1.0, 1.06 * float(np.nanmax(rates.to_numpy())))
         axes.set_ylim(-BELOW_ZERO * top, top)  # a line at 0 is not cut
-        axes.set_xlim(periods.left[0], periods.left[-1] + periods.width[-1])
+        axes.set_xlim(periods.left[0], end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
     return keep(axes, table.drop(columns="line"), _rate_marks(table, styles, periods))
@@ -126,8 +134,8 @@ def fee_tiers(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`.
     every : str, optional
         As for `fee_rates`.
     tokens : pandas.DataFrame, optional
@@ -153,34 +161,36 @@ def fee_tiers(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_tiers"
-    every = every or axis.choose_period(trades, caller)
-    table = as_pandas(fees.tiers(trades, every, tokens=tokens))
-    total, table = table["fills"].sum(), table.dropna(subset=["period"])
+    overview = overview_of(trades, caller)
+    every = every or axis.period_for(overview.days)
+    table = as_pandas(fees.tiers(trades, every, tokens=tokens)).dropna(subset=["period"])
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
-    tier, likely = table["tier_bps"], table["certainty"] == "likely"
-    names = tier.astype(str).where(~likely, tier.astype(str) + LIKELY)
+    tier = table["tier_bps"]
+    names = tier.astype(str) + np.where(table["certainty"] == "likely", LIKELY, "")
     parts = names.where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
     table = table.assign(part=parts)
     periods = axis.timeline(table["period"], every, caller)
     shares = periods.pivot(table, "part", "share") * 100
     styles = _tier_styles(top)
-    title, note = f"Fills by fee tier, per {periods.name}", trade_count(table["fills"].sum(), total)
+    title = f"Fills by fee tier, per {periods.name}"
+    note = trade_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
-    with drawing(trades, ax, title, note, legend=legend) as axes:
-        stack = [(options, shares[part]) for part, options in styles.items() if part in shares]
-        style.stacked_bars(axes, periods.left, periods.width, stack)
+    with drawing(trades, ax, title, note, overview.note, legend=legend) as axes:
+        drawn = style.stacked_bars(axes, periods.left, periods.width, shares, styles)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
         style.percent_axis(axes, "fills")
-    labels = {part: options["label"] for part, options in styles.items() if part in shares}
-    stacks = _tier_texts(table, labels, periods)
-    return keep(axes, table.drop(columns="part"), bar_marks(axes, stacks))
+    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
+    texts = {
+        (row["part"], place): f"{styles[row['part']]['label']}, {period}\n{100 * row['share']:.1f} % of fills\n"
+        f"{style.format_count(row['fills'])}"
+        for row, place, period in periods.rows(sums)
+    }
+    return keep(axes, table.drop(columns="part"), bar_marks(axes, texts, drawn))
 
 
-def fees_by_token(
-    trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None
-) -> Figure:
+def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None) -> Figure:
     """Draw the fees paid in each token.
 
     Amounts in different tokens have no common scale, so the bars count fills, with each token's fees beside
@@ -188,8 +198,8 @@ def fees_by_token(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`.
     token : str, optional
         A token to value fees in, by the last trade before each fill, as `fees.in_token` does.
     prices : frame of any of these engines, optional
@@ -216,10 +226,13 @@ def fees_by_token(
     caller = "lab.figures.fees_by_token"
     if token is None and prices is not None:
         raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
-    table, label, title, note = _by_count(trades) if token is None else _by_value(trades, token, prices)
+    if token is None:
+        table, label, title, note = _by_count(trades)
+    else:
+        table, label, title, note = _by_value(trades, token, prices)
     places = np.arange(len(table))
-    with drawing(trades, ax, title, note, rows=len(table)) as axes:
-        drawn = axes.barh(places, table["length"], height=style.BAR_WIDTH - 0.2, color=COLOURS[2])
+    with drawing(trades, ax, title, note, overview_of(trades, caller).note, rows=len(table)) as axes:
+        drawn = axes.barh(places, table["length"], height=2 * HALF_BAR, color=COLOURS[2])
         axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
         axes.set_yticks(places, list(table["name"]))
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
@@ -228,37 +241,24 @@ def fees_by_token(
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
         style.plain_numbers(axes.xaxis)
         style.text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
-    half = style.BAR_WIDTH / 2 - 0.1
-    marks = (
-        Mark(text, (0, float(length)), (place - half, place + half), "y")
-        for place, (text, length) in enumerate(zip(_token_texts(table, token), table["length"], strict=True))
-    )
-    return keep(axes, table.drop(columns=[*DRAWN_ONLY, *TEXT_COLUMNS], errors="ignore"), marks)
+    kept = table.drop(columns=[*DRAWN_ONLY], errors="ignore")
+    return keep(axes, kept, _token_marks(table, token))
 
 
 def _rate_marks(table: pd.DataFrame, styles: dict[int, GroupStyle], periods: axis.Timeline) -> Iterator[Mark]:
-    places, texts = periods.places(table["period"]), periods.texts(table["period"])
-    for place, period, row in zip(places, texts, table.to_dict("records"), strict=True):
-        rate, left = float(row["bps"]), periods.left[place]
-        amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
-        text = f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {amounts}\n"
-        text += style.format_count(row["fills"])
+    for row, place, period in periods.rows(table):
+        rate = float(row["bps"])
+        left = periods.left[place]
+        text = (
+            f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {format_amount(row['fee'])} of "
+            f"{format_amount(row['received'])} {row['fee_token']}\n{style.format_count(row['fills'])}"
+        )
         yield Mark(text, (left, left + periods.width[place]), (rate, rate))
 
 
-def _tier_texts(table: pd.DataFrame, labels: dict[str, str], periods: axis.Timeline) -> list[list[str]]:
-    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
-    texts = [
-        f"{labels[row['part']]}, {period}\n{100 * row['share']:.1f} % of fills\n"
-        f"{style.format_count(row['fills'])}"
-        for row, period in zip(sums.to_dict("records"), periods.texts(sums["period"]), strict=True)
-    ]
-    return stack_texts(sums["part"], periods.places(sums["period"]), texts, labels)
-
-
-def _token_texts(table: pd.DataFrame, token: str | None) -> Iterator[str]:
+def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
     """Say of each bar how many fills it stands for, and its fees with all digits."""
-    for row in table.to_dict("records"):
+    for place, row in enumerate(table.to_dict("records")):
         text = f"{row['name']}: {style.format_count(row['fills'])}"
         if not pd.isna(row.get("fee")) and not pd.isna(row["fee_token"]):
             text += f"\nfees {format_amount(row['fee'])} {row['fee_token']}"
@@ -266,8 +266,8 @@ def _token_texts(table: pd.DataFrame, token: str | None) -> Iterator[str]:
             text += f"\n{style.format_bps(row['bps'])}"
         if token is not None:
             value = row["fee_value"]
-            text += "\nno price" if pd.isna(value) else f"\nvalue {format_amount(value)} {token}"
-        yield text
+            text += "\nno price" if pd.isna(value) else f"\nvalue {style.format_number(value)} {token}"
+        yield Mark(text, (0, float(row["length"])), (place - HALF_BAR, place + HALF_BAR), "y")
 
 
 def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
@@ -315,41 +315,52 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             tall = [bar for bar in tall if bar.get_height() >= highest / 2]
             tall = tall[len(tall) // 2 :][:1]
         for bar in tall:
-            middle = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-            ink = style.INKS[bool(np.dot(to_rgb(bar.get_facecolor()), LUMA) < 0.45)]
-            box = {"facecolor": bar.get_facecolor(), "edgecolor": "none", "pad": 0.8}
+            middle = (bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2)
+            colour = bar.get_facecolor()
+            dark_ink, light_ink = style.INKS
+            ink = light_ink if np.dot(to_rgb(colour), LUMA) < DARK else dark_ink
+            box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             tier = label.removesuffix(" bps")
             axes.annotate(tier, middle, ha="center", va="center", fontsize=9, color=ink, bbox=box)
 
 
 def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
+    """Return a bar for each token, as long as its number of fills; the label of the axis, title and note."""
     table = as_pandas(fees.summary(trades))
-    shown, unknown = _largest(table.assign(length=table["fills"])), int(table["unknown"].sum())
+    shown = _largest(table.assign(length=table["fills"]))
     shown["label"] = [f"{count:,.0f}" for count in shown["length"]]
     shown["rate in bps"] = [MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
     zero = shown["zero_fee_share"] * 100
     shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in zero]
     note = trade_count(table["fills"].sum(), table["fills"].sum())
+    unknown = int(table["unknown"].sum())
     if unknown:
         note += f", {unknown:,} with an amount that is not known"
     return shown, "number of fills", "Fills by the token their fee was paid in", note
 
 
 def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
+    """Return the same with bars as long as the value of their fees."""
     table = as_pandas(fees.in_token(trades, token, prices, by=[]))
-    if table["fee_value"].isna().all():
+    values = to_float(table["fee_value"])
+    if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
         raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _largest(table.assign(length=to_float(table["fee_value"]).fillna(0)))
-    whole = total(table["fee_value"].dropna())
-    places = max(0, DIGITS - 1 - whole.adjusted()) if whole else 0
-    values = shown["fee_value"]
-    shown["label"] = ["no price" if pd.isna(value) else f"{truncate(value, places):,f}" for value in values]
-    count, lost = int(table["fills"].sum()), int(table["unpriced"].sum())
-    title = f"Fees by token, valued in {token}: {truncate(whole, places):,f} {token} in all"
+    shown = _largest(table.assign(fee_value=values, length=values.fillna(0)))
+    # All bars have as many places as DIGITS of their sum.
+    whole = values.sum()
+    places = max(0, DIGITS - 1 - Decimal(whole).adjusted()) if whole else 0
+    shown["label"] = ["no price" if pd.isna(value) else _cut(value, places) for value in shown["fee_value"]]
+    count = int(table["fills"].sum())
+    lost = int(table["unpriced"].sum())
+    title = f"Fees by token, valued in {token}: {_cut(whole, places)} {token} in all"
     if lost:
-        title += f", {lost:,} {'fill' if lost == 1 else 'fills'} without a price"
+        title += f", {style.format_count(lost)} without a price"
     return shown, f"value ({token})", title, f"{trade_count(count - lost, count)} valued"
+
+
+def _cut(value: Any, places: int) -> str:
+    return f"{truncate(Decimal(str(value)), places):,.{places}f}"
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
@@ -357,18 +368,17 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         raise LabError("lab.figures.fees_by_token: no trade to draw. Pass other trades.")
     table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
-    known = table["fee"].notna() & table["fee_token"].notna()
-    names = [style.group_label(token) for token in table["fee_token"]]
-    texts = [
-        f"{style.truncate_digits(fee, DIGITS)} {name}" if is_known else MISSING
-        for fee, name, is_known in zip(table["fee"], names, known, strict=True)
-    ]
-    table = table.assign(name=names, fees=texts)
+    table["name"] = [style.group_label(token) for token in table["fee_token"]]
+    is_known = table["fee"].notna() & table["fee_token"].notna()
+    fees_paid = zip(table["fee"], table["name"], is_known, strict=True)
+    table["fees"] = [_amount(fee, token) if known else MISSING for fee, token, known in fees_paid]
     rest = table.iloc[MOST_TOKENS:]
     if len(rest) < 2:
-        return table.copy()
-    sums: dict[str, Any] = {name: rest[name].sum() for name in ("fills", "length")}
-    if "fee_value" in rest:
-        sums["fee_value"] = total(rest["fee_value"].dropna())
+        return table
+    sums = {name: rest[name].sum() for name in ("fills", "length", "fee_value") if name in rest}
     last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fees": MISSING}], dtype=object)
     return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
+
+
+def _amount(fee: Decimal, token: str) -> str:
+    return f"{style.truncate_digits(fee, DIGITS)} {token}"

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.amounts.limbs import floats
-from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import GroupBy, PairedFills, aggregate, equal, result_frame
-from loopring_lab.engines.spill import Buckets
+from loopring_lab.engine.groups import period_sql
+from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep, stack_texts
+from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import FILL_TYPES, as_pandas, drawing, trade_count
-from loopring_lab.fills.intervals import bucket_of, effective_orders, order_numbers, wilson
-from loopring_lab.fills.prices import LOOKED_UP_BY
 
+# Bars of equal length in days in place of calendar periods, so that heights compare.
 EQUAL_PERIODS = {"1w": (7, "week"), "1mo": (30, "30 days"), "1q": (91, "91 days")}
-"""Bars of equal length in days in place of calendar periods, so that heights compare."""
+# Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
-"""Points on a line up to which each, and its interval, is drawn large enough to see."""
 SHARE = ("share", "low", "high")
+Z = NormalDist().inv_cdf(0.975)  # of intervals of 95 %
+
+DAILY_VOLUMES = {
+    "sums": f"""
+-- what was traded on each day, by quote token and fill type
+SELECT {period_sql("1d")} AS period, quote, fill_type, count(*) AS fills, sum(notional) AS notional
+FROM trades
+WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
+GROUP BY period, quote, fill_type""",
+    # Spark has sums of each market; the figure adds them up.
+    "answer": "SELECT * FROM sums",
+}
 
 
 def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> Figure:
@@ -38,8 +45,8 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`. ``notional`` is summed exactly per day,
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`. ``notional`` is summed exactly per day,
         week, 30 or 91 days from the first day, depending on the time covered.
     quote : str, optional
         The quote token to draw; amounts in different tokens are never added up. By default the one with the
@@ -62,31 +69,28 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     >>> lab.figures.volume(client.trades(account_id=10083, limit=100), quote="ETH")
     <Figure size 900x420 with 1 Axes>
     """
-    paired = PairedFills(trades, "lab.figures.volume")
-    daily, total = _sums(trades, "1d", ["quote", "fill_type", "notional"], "lab.figures.volume", paired)
-    table, token = style.select_quote(daily, quote, "lab.figures.volume")
-    days = table["period"].dt.as_unit("ms")
-    count, name = EQUAL_PERIODS.get(axis.period_for((days.max() - days.min()).days), (1, "day"))
-    length = pd.Timedelta(days=count)
-    table = table.assign(period=days.min() + (days - days.min()) // length * length)
-    groups = table.groupby(["period", "quote", "fill_type"], observed=True)
-    table = groups[["fills", "notional"]].sum(min_count=1).reset_index()
-    periods = axis.timeline(table["period"], f"{count}d", "lab.figures.volume")._replace(name=name)
+    caller = "lab.figures.volume"
+    needed = ("created_at", "quote", "fill_type", "notional")
+    daily = as_pandas(ask(Question(caller, DAILY_VOLUMES, needed), trades))
+    daily, token = style.select_quote(daily, quote, caller)
+    table, length, name = _in_equal_periods(daily)
+    periods = axis.timeline(table["period"], length, caller)._replace(name=name)
     heights = periods.pivot(table, "fill_type", "notional").reindex(columns=["amm", "dex"])
+    overview = overview_of(trades, caller)
     title = f"Traded volume per {name}, {token}-quoted markets"
-    if table["fills"].sum() < total:
-        title += f", {trade_count(table['fills'].sum(), total)}"
-    with drawing(trades, ax, title, paired=paired) as axes:
-        style.stacked_bars(axes, periods.left, periods.width, _bars(heights))
+    drawn = table["fills"].sum()
+    if drawn < overview.trades:
+        title += f", {trade_count(drawn, overview.trades)}"
+    with drawing(trades, ax, title, sides=overview.note) as axes:
+        drawn_types = style.stacked_bars(axes, periods.left, periods.width, heights, style.BARS)
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
-    texts = [
-        f"{FILL_TYPES[row['fill_type']].label}, {period}\n{format_amount(row['notional'])} {token}\n"
-        f"{style.format_count(row['fills'])}"
-        for row, period in zip(table.to_dict("records"), periods.texts(table["period"]), strict=True)
-    ]
-    stacks = stack_texts(table["fill_type"], periods.places(table["period"]), texts, heights)
-    return keep(axes, table, bar_marks(axes, stacks))
+    texts = {
+        (row["fill_type"], place): f"{FILL_TYPES[row['fill_type']].label}, {period}\n"
+        f"{format_amount(row['notional'])} {token}\n{style.format_count(row['fills'])}"
+        for row, place, period in periods.rows(table)
+    }
+    return keep(axes, table, bar_marks(axes, texts, drawn_types))
 
 
 def fill_shares(
@@ -101,8 +105,8 @@ def fill_shares(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`.
     every : str, optional
         Length of a period, as for `fills.breakdown`; chosen to fit the time covered by default.
     of : {'fills', 'notional'}
@@ -134,47 +138,49 @@ def fill_shares(
     caller = "lab.figures.fill_shares"
     if of not in ("fills", "notional"):
         raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
-    every = every or axis.choose_period(trades, caller)
-    needed = ["fill_type", *(["quote", "notional"] if of == "notional" else [])]
-    paired = PairedFills(trades, caller)
-    table, total = _sums(trades, every, needed, caller, paired)
-    keys, markets, token = ["period"], "", None
-    if of == "notional" or quote:
-        table, token = style.select_quote(table, quote, caller)
-        keys, markets = ["period", "quote"], f", {token}-quoted markets"
-    if table.empty:
+    overview = overview_of(trades, caller)
+    every = every or axis.period_for(overview.days)
+    needed = ("created_at", "quote", "fill_type", "notional")
+    of_one_token = of == "notional" or bool(quote)
+    steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
+    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS, derived=("order_id",))
+    sums = as_pandas(ask(question, trades))
+    markets = ""
+    keys = ["period"]
+    if of_one_token:
+        sums, token = style.select_quote(sums, quote, caller)
+        markets = f", {token}-quoted markets"
+        keys = ["period", "quote"]
+    if sums.empty:
         raise LabError(f"{caller}: no trade with a known time and fill type to draw. Pass other trades.")
-    table = _pool_shares(table, keys, of)
+    table = _with_shares(sums, keys, of)
     periods = axis.timeline(table["period"], every, caller)
-    places, (orders, effective) = periods.places(table["period"]), _orders(trades, periods, of, token, caller)
-    low, high = wilson(table["share"].to_numpy(), effective[places])
-    table = table.assign(orders=orders[places], low=low, high=high)
+    places = periods.places(table["period"])
     shares = table[[*SHARE]].set_axis(places).reindex(range(len(periods.left))) * 100
     overall = float(to_float(table[f"pool_{of}"]).sum() / to_float(table[of]).sum() * 100)
-    counted = trade_count(table["fills"].sum(), total)
+    counted = trade_count(table["fills"].sum(), overview.trades)
     note = f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
-    with drawing(trades, ax, title, note, counts_above=True, paired=paired) as axes:
-        pool, middles = FILL_TYPES["amm"], periods.left + periods.width / 2
+    with drawing(trades, ax, title, note, overview.note, counts_above=True) as axes:
+        pool = FILL_TYPES["amm"]
+        middles = periods.left + periods.width / 2
         size = 5 if len(shares) <= MOST_DOTS else 2
         style.draw_estimates(axes, middles, shares, SHARE, pool, markersize=size, linewidth=0.8)
         axes.axhline(overall, color=style.NOTE_COLOUR, linewidth=1, linestyle="--", label="whole time")
         axis.format_dates(axes, periods)
         style.percent_axis(axes, of)
         style.write_line(axes, middles[places], table["fills"], pool.colour, (1, 6), periods.width.min())
-    return keep(axes, table, _share_marks(table, of, periods, middles[places]))
+    return keep(axes, table, _share_marks(table, of, periods, middles))
 
 
-def size_profile(
-    trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None
-) -> Figure:
+def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None) -> Figure:
     """Draw the shares of AMM pool and order book by fill size.
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`, `Archive.scan` or `engines.portable`.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades` or `Archive.scan`.
     quantiles : int
         Number of quantiles, as for `fills.size_profile`.
     quote, ax : optional
@@ -196,84 +202,97 @@ def size_profile(
     >>> lab.figures.size_profile(client.trades(account_id=10083, limit=100), quantiles=4)
     <Figure size 900x420 with 1 Axes>
     """
-    table = as_pandas(fills.size_profile(trades, quantiles))
-    total, table = table["fills"].sum(), table.dropna(subset=["quantile"]).astype({"quantile": int})
-    table, token = style.select_quote(table, quote, "lab.figures.size_profile")
-    table = style.label_unknown_types(table)
+    caller = "lab.figures.size_profile"
+    profile = as_pandas(fills.size_profile(trades, quantiles))
+    sizes, token = axis.quantiles_of(profile, quote, caller)
+    table = style.label_unknown_types(sizes)
     shares = table.groupby(["quantile", "fill_type"])["share"].sum().unstack() * 100
-    title, note = f"Share of fills by size, {token}-quoted markets", trade_count(table["fills"].sum(), total)
+    drawn = table["fills"].sum()
+    title = f"Share of fills by size, {token}-quoted markets"
+    note = trade_count(drawn, profile["fills"].sum())
     if len(shares) > 1:
-        note += f"; each bar about {table['fills'].sum() / len(shares):,.0f} fills"
-    with drawing(trades, ax, title, note) as axes:
-        places = np.arange(len(shares), dtype=np.float64)
-        style.stacked_bars(axes, places - style.BAR_WIDTH / 2, np.ones(len(shares)), _bars(shares))
-        axis.format_sizes(axes, table.groupby("quantile")[["smallest", "largest"]].first(), token)
+        note += f"; each bar about {drawn / len(shares):,.0f} fills"
+    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
+        left = np.arange(len(shares)) - style.BAR_WIDTH / 2
+        drawn_types = style.stacked_bars(axes, left, np.ones(len(shares)), shares, style.BARS)
+        axis.format_sizes(axes, axis.bounds_of(table), token)
         style.percent_axis(axes, "fills")
-    table = table.reset_index(drop=True)
-    numbers = table["quantile"].map({quantile: place for place, quantile in enumerate(shares.index)})
-    texts = [
-        f"{FILL_TYPES[row['fill_type']].label}, {format_amount(row['smallest'])} to "
-        f"{format_amount(row['largest'])} {token}\n{100 * row['share']:.1f} % of the fills of this size\n"
-        f"{style.format_count(row['fills'])}"
+    texts = {
+        (row["fill_type"], shares.index.get_loc(row["quantile"])): f"{FILL_TYPES[row['fill_type']].label}, "
+        f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}\n"
+        f"{100 * row['share']:.1f} % of the fills of this size\n{style.format_count(row['fills'])}"
         for row in table.to_dict("records")
-    ]
-    drawn = [name for name in FILL_TYPES if name in shares]
-    return keep(axes, table, bar_marks(axes, stack_texts(table["fill_type"], numbers, texts, drawn)))
+    }
+    return keep(axes, table, bar_marks(axes, texts, drawn_types))
 
 
-def _pool_shares(table: pd.DataFrame, keys: list[str], of: str) -> pd.DataFrame:
+def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
+    """Add up days to periods of equal length from the first day; return these, their length and its name."""
+    days = daily["period"]
+    start = days.min()
+    count, name = EQUAL_PERIODS.get(axis.period_for((days.max() - start).days), (1, "day"))
+    length = pd.Timedelta(days=count)
+    periods = start + (days - start) // length * length
+    groups = daily.assign(period=periods).groupby(["period", "quote", "fill_type"])
+    return groups[["fills", "notional"]].sum().reset_index(), f"{count}d", name
+
+
+def _with_shares(sums: pd.DataFrame, keys: list[str], of: str) -> pd.DataFrame:
     """Return the fills, or the notional, of each period in all and of the pool, and the pool's share."""
-    columns = ["fills"] if of == "fills" else ["fills", "notional"]
-    whole = table.groupby(keys, observed=True)[columns].sum(min_count=1)
-    pool = table[table["fill_type"] == "amm"].groupby(keys, observed=True)[of].sum(min_count=1)
-    pool = pool.reindex(whole.index).fillna(0).rename(f"pool_{of}").astype(whole[of].dtype)
-    shares = to_float(pool) / to_float(whole[of])
-    return whole.join(pool).assign(share=shares).reset_index()
+    amounts = list(dict.fromkeys(["fills", of, f"pool_{of}"]))
+    table = sums.groupby(keys)[[*amounts, "orders", "weight", "squares"]].sum().reset_index()
+    share = to_float(table[f"pool_{of}"]) / to_float(table[of])
+    # Kish: how many orders of equal size would say as much.
+    low, high = _wilson(share, table["weight"] ** 2 / table["squares"])
+    return table[[*keys, *amounts]].assign(share=share, orders=table["orders"], low=low, high=high)
 
 
-def _orders(
-    trades: Any, periods: axis.Timeline, of: str, token: str | None, caller: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the orders of each period, and how many of equal weight would say as much."""
-    wanted = {"created_at", "fill_type", "quote", "notional", *LOOKED_UP_BY}
-    names = sorted(wanted & {*convert.column_names(trades)})
-    rows, work = Buckets(), partial(_weighed, of=of, token=token)
-    for part in convert.batches(trades, names, caller, work=work):
-        orders, weights, moments = (part[name].to_numpy() for name in ("order", "weight", "moment"))
-        places = np.searchsorted(periods.starts, moments, side="right") - 1
-        rows.add(bucket_of(orders), {"group": places, "order": orders, "weight": weights})
-    return effective_orders(rows, len(periods.starts))
+def _shares_by_period(every: str, of: str, token: str) -> dict[str, str]:
+    """Return the steps that add up fills, those of the pool, and orders by period and token."""
+    known = "quote IS NOT NULL AND notional IS NOT NULL" if of == "notional" else "TRUE"
+    return {
+        "fills": f"""
+-- fills of known time and type
+SELECT {period_sql(every)} AS period, {token} AS quote, order_id, notional, fill_type = 'amm' AS is_pool
+FROM trades
+WHERE created_at IS NOT NULL AND fill_type IS NOT NULL AND {known}""",
+        "orders": """
+-- what each order traded in a period, and of that at the pool
+SELECT period, quote, order_id,
+    count(*) AS fills,
+    count(*) FILTER (WHERE is_pool) AS pool_fills,
+    sum(notional) AS notional,
+    coalesce(sum(notional) FILTER (WHERE is_pool), 0) AS pool_notional
+FROM fills
+GROUP BY period, quote, order_id""",
+        "sums": f"""
+-- the same of all orders, and how unequal these are
+SELECT period, quote,
+    CAST(sum(fills) AS BIGINT) AS fills,
+    CAST(sum(pool_fills) AS BIGINT) AS pool_fills,
+    sum(notional) AS notional,
+    sum(pool_notional) AS pool_notional,
+    count(*) AS orders,
+    sum(CAST({of} AS DOUBLE)) AS weight,
+    sum(pow(CAST({of} AS DOUBLE), 2)) AS squares
+FROM orders
+GROUP BY period, quote""",
+        "answer": "SELECT * FROM sums",
+    }
 
 
-def _weighed(rows: pa.Table, of: str, token: str | None) -> pa.Table:
-    """Return the time, order and weight of the fills that have the values needed."""
-    needed = ["moment", "fill_type", *(["notional"] if of == "notional" else [])]
-    known = np.all([rows[name].is_valid() for name in needed], axis=0)
-    rows = rows.filter(pa.array(known if token is None else known & equal(rows["quote"], token)))
-    weights = floats(rows["notional"]) if of == "notional" else np.ones(len(rows))
-    return pa.table({"moment": rows["moment"], "order": order_numbers(rows), "weight": weights})
+def _wilson(share: pd.Series, orders: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return the ends of Wilson's score interval of shares of so many orders."""
+    square = Z**2
+    middle = (share + square / (2 * orders)) / (1 + square / orders)
+    within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2
+    reach = np.sqrt(within) / (1 + square / orders)
+    return (middle - reach).clip(0, 1), (middle + reach).clip(0, 1)
 
 
 def _share_marks(table: pd.DataFrame, of: str, periods: axis.Timeline, middles: np.ndarray) -> Iterator[Mark]:
-    for period, x, row in zip(periods.texts(table["period"]), middles, table.to_dict("records"), strict=True):
+    for row, place, period in periods.rows(table):
         share, low, high = (100 * row[name] for name in SHARE)
         text = f"{period}\nAMM pool {share:.1f} % of {of} (95 %: {low:.1f} to {high:.1f} %)\n"
-        yield Mark(text + style.format_count(row["fills"]), (x, x), (low, high))
-
-
-def _sums(
-    trades: Any, every: str, known: list[str], caller: str, paired: PairedFills
-) -> tuple[pd.DataFrame, int]:
-    """Add up fills of known time, and of other `known` values, per quote and fill type; also count all."""
-    keys = ["period", "quote", "fill_type"]
-    sums = aggregate(trades, keys[1:], caller, every, amounts=["notional"], rates=False, paired=paired)
-    total = int(pc.sum(sums["fills"]).as_py() or 0)
-    there = np.all([sums[name].is_valid().to_numpy() for name in ["period", *known]], axis=0)
-    groups = GroupBy(sums.filter(pa.array(there)), keys)
-    count = groups.sum("valued" if "notional" in known else "fills")
-    columns = groups.key_columns() | {"fills": count, "notional": groups.sum("notional")}
-    return as_pandas(result_frame(pd.DataFrame(), columns)), total
-
-
-def _bars(heights: pd.DataFrame) -> list[tuple[dict[str, Any], pd.Series]]:
-    return [(group.bar, heights[name]) for name, group in FILL_TYPES.items() if name in heights]
+        text += style.format_count(row["fills"])
+        yield Mark(text, (middles[place], middles[place]), (low, high))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 import pandas as pd
@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as _Figure
 from PIL import Image, ImageDraw
 
-DENSITY = 2
-"""Pixels of a picture per pixel of the page: sharp on screens of high density."""
-PALETTE, CORNER, SMOOTH = 64, 8, 8
-"""Colours of a picture; radius of its corners in pixels of the page; steps from clear to white there."""
+DENSITY = 2  # pixels of a picture per pixel of the page: sharp on screens of high density
+PALETTE = 64  # colours of a picture: more are not seen
+CORNER = 8  # radius of its corners in pixels of the page
+SMOOTH = 8  # steps from clear to white there
 
 
 class Mark(NamedTuple):
@@ -88,21 +88,15 @@ def keep(axes: Axes, table: pd.DataFrame, marks: Iterable[Mark]) -> Figure:
     return cast("Figure", figure)
 
 
-def bar_marks(axes: Axes, texts: Iterable[Sequence[str]]) -> Iterator[Mark]:
-    """Give a mark to each bar that has a height, from a list of texts for each stack."""
-    for stack, words in zip(axes.containers, texts, strict=False):
-        for bar, text in zip(cast("Any", stack), words, strict=True):
+def bar_marks(axes: Axes, texts: Mapping[Any, str], names: Iterable[Any]) -> Iterator[Mark]:
+    """Give a mark to each bar that has a height, from texts by the name of its stack and its place in it."""
+    for name, stack in zip(names, axes.containers, strict=False):
+        for place, bar in enumerate(cast("Any", stack)):
             if bar.get_height():
-                left, bottom = bar.get_xy()
-                ends = sorted((bottom, bottom + bar.get_height()))
-                yield Mark(text, (left, left + bar.get_width()), (ends[0], ends[1]))
-
-
-def stack_texts(groups: Any, places: Any, texts: Iterable[str], names: Iterable[Any]) -> list[list[str]]:
-    """Arrange a text for each row of a table by stack and place; a place without a row has none."""
-    said = dict(zip(zip(groups, places, strict=True), texts, strict=True))
-    length = max(places) + 1
-    return [[said.get((name, place), "") for place in range(length)] for name in names]
+                left, start = bar.get_xy()
+                end = start + bar.get_height()
+                right = left + bar.get_width()
+                yield Mark(texts[name, place], (left, right), (min(start, end), max(start, end)))
 
 
 def _card(image: Image.Image) -> tuple[Image.Image, bytes]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
@@ -16,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter
 
-from loopring_lab import cores
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import PairedFills
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import collected
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure
 
@@ -38,25 +37,32 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "text.parse_math": False,  # a token may be called "$"
 }
+# Distinct for colour-blind readers (M. Okabe, K. Ito), and dark enough for thin lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
-"""Distinct for colour-blind readers, and dark enough for thin lines on white."""
+# On light and on dark bars: unlike black and white, they stay what they are on a page of any theme.
 INKS = ("#010101", "#FEFEFE")
-"""On light and on dark bars: unlike black and white, they stay what they are on a page of any theme."""
-NOTE_COLOUR, GREY = "#555555", "#8A8A8A"
-SYNTHETIC = "synthetic data"
-NOTE_PAD, NOTE_LINE = 22.5, 14.0
-BAR_WIDTH = 0.92
-"""Part of its column that a bar fills."""
-COLUMN_GAP, LETTER = 12, 6.3
-"""Points between columns of text, and the approximate width of a letter."""
-AXES_WIDTH, DIGIT, POINTS = 0.93, 7.0, 72
-"""Part of the width beside the legend; width of a digit in points; points per inch."""
+NOTE_COLOUR = "#555555"
+GREY = "#8A8A8A"
 UNKNOWN = "unknown"
+SYNTHETIC = "synthetic data"
 LONGEST_LABEL = 20
-COUNT_HEIGHT, EDGE = 0.065, 0.03
-"""Parts of the height of axes: for a line of counts, and beyond its edges for marks on them."""
-WIDTH, HEIGHT, AROUND, ROW, FEWEST_ROWS = 9.0, 4.2, 1.35, 0.34, 5
-"""Inches of a figure, and of what is around its rows and of each; rows that axes have at least elsewhere."""
+BAR_WIDTH = 0.92  # part of its column that a bar fills
+POINTS = 72  # in an inch
+TITLE_PAD = 8.5  # points between axes, or what stands above them, and the title
+NOTE_LINE = 14.0  # points
+# Inches of a figure, and of what is around its rows and of each row.
+WIDTH = 9.0
+HEIGHT = 4.2
+AROUND = 1.35
+ROW = 0.34
+FEWEST_ROWS = 5  # that axes have on a page with others
+COLUMN_GAP = 12  # points between columns of text
+LETTER = 6.3  # points of an average letter
+DIGIT = 7.0  # points of a digit, twice those of a comma or a point
+AXES_WIDTH = 0.93  # part of the width beside the legend
+# Parts of the height of axes: for a line of counts, and beyond its edges for marks on them.
+COUNT_HEIGHT = 0.065
+EDGE = 0.03
 
 
 class GroupStyle(NamedTuple):
@@ -71,12 +77,8 @@ class GroupStyle(NamedTuple):
     @property
     def bar(self) -> dict[str, Any]:
         """Arguments of `Axes.bar`."""
-        return {
-            "label": self.label,
-            "facecolor": self.face,
-            "edgecolor": self.colour,
-            "linewidth": 0.7 * (self.face != self.colour),
-        }
+        width = 0 if self.face == self.colour else 0.7
+        return {"label": self.label, "facecolor": self.face, "edgecolor": self.colour, "linewidth": width}
 
     @property
     def line(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ FILL_TYPES: Mapping[str, GroupStyle] = {
     "dex": GroupStyle("order book", COLOURS[1], "#F7C9A5", "s", "--"),
     UNKNOWN: GroupStyle("type unknown", GREY, "#E4E4E4", "^", ":"),
 }
+BARS = {name: group.bar for name, group in FILL_TYPES.items()}
 
 
 @contextmanager
@@ -98,36 +101,35 @@ def drawing(
     ax: Axes | None,
     title: str,
     note: str = "",
+    sides: str = "",
     *,
     legend: Mapping[str, Any] | None = None,
-    takers_only: bool = False,
     counts_above: bool = False,
     rows: int = 0,
-    paired: PairedFills | None = None,
 ) -> Iterator[Axes]:
     """Provide the axes to draw on, then add the title, the legend and the label of synthetic data.
 
-    Unless `takers_only`, a note counts fills with both sides; `counts_above` leaves a line above the axes.
+    `sides` is the note on fills counted twice; `counts_above` leaves a line above the axes; a figure of `rows`
+    is as high as they need.
     """
-    both_sides = "" if takers_only else (paired or PairedFills(trades, "figures")).note
-    notes = [text for text in (note, both_sides) if text]
+    notes = [text for text in (note, sides) if text]
     with rc_context(STYLE):
-        height = AROUND + note.count("\n") * NOTE_LINE / POINTS + ROW * max(rows, 2)
-        size = WIDTH, min(HEIGHT, round(height, 2)) if rows else HEIGHT
-        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
-        axes = Figure(figsize=size, dpi=100, layout=layout).subplots() if ax is None else ax
+        axes = _new_axes(rows, note.count("\n")) if ax is None else ax
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=STYLE["grid.color"])
         if rows:
-            axes.set_ylim((max(rows, FEWEST_ROWS) if ax else rows) - 0.4, -0.6)
+            shown = rows if ax is None else max(rows, FEWEST_ROWS)
+            axes.set_ylim(shown - 0.4, -0.6)
             axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
         yield axes
-        height = NOTE_LINE * (sum(text.count("\n") + 1 for text in notes) + counts_above)
-        axes.set_title(title, y=1, pad=NOTE_PAD - NOTE_LINE + height if notes else None)
-        for text in reversed(notes):  # each on its own: the upper one may pass above what stands beside it
-            height -= NOTE_LINE * (text.count("\n") + 1)
-            _small_print(axes, text, (0, 1), "axes fraction", xytext=(0, 7 + height), fontsize=10)
+        lines = [text.count("\n") + 1 for text in notes]
+        height = NOTE_LINE * (sum(lines) + counts_above)
+        axes.set_title(title, y=1, pad=TITLE_PAD + height if notes else None)
+        for text, count in zip(reversed(notes), reversed(lines), strict=True):
+            # Each is written by itself: the upper one may pass above what stands beside it.
+            height -= NOTE_LINE * count
+            _small_print(axes, text, (0, 1), (0, 7 + height), "axes fraction")
         handles, labels = axes.get_legend_handles_labels()
         if handles:  # to the right of the axes, where nothing is drawn
             corner: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.5}
@@ -135,19 +137,21 @@ def drawing(
         _mark_synthetic(axes, trades)
 
 
-def at_once(trades: Any, *jobs: Callable[[], Any]) -> list[Any]:
-    """Return what jobs find, done at the same time if trades are in memory."""
-    return cores.share(*jobs) if convert.is_in_memory(trades) else [job() for job in jobs]
+def _new_axes(rows: int, more_notes: int) -> Axes:
+    """Return the axes of a figure of ours, which is lower if it has few rows."""
+    height = HEIGHT
+    if rows:
+        needed = AROUND + more_notes * NOTE_LINE / POINTS + ROW * max(rows, 2)
+        height = min(HEIGHT, round(needed, 2))
+    layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
+    return Figure(figsize=(WIDTH, height), dpi=100, layout=layout).subplots()
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
-    """Convert a result of `fees` or `fills` of any engine to pandas."""
+    """Convert an answer of `fees` or `fills` of any kind to pandas."""
     if isinstance(table, pd.DataFrame):
         return table
-    opened = nw.from_native(table).lazy()
-    columns = opened.collect_schema().names()  # Dask adds its index when it collects
-    arrow = opened.collect("pyarrow").to_native().select(columns)
-    return cast("pd.DataFrame", convert.to_native(pd.DataFrame(), convert.normalize(arrow)))
+    return frames.to_pandas(collected(table, "lab.figures"))
 
 
 def select_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
@@ -157,8 +161,7 @@ def select_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[p
     selected = table[table["quote"] == quote]
     if selected.empty:
         raise LabError(
-            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another "
-            "quote=."
+            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another quote=."
         )
     return selected, str(quote)
 
@@ -170,18 +173,22 @@ def label_unknown_types(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def stacked_bars(
-    axes: Axes, left: np.ndarray, width: np.ndarray, parts: Iterable[tuple[dict[str, Any], Any]]
-) -> None:
+    axes: Axes, left: np.ndarray, width: np.ndarray, heights: pd.DataFrame, styles: Mapping[str, Any]
+) -> list[str]:
+    """Draw the columns of heights, each in its style and in the order of these; return their names."""
+    drawn = [name for name in styles if name in heights]
     bottom = np.zeros(len(left))
-    for style, heights in parts:
-        height = np.nan_to_num(np.asarray(heights, np.float64))
-        box: dict[str, Any] = {"width": width * BAR_WIDTH, "bottom": bottom, "align": "edge", "linewidth": 0}
-        for bar in axes.bar(left, height, **(box | style)):
-            bar.set_linewidth(bar.get_linewidth() * bool(bar.get_height()))  # nothing has no edge
+    for name in drawn:
+        height = np.nan_to_num(heights[name].to_numpy(np.float64))
+        bars = axes.bar(left, height, width * BAR_WIDTH, bottom, align="edge", **styles[name])
+        for bar in bars:
+            if not bar.get_height():
+                bar.set_linewidth(0)  # nothing has no edge
         bottom += height
     if bottom.any():
         axes.set_ylim(0, 1.05 * bottom.max())
     axes.grid(visible=False, axis="x")
+    return drawn
 
 
 def plain_numbers(axis: Axis) -> None:
@@ -243,14 +250,16 @@ def draw_estimates(
 ) -> None:
     """Draw means joined by a line, each with its interval; those without one are hollow."""
     mean, low, high = (rows[name].to_numpy(np.float64, na_value=np.nan) for name in names)
-    places, hollow = np.asarray(places, np.float64), np.isnan(low)
-    line = group.line | line
-    ends: dict[str, Any] = {"color": group.colour, "linewidth": line["markersize"] / 4}
-    axes.vlines(places[~hollow], low[~hollow], high[~hollow], **ends)
-    marks = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
-    drawn = [axes.plot(places, mean, **line), axes.plot(places[hollow], mean[hollow], **line | marks)]
-    for (one,) in drawn:  # whole marks at the lower and upper edge, but none beside what is zoomed
-        one.set_clip_path(Rectangle((0, -EDGE), 1, 1 + 2 * EDGE, transform=axes.transAxes))
+    places = np.asarray(places, np.float64)
+    hollow = np.isnan(low)
+    style = group.line | line
+    ends = [column[~hollow] for column in (places, low, high)]
+    axes.vlines(*ends, color=group.colour, linewidth=style["markersize"] / 4)
+    (drawn,) = axes.plot(places, mean, **style)
+    style |= {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
+    (drawn_hollow,) = axes.plot(places[hollow], mean[hollow], **style)
+    for marks in (drawn, drawn_hollow):  # whole ones at the edges, but none beside what is zoomed
+        marks.set_clip_path(Rectangle((0, -EDGE), 1, 1 + 2 * EDGE, transform=axes.transAxes))
 
 
 def write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> None:
@@ -261,16 +270,15 @@ def write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> No
         write_line(axes, places, counts, group.colour, (1 - COUNT_HEIGHT * (line + 0.5), 0))
 
 
-def write_line(
-    axes: Axes, places: Any, counts: Any, colour: str, at: tuple[float, float], width: float = 1
-) -> None:
+def write_line(axes: Axes, places: Any, counts: Any, colour: str, at: tuple[float, float], width: float = 1) -> None:
     """Write counts at a part of the axes' height and points above: as many as fit `width` apart."""
     texts = [f"{count:,}" for count in counts]
     step = label_step(texts, width * column_width(axes))
-    options: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
-    options |= {"textcoords": "offset points", "annotation_clip": True}
-    for place, text in zip(list(places)[::step], texts[::step], strict=True):
-        written = axes.annotate(text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), **options)
+    for place, text in list(zip(places, texts, strict=True))[::step]:
+        written = write(
+            axes, text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), ha="center", va="center",
+            fontsize=9, color=colour, annotation_clip=True,
+        )  # fmt: skip
         written.set_in_layout(False)  # it stands between points and title, which take that room
 
 
@@ -296,23 +304,32 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     right = 0.0
     for heading, column in texts.items():
         right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
-        options: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 10}
-        top = {"va": "bottom", "color": NOTE_COLOUR} | options
-        axes.annotate(str(heading), (1, 1), (right, 4), "axes fraction", **top)
+        write(axes, str(heading), (1, 1), (right, 4), "axes fraction", ha="right", va="bottom", color=NOTE_COLOUR)
         for place, text in enumerate(column):
-            beside: dict[str, Any] = {"va": "center", "annotation_clip": True} | options
-            axes.annotate(text, (1, place), (right, 0), axes.get_yaxis_transform(), **beside)
+            beside = axes.get_yaxis_transform()
+            write(axes, text, (1, place), (right, 0), beside, ha="right", va="center", annotation_clip=True)
 
 
-def _small_print(axes: Axes, text: str, corner: tuple[int, int], coordinates: str, **style: Any) -> None:
+def write(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], coordinates: Any, **options: Any
+) -> Annotation:
+    """Write a text at an offset in points from its place."""
+    options = {"fontsize": 10} | options
+    return axes.annotate(text, place, offset, coordinates, textcoords="offset points", **options)
+
+
+def _small_print(
+    axes: Axes, text: str, corner: tuple[int, int], offset: tuple[float, float], coordinates: str, **options: Any
+) -> None:
     """Write text that takes no room: a long note must not make the axes narrow."""
-    options = {"textcoords": "offset points", "va": "bottom", "color": NOTE_COLOUR} | style
-    axes.annotate(text, corner, xycoords=coordinates, **options).set_in_layout(False)
+    written = write(axes, text, corner, offset, coordinates, va="bottom", color=NOTE_COLOUR, **options)
+    written.set_in_layout(False)
 
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:
     """Label synthetic data once, in the corner of the figure."""
     attrs = getattr(trades, "attrs", None)
+    is_synthetic = isinstance(attrs, Mapping) and attrs.get("synthetic")
     texts = {text.get_text() for other in axes.figure.axes for text in other.texts}
-    if isinstance(attrs, Mapping) and attrs.get("synthetic") and SYNTHETIC not in texts:
-        _small_print(axes, SYNTHETIC, (1, 0), "figure fraction", xytext=(-6, 4), ha="right", fontsize=9)
+    if is_synthetic and SYNTHETIC not in texts:
+        _small_print(axes, SYNTHETIC, (1, 0), (-6, 4), "figure fraction", ha="right", fontsize=9)

@@ -128,271 +128,195 @@ def compare_venues(
     0  undecided      own trades
     """
     caller = "lab.fills.compare_venues"
-    names = _keys(by, caller, trades)
+    check_level(intervals, caller)
+    keys = keys_of(trades, by, caller, *RESULTS)
+    if "fill_type" in keys.names:
+        raise LabError(f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out.")
     length = parse_length(horizon, caller, "horizon")
     if not length:
         raise LabError(f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'.")
-    check_sampling(intervals, seed, caller)
-    fills, left_out = _takers_fills(trades, caller, names)
-    label, values = Reference(prices, caller), Values.of_frame(fills, caller, prices)
-    classes = _SizeClasses(lambda: convert.batches(fills, ["market", "size"], caller))
-    around = partial(
-        windows.over,
-        fills,
+    kind = kind_of_prices(prices, trades, caller)
+    if prices is not None:
+        _check_markets(trades, prices, caller)
+    steps, tables = role_steps(trades, caller)
+    steps |= _cost_steps(keys, kind, length, "trades" if prices is None else "prices")
+    steps |= _difference_steps(keys, kind, intervals)
+    question = Question(
         caller,
-        [*READ, *names],
-        LOOKED_UP_BY,
-        prices=trades if prices is None else prices,
-        price_columns=PRICES,
-        keys=["market"],
-        after=length,
-        placed_by="last",
+        steps,
+        needs=(*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps"),
+        may_have=(*PLACE, *ORDER_COLUMNS),
+        derived=("ms", "moment", "order_id"),
+        keys=keys,
+        price_may_have=PRICE_COLUMNS,
     )
-    if not label.is_known:  # whether prices are trades is known after a look at all of them
-        [*around(counts=label.counts, work=partial(_look, caller=caller, label=label))]
-    counts, compared = Counter[str](), _Compared(names, intervals, seed)
-    work = partial(_costs, caller=caller, length=length, names=names, classes=classes, own=label.is_trades)
-    for part in around(counts=counts, work=work):
-        compared.add(part, values.rates.of(part))
-    if counts["fills"] and counts["prices"] and not counts["shared"]:
+    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller), **tables), kind)
+
+
+def _check_markets(trades: Any, prices: Any, caller: str) -> None:
+    """Raise a `LabError` if there are fills and prices, but none of the same market."""
+    question = Question(
+        caller,
+        steps={
+            "sums": """
+SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices, count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
+FROM trades""",
+            "answer": "SELECT sum(fills) > 0 AND sum(prices) > 0 AND sum(shared) = 0 AS differ FROM sums",
+        },
+        needs=("market",),
+    )
+    if collected(ask(question, trades, prices), caller)["differ"][0].as_py():
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
-    result = result_frame(trades, label.of_groups(compared.columns(label.is_trades)))
-    fills_are = "1 fill is" if left_out == 1 else f"{left_out:,} fills are"
-    return label.noted(result, f"{fills_are} left out: taker or type unknown." if left_out else "")
 
 
-def _keys(by: str | Sequence[str] | None, caller: str, trades: Any) -> list[str]:
-    names = group_keys(by, caller, *RESULTS, "reference", "size_class", frame=trades)
-    if "fill_type" in names:
-        raise LabError(f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out.")
-    return names
-
-
-def _takers_fills(trades: Any, caller: str, names: Sequence[str]) -> tuple[Any, int]:
-    """Read each fill once whose type and taker are known, into memory or files; also count the others."""
-    roles, counts = Roles.of_frame(trades, caller), Counter[str]()
-
-    def taken(window: Window) -> pa.Table:
-        role = roles.of(window.rows)[0]
-        places = first_sides(window.rows, window.rows, role, window.inside)
-        fills, role = window.rows.take(pa.array(places)), role[places]
-        is_typed = np.asarray(pc.is_in(as_text(fills["fill_type"]), pa.array(FILL_TYPES)))
-        left_out = int(np.count_nonzero(~is_typed | (role == UNKNOWN)))
-        fills = fills.append_column("created_at", fills["moment"].cast(TIMESTAMP))
-        fills = fills.select([name for name in fills.column_names if name not in ("moment", ORDER_ID)])
-        return windows.counted(fills.filter(pa.array(is_typed & (role == TAKER))), left_out=left_out)
-
-    read = [*READ, "account_id", "role", "fee", *names]
-    parts = windows.over(trades, caller, read, LOOKED_UP_BY, counts=counts, work=taken)
-    if convert.is_in_memory(trades):
-        return pa.concat_tables([*parts], promote_options="permissive"), counts["left_out"]
-    return parts.frame(), counts["left_out"]
-
-
-def _look(window: Window, caller: str, label: Reference) -> pa.Table:
-    """Look whether prices are trades."""
-    history = PriceHistory(window.prices, caller, near=[around(moments_of(window.rows))])
-    return label.counted(window.rows.slice(0, 0), history, window)
-
-
-def _costs(
-    window: Window, caller: str, length: int, names: list[str], classes: _SizeClasses, own: bool
-) -> pa.Table:
-    """Return costs of takers' fills in a window, and their distance from the reference; NaN if unknown."""
-    rows, history = window.with_prices(
-        caller, near=lambda rows: [around(moments_of(rows, "last"), length, length)]
-    )
-    end = moments_of(rows, "last")
-    lookup, until = history.lookup(rows), np.where(end == NAT, NAT, end + length)
-    places = lookup.before(until, newer_than=end) if own else lookup.before(until, within=2 * length)
-    fills, places = window.own(rows), places[window.inside]
-    price = relative_bps(fills, history.take(places)) * cost_sign(fills)
-    fee = fills["fee_bps"].fill_null(np.nan).to_numpy()
-    costs = {"cost": price + fee, "fee_cost": fee, "distance": np.abs(price)}
-    found = slim_rows(fills, [*names, "market", "side", "fill_type"])
-    for name, column in (costs | {"size_class": classes.of(fills)}).items():
-        found = found.append_column(name, pa.array(column))
-    of_markets = pc.is_in(as_text(window.prices["market"]), as_text(window.rows["market"].unique()))
-    shared = int(pc.sum(of_markets, min_count=0).as_py())
-    return windows.counted(found, fills=len(fills), prices=len(window.prices), shared=shared)
-
-
-class _SizeClasses:
-    """Quintiles of size in each market, among fills whose size is known; equal sizes are in one class."""
-
-    def __init__(self, read: Callable[[], Iterable[pa.Table]]) -> None:
-        self._markets, counts, rows = dict[str | None, int](), np.zeros(0, np.int64), Buckets()
-        for part in read():
-            markets, sizes = self._sized(part)
-            counts = np.bincount(markets, minlength=len(self._markets)) + np.pad(
-                counts, (0, len(self._markets) - len(counts))
-            )
-            rows.add(np.arange(len(sizes)) % BUCKETS, {"market": markets.astype(np.int32), "size": sizes})
-        steps = np.arange(1, SIZE_CLASSES)[:, None]
-        ranks = -(-steps * counts // SIZE_CLASSES) - 1
-        self._least = select(rows.of("market", "size"), counts, ranks)
-
-    def of(self, fills: pa.Table) -> np.ndarray:
-        """Return the class of each fill from 0, or -1."""
-        sizes, markets = floats(fills["size"]), self._numbers(fills)
-        return np.where(sizes > 0, (sizes > self._least[:, markets]).sum(axis=0), -1)
-
-    def _numbers(self, fills: pa.Table) -> np.ndarray:
-        codes, names = coded(fills["market"])
-        numbers = [self._markets.setdefault(name, len(self._markets)) for name in (*names, None)]
-        return np.asarray(np.array(numbers)[codes])
-
-    def _sized(self, fills: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        sizes = floats(fills["size"])
-        return self._numbers(fills)[sizes > 0], sizes[sizes > 0]
-
-
-class _Compared:
-    """The venues compared by group and cell, from parts of the takers' fills added one after the other."""
-
-    def __init__(self, names: Sequence[str], level: float, seed: int) -> None:
-        self._names, self._cells, self._rows = names, Groups([*names, *CELL]), Buckets()
-        self._bootstrap = Bootstrap(seed, level)
-        self._fills, self._known = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-
-    def add(self, fills: pa.Table, values: np.ndarray) -> None:
-        """Add fills with the columns of groups and cells, their costs, and values, NaN where unknown."""
-        costs = {"value": np.where(fills["size_class"].to_numpy() < 0, np.nan, values)}
-        costs |= {name: fills[name].to_numpy() for name in ("cost", "fee_cost", "distance")}
-        cells, pool = self._cells.numbers(fills), equal(fills["fill_type"], FILL_TYPES[0])
-        known = (costs["value"] > 0) & ~np.isnan([*costs.values()]).any(axis=0)
-        slots, count = 2 * cells + pool, len(self._cells)
-        self._fills = np.bincount(cells, minlength=count) + np.pad(self._fills, (0, count - len(self._fills)))
-        counted = np.bincount(slots[known], minlength=2 * count).reshape(-1, 2)
-        self._known = counted + np.pad(self._known, ((0, count - len(self._known)), (0, 0)))
-        columns = {"group": slots.astype(np.int32), "order": fills[ORDER].to_numpy()} | costs
-        columns = {name: column[known] for name, column in columns.items()}
-        self._rows.add(bucket_of(columns["order"]), columns)
-
-    def columns(self, own: bool) -> dict[str, Any]:
-        """Return the keys of each group, in their order, and how the venues compare in it."""
-        groups, cells = self._cells.ordered(self._names), self._cells.ordered()
-        self._group_of_cell = groups.ids[cells.first_rows]
-        self._place_of_cell, self._count = cells.ids, groups.count
-        self._matched = np.asarray((self._known[cells.first_rows] > 0).all(axis=1))
-        compared = _results(*self._add_up(), self._group_of_cell, own)
-        taken = np.bincount(groups.ids, self._fills, groups.count)
-        matched = np.where(self._matched, self._known[cells.first_rows].sum(axis=1), 0)
-        fills = np.bincount(self._group_of_cell, matched, groups.count)
-        compared |= {"fills": fills.astype(np.int64), "matched_share": fills / taken}
-        found = {name: pa.array(compared[name], from_pandas=True) for name in RESULTS}
-        return groups.key_columns() | found
-
-    def _parts(self) -> Iterator[Columns]:
-        """Yield the rows of matched cells, in buckets, with cells in the order of their values."""
-        for part in self._rows:
-            cells = self._place_of_cell[part["group"] // 2]
-            rows = np.flatnonzero(self._matched[cells])
-            slots = 2 * cells[rows] + part["group"][rows] % 2
-            yield {name: column[rows] for name, column in part.items()} | {"group": slots}
-
-    def _count_orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """Count the orders of matched fills in each group, at each venue and in all."""
-        at_venues, in_all = np.zeros(2 * self._count, np.int64), np.zeros(self._count, np.int64)
-        for part in self._parts():
-            groups = self._group_of_cell[part["group"] // 2]
-            for numbers, counts in ((2 * groups + part["group"] % 2, at_venues), (groups, in_all)):
-                rows = SortedRows(part | {"group": numbers})
-                np.add.at(counts, rows.groups[rows.starts], 1)
-        return at_venues.reshape(-1, 2), in_all
-
-    def _add_up(self) -> tuple[Columns, np.ndarray, np.ndarray]:
-        """Add up fills by cell and venue; also return the orders at venues and the intervals of groups."""
-        orders, in_all = self._count_orders()
-        many, units = in_all > UNITS_AT_MOST, Buckets()
-        for part in self._parts():
-            found = _units(SortedRows(part), np.repeat(many[self._group_of_cell], 2))
-            units.add(self._group_of_cell[found["slot"] // 2] % BUCKETS, found)
-        sums = {name: np.zeros(2 * len(self._group_of_cell)) for name in ADDED}
-        intervals = np.full((2, self._count), np.nan)
-        for unsorted in units:
-            place = sorted_by(unsorted["slot"])
-            found = {name: column[place] for name, column in unsorted.items()}
-            starts = first_of(found["slot"])
-            for name in ADDED:
-                sums[name][found["slot"][starts]] = sums_between(starts, found[name])
-            groups = self._group_of_cell[found["slot"] // 2]  # sorted, as cells are
-            firsts = first_of(groups)
-            for start, stop in zip(firsts, np.append(firsts, len(groups))[1:], strict=True):
-                if (orders[groups[start]] >= FEWEST).all():
-                    part = {name: column[start:stop] for name, column in found.items()}
-                    intervals[:, groups[start]] = self._interval(part, many=bool(many[groups[start]]))
-        return {name: column.reshape(-1, 2) for name, column in sums.items()}, orders, intervals
-
-    def _interval(self, units: Columns, *, many: bool) -> tuple[float, float]:
-        """Draw the difference of one group; a cell counts in a draw where both venues are drawn."""
-        cells = np.unique(units["slot"] // 2, return_inverse=True)[1]
-        starts, weight, product = first_of(units["slot"]), *np.zeros((2, DRAWS, cells[-1] + 1, 2))
-        for start, stop in zip(starts, np.append(starts, len(cells))[1:], strict=True):
-            counts = self._bootstrap.counts(units["unit"][start:stop], many=many)
-            totals = drawn_sums(counts, np.stack([units[name][start:stop] for name in ("value", "product")]))
-            at = cells[start], units["slot"][start] % 2
-            weight[:, *at], product[:, *at] = totals
-        means, there = _ratio(product, weight), (weight > 0).all(axis=2)
-        shares = np.where(there, weight.sum(axis=2), 0.0)
-        gaps = np.where(there, means[:, :, 1] - means[:, :, 0], 0.0)
-        return self._bootstrap.interval((shares * gaps).sum(axis=1), shares.sum(axis=1))
-
-
-def _units(rows: SortedRows, many: np.ndarray) -> Columns:
-    """Add up the fills of each unit that is resampled, in each cell and venue."""
-    units = np.where(many[rows.groups], rows.orders % np.uint64(UNITS_AT_MOST), rows.orders)
-    starts = first_of(rows.groups, units)
-    names = ("value", "cost", "fee_cost", "distance")
-    value, cost, fee, distance = (rows.columns[name][rows.place] for name in names)
-    worth, paid = (sums_between(rows.starts, column) for column in (value, value * cost))
-    of_orders = np.searchsorted(rows.starts, starts)
+def _cost_steps(keys: Keys, kind: str, horizon: int, source: str) -> dict[str, str]:
+    """Return the steps from roles to ``orders``: what the takers' orders paid at each venue."""
+    if kind == OWN_TRADES:
+        # A trade after the order is none of its own.
+        is_near = "found_moment > last_fill"
+    else:
+        is_near = f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
     return {
-        "slot": rows.groups[starts],
-        "unit": units[starts],
-        "value": sums_between(starts, value),
-        "product": sums_between(starts, value * cost),
-        "fee_product": sums_between(starts, value * fee),
-        "off": sums_between(starts, value * distance),
-        "mean": sums_between(of_orders, paid / worth),
-        "orders": np.diff(np.append(of_orders, len(rows.starts))).astype(np.float64),
+        "once": ONCE,
+        "takers": """
+-- each fill once, from its taker's side; it is not taken if its taker or venue is unknown
+SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
+FROM once
+WHERE told_role IS DISTINCT FROM 'maker'""",
+        "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
+        "known_prices": prices_sql(source, "last"),
+        "classed": f"""
+-- fills with their size class, equal sizes in one, and the moment from which prices are too late
+SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) << {PLACE_BITS} AS anchor,
+    CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
+FROM takers LEFT JOIN spans USING (order_id, market)
+WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
+        "found": asof_sql("classed", "last"),
+        "rows": f"""
+-- fills with their value in one token and their cost to the taker, in basis points
+SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id, is_taken,
+    CAST(notional AS DOUBLE) * worth AS value,
+    CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END AS worse,
+    worse + fee_bps AS cost,
+    fee_bps AS fee
+FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = day""",
+        "orders": f"""
+-- orders in each cell and venue: sums of values, and of values times basis points
+SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id,
+    count(*) AS fills,
+    sum(value) AS value,
+    sum(value * cost) AS paid,
+    sum(value * fee) AS fees,
+    sum(value * abs(worse)) AS distance
+FROM rows
+WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)
+{keys.grouped_by("market", "side", "class", "fill_type", "order_id")}""",
     }
 
 
-def _results(
-    sums: Columns, orders: np.ndarray, intervals: np.ndarray, groups: np.ndarray, own: bool
-) -> dict[str, Any]:
-    """Compare the venues in each group from sums by cell and venue."""
-    count = len(orders)
-    book, pool = _at_venues(sums["value"], sums["product"], groups, count)
-    fee_gap = np.diff(_at_venues(sums["value"], sums["fee_product"], groups, count), axis=0)[0]
-    each = _at_venues(sums["orders"], sums["mean"], groups, count)
-    totals = (np.bincount(groups, sums[name].sum(axis=1), count) for name in ("off", "value"))
-    margin = _ratio(*totals) if own else 0.0
-    low, high = intervals
-    verdict = np.select([high < -margin, low > margin], ["pool", "book"], "undecided")
+def _difference_steps(keys: Keys, kind: str, level: float) -> dict[str, str]:
+    """Return the steps from ``orders`` to the answer: the difference of the venues, and its interval."""
+    listed = keys.columns(after=", ")
+    grouped = keys.grouped_by()
+    cell = keys.partition("market", "side", "class")
+    margin = "distance" if kind == OWN_TRADES else "0"
     return {
-        "orders": orders.sum(axis=1),
-        "pool_bps": pool,
-        "book_bps": book,
-        "difference_bps": pool - book,
-        "low_bps": low,
-        "high_bps": high,
-        "fee_difference_bps": fee_gap,
-        "price_difference_bps": pool - book - fee_gap,
-        "by_order_bps": each[1] - each[0],
-        "verdict": pa.array(verdict, pa.string()),
+        "sums": f"""
+-- sums by cell and venue; without a venue, how many fills of a group are taken and not
+SELECT {listed}market, side, class, fill_type,
+    CAST(sum(fills) AS BIGINT) AS fills,
+    count(*) AS orders,
+    sum(value) AS value,
+    sum(paid) AS paid,
+    sum(fees) AS fees,
+    sum(distance) AS distance,
+    avg(paid / value) AS mean_by_order
+FROM orders
+{keys.grouped_by("market", "side", "class", "fill_type")}
+UNION ALL BY NAME
+SELECT {listed}count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
+FROM rows
+{grouped}
+HAVING count(*) > 0""",
+        "means": f"""
+-- cells with both venues, a row for each venue: gap, pool minus book, and the difference over all cells by value
+WITH cells AS (
+    SELECT *, if(fill_type = 'amm', 1, -1) AS sign, paid / value AS mean,
+        sum(value) OVER cell AS cell_value,
+        sum(orders) OVER cell AS cell_orders,
+        sum(sign * mean) OVER cell AS gap
+    FROM sums
+    WHERE fill_type IS NOT NULL
+    WINDOW cell AS ({cell})
+    QUALIFY count(*) OVER cell = 2
+)
+SELECT *, sum(value) OVER alike AS total, sum(value * gap) OVER alike / total AS difference
+FROM cells
+WINDOW alike AS ({keys.partition()})""",
+        "spreads": f"""
+-- how much the difference changes without each order; without the only one of a venue, its cell does not count
+WITH parts AS (
+    SELECT {keys.columns("m", after=", ")}m.market, order_id, m.fill_type, total,
+        m.value - o.value AS others,
+        m.orders = 1 OR others < {ALONE} * m.value AS is_alone,
+        gap + sign * (mean * o.value - o.paid) / others AS gap_without,
+        if(is_alone, cell_value, o.value) AS lost,
+        cell_value * (gap - difference) - if(is_alone, 0, (cell_value - lost) * (gap_without - difference)) AS pull
+    FROM orders AS o JOIN means AS m ON {keys.same("o", "m", "market", "side", "class", "fill_type")}
+),
+changes AS (
+    SELECT {listed}sum(pull) / nullif(max(total) - sum(lost), 0) AS change,
+        bool_or(fill_type = 'amm') AS at_pool, bool_or(fill_type = 'dex') AS at_book
+    FROM parts
+    {keys.grouped_by("market", "order_id")}
+)
+SELECT {listed}count(*) AS orders,
+    count(*) FILTER (WHERE at_pool) AS pool_orders,
+    count(*) FILTER (WHERE at_book) AS book_orders,
+    sum(pow(change, 2)) AS squares,
+    sum(pow(change, 4)) AS fourths
+FROM changes
+{grouped}""",
+        "answer": f"""
+WITH takers AS (
+    SELECT {listed}sum(taken) AS taken, sum(left_out) AS left_out
+    FROM sums WHERE fill_type IS NULL {grouped} HAVING count(*) > 0
+),
+venues AS (  -- both over the same mix of cells
+    SELECT {listed}CAST(sum(fills) AS BIGINT) AS fills,
+        sum(cell_value * mean) FILTER (WHERE fill_type = 'amm') / sum(value) AS pool_bps,
+        sum(cell_value * mean) FILTER (WHERE fill_type = 'dex') / sum(value) AS book_bps,
+        sum(cell_value * sign * fees / value) / sum(value) AS fee_difference_bps,
+        sum(cell_orders * sign * mean_by_order) / sum(orders) AS by_order_bps,
+        sum(distance) / sum(value) AS distance
+    FROM means
+    {grouped}
+),
+errors AS (  -- the jackknife's standard error; fewer than two effective orders tell as little as two
+    SELECT {listed}CAST(sum(orders) AS BIGINT) AS orders,
+        sqrt(sum(squares)) AS error,
+        greatest(pow(sum(squares), 2) / nullif(sum(fourths), 0), 2) AS effective,
+        sum(pool_orders) >= {FEWEST} AND sum(book_orders) >= {FEWEST} AS are_enough
+    FROM spreads
+    {grouped}
+)
+SELECT {keys.columns("t", after=", ")}
+    coalesce(fills, 0) AS fills,
+    coalesce(orders, 0) AS orders,
+    coalesce(fills, 0) / nullif(taken, 0) AS matched_share,
+    pool_bps,
+    book_bps,
+    pool_bps - book_bps AS difference_bps,
+    CASE WHEN are_enough THEN difference_bps - error * {reach_sql(level, "effective")} END AS low_bps,
+    2 * difference_bps - low_bps AS high_bps,
+    fee_difference_bps,
+    difference_bps - fee_difference_bps AS price_difference_bps,
+    by_order_bps,
+    CASE WHEN high_bps < -{margin} THEN 'pool' WHEN low_bps > {margin} THEN 'book' ELSE 'undecided' END AS verdict,
+    {literal(kind)} AS reference,
+    CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
+FROM takers AS t
+LEFT JOIN venues AS v ON {keys.same("t", "v")}
+LEFT JOIN errors AS e ON {keys.same("t", "e")}
+{keys.sorted_by(table="t")}""",
     }
-
-
-def _at_venues(weights: np.ndarray, products: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the mean cost at the book and at the pool in each group, of the same mix of cells."""
-    cells = weights.sum(axis=1)
-    total = np.bincount(groups, cells, count)
-    means = np.where(weights > 0, products / np.where(weights > 0, weights, 1.0), 0.0).T
-    return np.array([_ratio(np.bincount(groups, cells * mean, count), total) for mean in means])
-
-
-def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Divide; NaN where the denominator is 0."""
-    return np.asarray(numerators / np.where(denominators == 0, np.nan, denominators) + 0.0)

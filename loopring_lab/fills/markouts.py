@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import basis_points, divide, excess_bps
-from loopring_lab.engines import windows
-from loopring_lab.engines.adapters import TIMESTAMP, Key
-from loopring_lab.engines.aggregate import (
-    COLUMNS,
-    GroupBy,
-    PairedFills,
-    aggregate,
-    equal,
-    result_frame,
-    summary_columns,
-)
-from loopring_lab.engines.arrays import as_text
-from loopring_lab.engines.asof import PriceHistory, around
-from loopring_lab.engines.orders import moments_of, numbered_orders, sold_by_order
-from loopring_lab.engines.windows import Window
+from loopring_lab.engine import sums
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql, spans_sql, time_sql
+from loopring_lab.engine.estimates import check_level, with_estimates
+from loopring_lab.engine.groups import keys_of, literal
+from loopring_lab.engine.query import BOTH_SIDES, ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask
+from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import (
-    LOOKED_UP_BY,
-    PRICES,
-    Reference,
-    cost_sign,
-    estimated,
-    keys_of_estimates,
-    known_prices,
-    needed_for,
-    note_on_sides,
-    rows_of,
-)
-from loopring_lab.fills.prices import SHOWN as FILLS_SHOWN
-from loopring_lab.fills.sides import with_roles
-from loopring_lab.fills.values import Values
+from loopring_lab.fills.averages import KNOWN_SUMS, with_average
+from loopring_lab.fills.orders import STORAGE_ID
+from loopring_lab.fills.prices import OUTSIDE_PRICES, RESERVED, SHOWN, kind_of_prices, noted, with_rows, worse_sql
+from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length, parse_tolerance
 
 HORIZONS = ("10s", "1min", "5min", "1h")
-ORDER_KEYS = ("order_hash", "account_id", "market", "side", "storage_id")
-SHOWN = ("first", "last", "seconds_to_fill", "fills", "quote", "notional", "average_price")
 MARKOUTS = ("effective_bps", "realized_bps", "impact_bps")
 SHORTFALLS = ("shortfall_bps", "fee_bps", "all_in_bps")
+ORDERS_SHOWN = (
+    *("order_hash", "account_id", "market", "side", "storage_id", "first", "last", "seconds_to_fill", "fills"),
+    *("quote", "notional", "average_price", "arrival_price", "arrival_at", "both_sides"),
+    *(*SHORTFALLS, "reference"),
+)
 Length = str | pd.Timedelta
 
 
@@ -61,7 +40,6 @@ def markouts(
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
-    seed: int = 0,
 ) -> Any:
     """Split what takers' fills cost into what they realized and their price impact, at fixed horizons.
 
@@ -71,10 +49,10 @@ def markouts(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades` or `Archive.scan`. Only fills whose role is known to be taker count, as
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Only fills whose role is known to be taker count, as
         `with_roles` finds it.
-    prices : frame of any of these engines, optional
+    prices : frame of any of these kinds, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market. By
         default `trades`, of either type, side and role.
     horizons : sequence of str or pandas.Timedelta
@@ -83,12 +61,12 @@ def markouts(
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the price before the fill; None for any age.
-    intervals, seed : float and int
-        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
+    intervals : float
+        Level of the intervals, between 0 and 1.
 
     Returns
     -------
-    frame of the same kind, one row per fill and horizon
+    frame of the same kind (pandas for an Archive), one row per fill and horizon
         ``created_at``, ``trade_id``, ``market``, ``side``, ``fill_type``, ``quote``, ``notional``, ``price``,
         ``horizon``, ``price_before``, ``price_after``, ``after_at`` (the time of the latter),
         ``effective_bps``, ``realized_bps`` and ``impact_bps`` (float64, relative to ``price_before``;
@@ -105,9 +83,10 @@ def markouts(
     Notes
     -----
     ``price_before`` is the last price at or before the fill, ``price_after`` the last one at or before fill
-    and horizon that is later than the fill; where none lies in between, the fill is unpriced. Neither is ever
-    of the fill itself, its other side or another fill of its order. Minute closes price one in six fills at
-    10 seconds, over a span of nearly a minute: they say something from 1 minute on.
+    and horizon that is later than the fill; where none lies in between, the fill is unpriced. Trades of this
+    exchange count as before if they are older than the order's first fill, and as after if they are newer
+    than its last: so neither is of the fill itself, its other side or another fill of its order. Minute closes
+    price one in six fills at 10 seconds, over a span of nearly a minute: they say something from 1 minute on.
 
     Compare the horizons: a short one has not seen the whole impact, a long one adds noise. Horizons price
     different fills where prices are rare.
@@ -133,31 +112,78 @@ def markouts(
     3       dex      1h     39              28.886312
     """
     caller = "lab.fills.markouts"
-    names = keys_of_estimates(trades, by, caller, intervals, seed)
+    check_level(intervals, caller)
     lengths = _parse_horizons(horizons, caller)
     limit = parse_tolerance(tolerance, caller)
-    label, values = Reference(prices, caller), Values()
-    if names is not None:
-        values = Values.of_frame(trades, caller, prices)
-    parts = windows.over(
-        with_roles(trades),
-        caller,
-        [*FILLS_SHOWN, "role", *needed_for(names)],
-        LOOKED_UP_BY,
-        prices=prices,
-        price_columns=PRICES,
-        keys=["market"],
-        after=max(lengths.values()),
-        counts=label.counts,
-        work=partial(_moves, caller=caller, limit=limit, names=names, lengths=lengths, label=label),
+    keys = keys_of(trades, by, caller, *RESERVED)
+    columns = "*"
+    if by is not None:
+        keys = replace(
+            keys,
+            names=(*keys.names, "horizon"),
+            derived={"horizon": "CAST(NULL AS VARCHAR)"},
+            order={**keys.order, "horizon": list(lengths)},
+        )
+        columns = f"* REPLACE (horizon AS {keys.aliases[-1]})"
+    kind = kind_of_prices(prices, trades, caller)
+    if kind == OUTSIDE_PRICES:
+        # Never of the order itself, so those up to each fill and after it count.
+        before = "moment + 1"
+        ended = "moment"
+    else:
+        before = before_sql(prices, caller)
+        ended = "last_fill"
+    known_role, tables = role_steps(trades, caller)
+    of_horizons = ", ".join(
+        f"({number}, {literal(name)}, {length})" for number, (name, length) in enumerate(lengths.items())
     )
-    if names is None:
-        result = parts.frame(label.column)
-        return label.noted(result, note_on_sides(result, caller))
-    horizon = Key("horizon")
-    horizon.order = [*lengths]
-    columns, note = estimated(parts, values, [*names, horizon], MARKOUTS, intervals, seed)
-    return label.noted(result_frame(trades, label.of_groups(columns)), note)
+    steps = {
+        **known_role,
+        "spans": spans_sql(with_prices=prices is not None),
+        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
+        "takers": f"""
+-- fills of takers: a price before is older than the anchor, a price after is newer than ended
+SELECT t.*, {before} AS anchor, {ended} AS ended
+FROM told AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
+WHERE told_role = 'taker'""",
+        "before": asof_sql("takers", "last", within=limit),
+        "horizons": f"SELECT * FROM (VALUES {of_horizons}) AS h(number, horizon, length)",
+        "later": f"""
+-- each of these once for each horizon, up to and including its last millisecond
+SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
+    (ms + length + 1) * {1 << PLACE_BITS} AS anchor
+FROM before AS b CROSS JOIN horizons""",
+        "after": asof_sql("later", "last"),
+        "priced": f"""
+-- with the last price up to the horizon, if that is one after the order
+SELECT *,
+    CASE WHEN found_moment > ended THEN found_price END AS price_after,
+    CASE WHEN found_moment > ended THEN {time_sql("found_moment")} END AS after_at
+FROM after""",
+        "costs": f"""
+-- the effective cost, and the realized cost and impact that it is the sum of
+SELECT {columns},
+    {worse_sql("price", "price_before")} AS effective_bps,
+    {worse_sql("price", "price_after", "price_before")} AS realized_bps,
+    {worse_sql("price_after", "price_before")} AS impact_bps,
+    {literal(kind)} AS reference
+FROM priced""",
+    }
+    question = Question(
+        caller,
+        steps,
+        needs=(*SHOWN, *ROLE_COLUMNS),
+        may_have=(*PLACE, *ORDER_COLUMNS),
+        derived=("ms", "moment", "order_id"),
+        keys=keys,
+        shown=SHOWN,
+        price_may_have=PRICE_COLUMNS,
+    )
+    if by is None:
+        shown = ("horizon", "price_before", "price_after", "after_at", *MARKOUTS, "reference")
+        return noted(ask(with_rows(question, *shown, order="ORDER BY number"), trades, prices, **tables), kind)
+    question = with_estimates(question, MARKOUTS, intervals, sides="costs", columns=[f"{literal(kind)} AS reference"])
+    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller), **tables), kind)
 
 
 def shortfall(
@@ -167,15 +193,14 @@ def shortfall(
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
-    seed: int = 0,
 ) -> Any:
     """Compute the implementation shortfall of orders: their average price against the price on arrival.
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades` or `Archive.scan`. Orders of makers count too: filter by role to leave them out.
-    prices : frame of any of these engines, optional
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Orders of makers count too: filter by role to leave them out.
+    prices : frame of any of these kinds, optional
         Prices with ``created_at``, ``market`` and ``price``, such as minute closes of an outside market, or
         the trades of all accounts. By default `trades`.
     by : str or sequence of str, optional
@@ -183,12 +208,12 @@ def shortfall(
         counts in each group with that part of its fills.
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the arrival price; None for any age.
-    intervals, seed : float and int
-        Level of the intervals, between 0 and 1, and seed of the bootstrap behind them.
+    intervals : float
+        Level of the intervals, between 0 and 1.
 
     Returns
     -------
-    frame of the same kind, one row per order
+    frame of the same kind (pandas for an Archive), one row per order
         ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash, as
         in `orders`), ``first`` and ``last`` (times of its fills), ``seconds_to_fill`` between them (float64),
         ``fills`` (the order's parts), ``quote``, ``notional`` (quote units), ``average_price`` (truncated to
@@ -196,7 +221,7 @@ def shortfall(
         order has one), ``shortfall_bps`` (positive: worse for the account), ``fee_bps`` and ``all_in_bps``,
         their sum, in float64 basis points, and ``reference``, either ``outside prices`` or ``own trades``.
         Null where an amount of the order is unknown. With `by`, one row per group: ``fills``, ``unpriced``
-        (orders without a shortfall), ``orders``, the estimates of the three rates that
+        (orders without one of the rates), ``orders``, the estimates of the three rates that
         `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
 
     Raises
@@ -206,9 +231,9 @@ def shortfall(
 
     Notes
     -----
-    The arrival price is the last one before the order's first fill that is not of the order itself. When the
-    order was decided on is not known: what the price moved from then to the first fill, and what was never
-    filled, is missing. Fills of an unknown order stand for themselves.
+    The arrival price is the last one before the order's first fill. When the order was decided on is not
+    known: what the price moved from then to the first fill, and what was never filled, is missing. Fills of an
+    unknown order stand for themselves.
 
     References
     ----------
@@ -225,141 +250,85 @@ def shortfall(
     71      4            0.046      0.000572781593778306      0.000571096294000000
     """
     caller = "lab.fills.shortfall"
-    names = keys_of_estimates(trades, by, caller, intervals, seed)
+    check_level(intervals, caller)
     limit = parse_tolerance(tolerance, caller)
-    label = Reference(prices, caller)
-    parts = windows.over(
-        trades,
-        caller,
-        [*COLUMNS, "trade_id", *ORDER_KEYS[:-1], *(names or [])],
-        LOOKED_UP_BY,
-        prices=prices,
-        price_columns=PRICES,
-        keys=["market"],
-        placed_by="first",
-        counts=label.counts,
-        work=partial(_shortfalls, caller=caller, limit=limit, names=names, label=label),
-    )
-    if names is None:
-        return label.noted(parts.frame(label.column), note_on_sides(trades, caller))
-    orders = pa.concat_tables(parts, promote_options="permissive")
-    columns, _ = estimated([orders], Values([orders], prices), names, SHORTFALLS, intervals, seed)
-    groups, paired = GroupBy(orders, names), PairedFills(trades, caller)
-    seconds = orders["seconds_to_fill"].to_pandas()
-    columns |= {
-        "fills": groups.sum("fills"),
-        "median_seconds_to_fill": pa.array(seconds.groupby(groups.ids).median(), from_pandas=True),
-        "both_sides": paired.count(groups),
+    keys = keys_of(trades, by, caller, *RESERVED)
+    kind = kind_of_prices(prices, trades, caller)
+    steps = {
+        "spans": spans_sql(with_prices=prices is not None),
+        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
+        "fills": """
+-- fills with the first one of their order, and what their fee is a part of
+SELECT t.*, s.first_fill, CASE fee_token WHEN base THEN size WHEN quote THEN notional END AS received,
+    size IS NOT NULL AND notional IS NOT NULL AND fee IS NOT NULL AS is_known
+FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
+        "filled": f"""
+-- the fills of each order put together, by keys; amounts are unknown where one of a fill is
+SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
+    min({before_sql(prices, caller)}) AS anchor,
+    min(trade_id) AS trade_id,
+    min(created_at) AS first,
+    max(created_at) AS last,
+    min(ms) AS ms,
+    (max(ms) - min(ms)) / 1000 AS seconds_to_fill,
+    count(*) AS fills,
+    CASE WHEN min(quote) = max(quote) THEN min(quote) END AS quote,
+    CASE WHEN bool_and(is_known) THEN sum(notional) END AS known_notional,
+    CASE WHEN bool_and(is_known) THEN nullif(sum(size), 0) END AS known_size,
+    CASE WHEN bool_and(is_known) AND min(fee_token) = max(fee_token)
+        THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(CAST(sum(received) AS DOUBLE), 0) END AS fee_bps
+FROM fills
+GROUP BY ALL""",
+        "averages": with_average("filled"),
+        "arrived": asof_sql("averages", "last", within=limit),
+        "compared": """
+-- how much worse the average price is than that on arrival; below 18 decimals, its rest counts too
+SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,
+    CAST(average - found_price AS DOUBLE) + CAST(rest AS DOUBLE) / CAST(known_size AS DOUBLE) AS excess
+FROM arrived""",
+        "costs": f"""
+SELECT *, {time_sql("found_moment")} AS arrival_at, {literal(kind)} AS reference,
+    CAST(0 AS BIGINT) AS both_sides,  -- an order has one
+    10000 * CASE side WHEN 'BUY' THEN excess WHEN 'SELL' THEN 0 - excess END
+        / CAST(arrival_price AS DOUBLE) AS shortfall_bps,
+    shortfall_bps + fee_bps AS all_in_bps
+FROM compared""",
+        "pairs": sums.pairs_sql(keys),
     }
-    return label.noted(result_frame(trades, label.of_groups(columns)), paired.note)
+    question = Question(
+        caller,
+        steps,
+        needs=(*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id"),
+        may_have=(*PLACE, *ORDER_COLUMNS),
+        derived=("ms", "moment", "order_id"),
+        keys=keys,
+        price_may_have=PRICE_COLUMNS,
+    )
+    if by is None:
+        orders = f"""
+SELECT {", ".join(ORDERS_SHOWN)}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+FROM sums
+ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
+        question = replace(question, steps={**steps, "sums": "SELECT * FROM costs", "answer": orders})
+        return noted(ask(question, trades, prices), kind)
+    question = with_estimates(
+        replace(question, medians=("seconds_to_fill",)),
+        SHORTFALLS,
+        intervals,
+        fills="fills",
+        columns=["m.seconds_to_fill AS median_seconds_to_fill", f"{literal(kind)} AS reference"],
+    )
+    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller)), kind)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
     """Parse horizons as milliseconds, by their names."""
     several = isinstance(horizons, Iterable) and not isinstance(horizons, str)
-    given = [*horizons] if several else [horizons]
+    given = list(horizons) if several else [horizons]
     lengths = {str(one): parse_length(one, caller, "horizons") for one in given}
-    if not given or 0 in lengths.values() or len({*lengths.values()}) < len(given):
+    if not given or 0 in lengths.values() or len(set(lengths.values())) < len(given):
         raise LabError(
             f"{caller}: horizons={horizons!r} is empty, or has a length of 0 or one twice. Give each "
             "length once, such as ['1min', '1h']."
         )
     return lengths
-
-
-def _moves(
-    window: Window,
-    caller: str,
-    limit: int | None,
-    names: list[str] | None,
-    lengths: dict[str, int],
-    label: Reference,
-) -> pa.Table:
-    """Split the cost of takers' fills of a window, once for each horizon."""
-    takers = np.flatnonzero(window.inside & equal(as_text(window.rows["role"]), "taker"))
-    times, moments = moments_of(window.rows), moments_of(window.rows)[takers]
-    near = [around(moments, limit, max(lengths.values())), around(times)]
-    history = PriceHistory(window.prices, caller, near=near)
-    lookup = history.lookup(window.rows).of(takers)
-    before = lookup.before(moments, within=limit)
-    afters = [lookup.before(moments + length, newer_than=moments) for length in lengths.values()]
-    before, after = np.repeat(before, len(lengths)), np.stack(afters, axis=1).ravel()
-    needed = [*FILLS_SHOWN[1:], "moment"] if names is None else window.rows.column_names
-    fills = window.rows.select(needed).take(pa.array(np.repeat(takers, len(lengths))))
-    fills = fills.append_column("horizon", pa.array([*lengths] * len(takers), pa.string()))
-    used = {
-        "price_before": history.take(before),
-        "price_after": history.take(after),
-        "after_at": history.take_times(after),
-    }
-    rates = _split_cost(fills, used["price_before"], used["price_after"])
-    if names is not None:  # all rates over the same fills
-        unpriced = np.isnan(rates["effective_bps"] + rates["realized_bps"])
-        rates = {name: np.where(unpriced, np.nan, values) for name, values in rates.items()}
-    found = rows_of(fills, [*FILLS_SHOWN, "horizon"], used, rates, names)
-    return label.counted(found, history, window)
-
-
-def _shortfalls(
-    window: Window, caller: str, limit: int | None, names: list[str] | None, label: Reference
-) -> pa.Table:
-    """Compare the orders that began in a window with the prices on their arrival."""
-    rows, history = window.with_prices(
-        caller, near=lambda rows: [around(moments_of(rows, "first"), limit), around(moments_of(rows))]
-    )
-    orders = _orders(window.own(rows), names or [], caller)
-    arrived = orders["arrived"].to_numpy()
-    arrival = history.lookup(orders).before(arrived, strictly=True, within=limit)
-    prices = history.take(arrival)
-    worse = excess_bps(orders["notional"], orders["volume"], prices) * cost_sign(orders)
-    fee = orders["bps"].fill_null(np.nan).to_numpy()
-    rates = dict(zip(SHORTFALLS, (worse + 0.0, fee, worse + fee), strict=True))
-    arrivals = {
-        "arrival_price": prices,
-        "arrival_at": history.take_times(arrival),
-        "both_sides": pa.array(np.zeros(len(orders), np.int64)),  # an order is of one side
-    }
-    needed = None if names is None else [*names, "fills", "seconds_to_fill", "base", "price"]
-    found = rows_of(orders, [*ORDER_KEYS, *SHOWN], arrivals, rates, needed)
-    return label.counted(found, history, window)
-
-
-def _split_cost(fills: pa.Table, before: pa.Array, after: pa.Array) -> dict[str, np.ndarray]:
-    """Return the effective cost, and the realized cost and impact that it is the sum of."""
-    sign, prices = cost_sign(fills), known_prices(fills)
-    return {
-        "effective_bps": basis_points(prices, before) * sign + 0.0,
-        "realized_bps": basis_points(prices, after, before) * sign + 0.0,
-        "impact_bps": basis_points(after, before) * sign + 0.0,
-    }
-
-
-def _orders(fills: pa.Table, names: list[str], caller: str) -> pa.Table:
-    """Put fills together into orders: exact sums, and ``arrived``, the time of the order's first fill."""
-    (numbers,) = numbered_orders(fills)
-    unknown = numbers < 0
-    numbers = np.where(unknown, numbers.max(initial=-1) + 1 + np.arange(len(fills)), numbers)
-    itself = pc.if_else(pa.array(unknown), fills["trade_id"], pa.scalar(None, fills["trade_id"].type))
-    added = {
-        "number": pa.array(numbers),
-        "trade_id": itself,
-        "arrived": fills["first"],
-        "created_at": fills["moment"].cast(TIMESTAMP),
-    }
-    added |= {name: column for name, column in sold_by_order(fills).items() if name not in names}
-    keys = list(dict.fromkeys([*ORDER_KEYS, "token_id", *names, "arrived", "trade_id", "number"]))
-    table = pa.table({name: fills[name] for name in fills.column_names} | added)
-    groups = GroupBy(aggregate(table.drop_columns("moment"), keys, caller), keys)
-    sums = summary_columns(groups)
-    complete = pc.equal(sums["unknown"], 0)
-    first, last = groups.aggregate("first", "min"), groups.aggregate("last", "max")
-    for name in ("notional", "volume", "bps"):
-        sums[name] = pc.if_else(complete, sums[name], pa.scalar(None, sums[name].type))
-    average = divide(sums["notional"], sums["volume"])
-    times = {
-        "first": first.cast(TIMESTAMP),
-        "last": last.cast(TIMESTAMP),
-        "moment": first,
-        "seconds_to_fill": pc.divide(pc.subtract(last, first).cast(pa.float64()), 1000.0),
-    }
-    return pa.table(groups.key_columns() | sums | times | {"average_price": average, "price": average})

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import sums
-from loopring_lab.amounts.scaling import UNIT, from_integers
-from loopring_lab.engines import convert
-from loopring_lab.engines.aggregate import SUM, GroupBy, Period, equal, ratio, result_frame
-from loopring_lab.engines.arrays import NAT
-from loopring_lab.engines.asof import PLACE, PriceHistory
-from loopring_lab.engines.orders import ORDER, moments_of
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.groups import keys_of, literal
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import BPS, Reference
+from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted
 from loopring_lab.query import parse_account_id, parse_length
 
-READ = (
-    *("created_at", "trade_id", "order_hash", "account_id", "market", "base", "quote", "side", "fill_type"),
-    *("role", "size", "notional"),
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
 )
+# No horizon is longer than 139 years: moments hold times up to the year 2248.
+LONGEST = 1 << 42
 
 
 def pool_returns(
@@ -42,12 +46,11 @@ def pool_returns(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        With the rows of the pool, from `Client.trades` of its account, or `Archive.scan` with ``accounts=``.
-        The columns needed of all rows, and of all prices, are read into memory.
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        With the rows of the pool, such as `Client.trades` of its account.
     pool_account : int
         Account id of the pool.
-    prices : frame of any of these engines, optional
+    prices : frame of any of these kinds, optional
         Prices from outside the exchange: ``created_at``, ``market`` and ``price``. By default `trades`, which
         hide much of the loss.
     every : str
@@ -59,7 +62,7 @@ def pool_returns(
 
     Returns
     -------
-    frame of the same kind, one row per period and market
+    frame of the same kind (pandas for an Archive), one row per period and market
         ``period``, ``market``, ``base``, ``quote``, ``fills``, ``unpriced`` (fills without an amount or a
         price, which no sum includes), ``notional``, ``fees``, ``lvr``, ``net`` (fees less LVR) and
         ``markout`` (the same as ``net`` against the price at `horizon`), in quote units, truncated to 18
@@ -91,68 +94,119 @@ def pool_returns(
     True
     """
     caller = "lab.fills.pool_returns"
-    period, length = Period.parse(every), parse_length(horizon, caller, "horizon")
-    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < BPS:
-        raise LabError(
-            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
-        )
+    keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
+    length = min(parse_length(horizon, caller, "horizon"), LONGEST)
+    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
+        raise LabError(f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20.")
     account = parse_account_id(pool_account, "pool_account")
-    fills = _of_pool(convert.to_table(trades, caller, READ, [*ORDER, *PLACE]), account, caller)
-    fills = fills.append_column("period", period.starts(period.numbers(fills["moment"])))
-    history, label = PriceHistory(trades if prices is None else prices, caller), Reference(prices, caller)
-    moments, lookup = moments_of(fills), history.lookup(fills)
-    later = np.where(moments == NAT, NAT, moments + length)
-    at, after = lookup.before(moments), lookup.before(later, newer_than=moments)
-    groups = GroupBy(fills, ["period", "market", "base", "quote"])
-    totals = _totals(fills, groups, history.take(at), history.take(after), pool_fee_bps)
-    return label.noted(result_frame(trades, label.of_groups(groups.key_columns() | totals)))
+    _check_pool(trades, account, caller)
+    kind = kind_of_prices(prices, trades, caller)
+    # An outside price is never of the order itself.
+    first_fill = "first_fill" if kind == OWN_TRADES else "moment + 1"
+    last_fill = "last_fill" if kind == OWN_TRADES else "moment"
+    steps = {
+        "spans": spans_sql(with_prices=prices is not None),
+        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
+        "fills": f"""
+-- fills of the pool, with the moments of the order
+SELECT t.*, {first_fill} AS anchor, {last_fill} AS done
+FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
+WHERE account_id = {account}""",
+        "now": asof_sql("fills", "last"),
+        "ahead": f"""
+-- the same, to be looked up as late as the horizon
+SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
+    (ms + {length + 1}) << {PLACE_BITS} AS anchor
+FROM now""",
+        "later": asof_sql("ahead", "last"),
+        "valued": f"""
+-- what was bought or sold at the prices then and later, cut to 18 decimals as notional is
+SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
+    {product_sql("size", "price_now")} AS value_now,
+    CASE WHEN found_moment > done THEN {product_sql("size", "found_price")} END AS value_later
+FROM later""",
+        "gained": """
+-- what the pool was paid and what it gained with each fill; a gain is null unless all is known
+SELECT *, CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
+    sign * (notional - value_now) AS net,
+    sign * (notional - value_later) AS markout,
+    net IS NOT NULL AND markout IS NOT NULL AS is_priced
+FROM valued""",
+        "sums": f"""
+-- the same by period and market, fills without a price apart
+SELECT {keys.columns()}, is_priced, count(*) AS fills,
+    sum(notional) AS notional, sum(paid) AS paid, sum(net) AS net, sum(markout) AS markout
+FROM gained
+{keys.grouped_by("is_priced")}""",
+        "answer": f"""
+WITH earned AS (
+    SELECT {keys.columns()},
+        CAST(sum(fills) AS BIGINT) AS fills,
+        CAST(coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0) AS BIGINT) AS unpriced,
+        {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
+    FROM sums
+    {keys.grouped_by()}
+)
+SELECT {keys.columns()}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
+    fees - net AS lvr, net, markout,
+    {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
+    {literal(kind)} AS reference
+FROM earned
+{keys.sorted_by()}""",
+    }
+    question = Question(
+        caller,
+        steps,
+        needs=NEEDS,
+        may_have=(*PLACE, *ORDER_COLUMNS),
+        derived=("ms", "moment", "order_id"),
+        keys=keys,
+        price_may_have=PRICE_COLUMNS,
+    )
+    return noted(ask(question, trades, prices), kind)
 
 
-def _of_pool(fills: pa.Table, account: int, caller: str) -> pa.Table:
-    """Keep the rows of a pool, or raise a `LabError` that says why the account is none."""
-    rows = fills.filter(pa.array(equal(fills["account_id"], account)))
-    others = ~equal(rows["fill_type"], "amm") | equal(rows["role"], "taker")
-    if len(fills) and not len(rows):
+def product_sql(size: str, price: str) -> str:
+    """Return size times price as SQL, cut to 18 decimals.
+
+    The product of two amounts does not fit 128 bits, those of their whole units and of the rest do.
+    """
+    unit = 10**18
+    return f"""{size} // {unit} * {price}
+        + {size} % {unit} * ({price} // {unit})
+        + {size} % {unit} * ({price} % {unit}) // {unit}"""
+
+
+def priced(name: str) -> str:
+    """Return the sum of a column over the fills that have a price, as SQL."""
+    return f"sum({name}) FILTER (WHERE is_priced) AS {name}"
+
+
+def rate_sql(amount: str) -> str:
+    """Return an amount in basis points of the notional as SQL."""
+    return f"10000 * CAST({amount} AS DOUBLE) / nullif(CAST(notional AS DOUBLE), 0) AS {amount}_bps"
+
+
+def _check_pool(trades: Any, account: int, caller: str) -> None:
+    """Raise a `LabError` that says why an account is no pool."""
+    question = Question(
+        caller,
+        steps={
+            "sums": f"""
+SELECT count(*) AS rows, count(*) FILTER (WHERE account_id = {account}) AS own,
+    count(*) FILTER (WHERE account_id = {account} AND (fill_type IS DISTINCT FROM 'amm' OR role = 'taker')) AS taken
+FROM trades""",
+            "answer": """
+SELECT coalesce(sum(rows) > 0 AND sum(own) = 0, FALSE) AS is_absent, coalesce(sum(taken) > 0, FALSE) AS is_taker
+FROM sums""",
+        },
+        needs=("account_id", "fill_type", "role"),
+    )
+    found = collected(ask(question, trades), caller).to_pylist()[0]
+    if found["is_absent"]:
         problem = "has no fills in these trades"
-    elif others.any():
+    elif found["is_taker"]:
         problem = "is no pool: it took liquidity, or traded on the order book"
     else:
-        return rows
+        return
     raise LabError(f"{caller}: account {account} {problem}. Give the account id of a pool, and its trades.")
-
-
-def _totals(
-    fills: pa.Table, groups: GroupBy, at: pa.Array, after: pa.Array, pool_fee_bps: int
-) -> dict[str, Any]:
-    """Add up what the fills of each group earned and lost, against their prices at and after the fill."""
-    is_sell = equal(fills["side"], "SELL")
-    known = is_sell | equal(fills["side"], "BUY")
-    for amount in (fills["size"], fills["notional"], at, after):
-        known &= np.asarray(amount.is_valid())
-    size, notional, now, later = (
-        amount.filter(pa.array(known)) for amount in (fills["size"], fills["notional"], at, after)
-    )
-    ids, is_sell = groups.ids[known], is_sell[known]
-    priced = np.bincount(ids, minlength=groups.count)
-
-    def by_side(amounts: pa.Array) -> np.ndarray:
-        return sums(amounts, 2 * ids + is_sell, 2 * groups.count).reshape(-1, 2).T
-
-    def cut(totals: np.ndarray) -> np.ndarray:
-        whole = np.abs(totals) // (UNIT * BPS) * np.sign(totals)
-        return np.array(np.where(priced > 0, whole, None), object)
-
-    bought, sold = by_side(notional) * UNIT
-    (bought_now, sold_now), (bought_later, sold_later) = (
-        by_side(pc.multiply(size, one)) for one in (now, later)
-    )
-    fees = cut((sold + bought_now) * pool_fee_bps)
-    net = cut(BPS * (sold - sold_now - bought + bought_now))
-    markout = cut(BPS * (sold - sold_later - bought + bought_later))
-    lvr = np.array([None if a is None else a - b for a, b in zip(fees, net, strict=True)], object)
-    found = {"notional": cut((bought + sold) * BPS), "fees": fees, "lvr": lvr, "net": net, "markout": markout}
-    fills_of = np.bincount(groups.ids, minlength=groups.count)
-    totals = {name: from_integers(numbers, SUM) for name, numbers in found.items()}
-    volume, earned = totals["notional"], ("fees", "lvr", "net", "markout")
-    rates = {f"{name}_bps": ratio(totals[name], volume, BPS) for name in earned}
-    return {"fills": fills_of, "unpriced": fills_of - priced} | totals | rates

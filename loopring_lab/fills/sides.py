@@ -2,48 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import narwhals as nw
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import DECIMAL_256, decode
-from loopring_lab.engines.aggregate import equal, ranks
-from loopring_lab.engines.arrays import (
-    GAMMA,
-    as_text,
-    coded,
-    distinct,
-    first_of,
-    is_among,
-    mixed,
-    numbers_of_ids,
-)
-from loopring_lab.engines.asof import TIE_BREAKERS, in_order
-from loopring_lab.engines.orders import moments_of
-from loopring_lab.engines.pairs import codes_of
-from loopring_lab.engines.spill import Buckets, Columns
+from loopring_lab.engine.groups import literal
+from loopring_lab.engine.query import PLACE, Question, ask, collected, run
 from loopring_lab.errors import LabError
-from loopring_lab.tables.identity import SIDES
-from loopring_lab.tables.rows import ROLES
 
-PLACE = ("block_id", "index_in_block")
-COLUMNS = ("trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
-MAKER, TAKER = range(2)
-SOURCES = ("reported", "pool", "fee", "other side")
-REPORTED, POOL, FEE, OTHER_SIDE = range(4)
-UNKNOWN = -1
-ZERO = pa.scalar(Decimal(0), DECIMAL_256)
+# What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
+ROLE_COLUMNS = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
 
-Pools = dict[str | None, set[int]]
-"""Accounts of pools by market; under None those whose market is not given."""
+# The accounts whose role at the pool of a market is known, before any is.
+NO_POOLS = pa.schema({"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}).empty_table()
+
+# In these steps a taker is 1 and a maker is -1, so that the role of one side is the negative of the other's.
+SIGNED = """
+-- rows with the role that is reported or that follows from the pools which the caller names
+SELECT trades.*, at_pool, coalesce(fee > 0, FALSE) AS pays,
+    CASE role WHEN 'taker' THEN 1 WHEN 'maker' THEN -1 ELSE {given} END AS known
+FROM trades
+LEFT JOIN pools
+    ON fill_type = 'amm' AND account_id = pool_account AND market IS NOT DISTINCT FROM pool_market"""
+
+SIDES = """
+-- each side of each fill; a fill that was read twice has further rows
+SELECT trade_id, market, ms, side,
+    min(fill_type) AS fill_type, min(account_id) AS account,
+    bool_or(pays) AS pays, max(known) AS known, max(at_pool) AS at_pool
+FROM signed
+WHERE side IN ('BUY', 'SELL')
+GROUP BY trade_id, market, ms, side"""
+
+PAIRED = """
+-- rows with what is known of the other side of their fill
+SELECT k.*, o.fill_type AS other_type, o.account AS other_account,
+    coalesce(o.pays, FALSE) AS other_pays, o.known AS other_known, o.at_pool AS other_at_pool
+FROM signed AS k
+LEFT JOIN sides AS o
+    ON k.trade_id = o.trade_id AND k.market = o.market AND k.ms IS NOT DISTINCT FROM o.ms
+    AND o.side = CASE k.side WHEN 'BUY' THEN 'SELL' WHEN 'SELL' THEN 'BUY' END"""
+
+SHOWN = """
+-- rows with the role that they show by themselves and that of the other side: who alone pays a fee is the taker
+SELECT *,
+    CASE WHEN known IS NULL AND pays AND NOT other_pays AND other_known IS DISTINCT FROM 1
+        AND (fill_type = 'amm' OR {fees_tell}) THEN 1 ELSE known END AS own,
+    CASE WHEN other_known IS NULL AND other_pays AND NOT pays AND known IS DISTINCT FROM 1
+        AND (other_type = 'amm' OR {fees_tell}) THEN 1 ELSE other_known END AS other
+FROM paired"""
+
+TOLD = """
+-- the trades with the role of each row, where one follows, and from what
+SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, other_known, other_at_pool, own, other),
+    coalesce(role,
+        CASE coalesce(own, -other, at_pool, -other_at_pool) WHEN 1 THEN 'taker' WHEN -1 THEN 'maker' END
+    ) AS told_role,
+    CASE
+        WHEN role IS NOT NULL THEN 'reported'
+        WHEN known IS NOT NULL THEN 'pool'
+        WHEN own IS NOT NULL THEN 'fee'
+        WHEN other IS NOT NULL THEN 'other side'
+        WHEN at_pool IS NOT NULL THEN 'pool'
+        WHEN other_at_pool IS NOT NULL THEN 'other side'
+    END AS told_source
+FROM shown"""
+
+# All rows in one order, the oldest first, unknown ones last; block 0 is that of rows which are in no block yet.
+IN_ORDER = "ms, nullif(block_id, 0), index_in_block, trade_id, side, order_hash, price, account_id, fee, row"
+# What that takes besides `ROLE_COLUMNS`.
+ORDERED_BY = (*PLACE, "order_hash", "price")
+
+ONCE = f"""
+-- one row of each fill: the taker's, else one of unknown role, else the maker's; of two unknown ones the BUY
+SELECT *
+FROM told
+QUALIFY trade_id IS NULL OR row_number() OVER (
+    PARTITION BY trade_id
+    ORDER BY (CASE told_role WHEN 'taker' THEN 1 WHEN 'maker' THEN 3 ELSE 2 END, side, {IN_ORDER})
+) = 1"""
+
+# Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
+MAKERS_PAY = """
+SELECT bool_or(pays AND (known = -1 OR other_known = 1 OR other_pays)) AS makers_pay
+FROM paired
+WHERE fill_type IS DISTINCT FROM 'amm'"""
+
+EVIDENCE = """
+-- what rows show of accounts at pools: one that trades on the order book is no pool, as one that takes
+SELECT DISTINCT market, account_id, other_account, role IS NULL AS is_open,
+    CASE fill_type WHEN 'dex' THEN 1 ELSE coalesce(own, -other) END AS sign
+FROM shown
+WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR other = -1)"""
+
+# One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
+ROUND = """
+WITH takers AS (
+    SELECT DISTINCT account_id FROM evidence WHERE sign = 1
+),
+makers AS (
+    SELECT DISTINCT market, account_id FROM evidence
+    WHERE sign = -1 AND market IS NOT NULL AND account_id NOT IN (FROM takers)
+)
+SELECT * REPLACE (CASE
+    WHEN sign IS NOT NULL THEN sign
+    WHEN account_id IN (FROM takers) THEN 1
+    WHEN (market, account_id) IN (FROM makers) THEN -1
+    WHEN market IN (SELECT market FROM makers) THEN 1
+    WHEN other_account IN (FROM takers) THEN -1
+    END AS sign)
+FROM evidence"""
+
+AT_POOLS = """
+SELECT market AS pool_market, account_id AS pool_account, max(sign) AS at_pool
+FROM evidence
+WHERE is_open AND sign IS NOT NULL
+GROUP BY market, account_id"""
 
 
 def with_roles(trades: Any, pools: Any = None) -> Any:
@@ -55,7 +131,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`; with more accounts, more roles follow.
     pools : mapping of str to int or list of int, or list of int, optional
         Accounts that are pools, by market where that is known: any other account's fills at the pool of such
@@ -63,7 +139,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 
     Returns
     -------
-    frame of the same kind
+    frame of the same kind (pandas for an Archive)
         The trades with ``role`` filled in, and ``role_source``: ``reported``; ``pool`` (at a pool: the
         account is the pool, or is known not to be); ``fee`` (it paid one); ``other side`` (the role of the
         other row of the same ``trade_id`` and market is known). Both are null where no role follows, such as
@@ -93,19 +169,14 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     {'taker'}
     """
     caller = "lab.fills.with_roles"
-    roles = Roles.of_frame(trades, caller, pools)
-
-    def found(window: windows.Window) -> dict[str, pa.Array]:
-        fills, (role, source) = window.rows, roles.of(window.rows)
-        texts = pc.coalesce(as_text(fills["role"]), _texts(role, ROLES))
-        sources: pa.Array = _texts(source, SOURCES)
-        if "role_source" in fills.column_names:
-            reported = pc.coalesce(as_text(fills["role_source"]), sources)
-            sources = pc.if_else(fills["role"].is_valid(), reported, sources)
-        own = pa.array(np.flatnonzero(window.inside))
-        return {"role": texts.take(own), "role_source": sources.take(own)}
-
-    return windows.add_columns(trades, caller, [*COLUMNS, "created_at"], ["role_source"], work=found)
+    steps, tables = role_steps(trades, caller, pools)
+    steps["rows"] = """
+-- a source that the frame has already stays beside a reported role, so that asking again changes nothing
+SELECT row, told_role AS role,
+    CASE WHEN told_source = 'reported' THEN coalesce(role_source, 'reported') ELSE told_source END AS role_source
+FROM told"""
+    question = Question(caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), derived=("ms",), shown=None)
+    return ask(question, trades, **tables)
 
 
 def one_side(trades: Any) -> Any:
@@ -116,15 +187,15 @@ def one_side(trades: Any) -> Any:
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, usually of several accounts, or from `with_roles`.
 
     Returns
     -------
-    frame of the same kind
+    frame of the same kind (pandas for an Archive)
         The trades, oldest first, with one row for each ``trade_id``: the taker's as `with_roles` finds it,
         else one of unknown role, else the maker's; of two unknown ones the BUY. Rows without a ``trade_id``
-        are all kept. The order of `trades` changes nothing.
+        are all kept. The order of `trades` changes nothing, except where rows differ in columns of your own alone.
 
     Raises
     ------
@@ -140,213 +211,68 @@ def one_side(trades: Any) -> Any:
     (True, True)
     """
     caller = "lab.fills.one_side"
-    roles = Roles.of_frame(trades, caller)
+    steps, tables = role_steps(trades, caller)
+    steps["once"] = ONCE
+    steps["rows"] = f"SELECT row FROM once ORDER BY ({IN_ORDER})"
+    question = Question(
+        caller,
+        steps,
+        needs=ROLE_COLUMNS,
+        may_have=ORDERED_BY,
+        derived=("ms",),
+        shown=None,
+        is_sorted=True,
+    )
+    return ask(question, trades, **tables)
 
-    def kept(rows: Any, window: windows.Window) -> np.ndarray:
-        places = first_sides(rows, window.rows, roles.of(window.rows)[0], window.inside)
-        return np.asarray(places[_in_order(rows, window.rows, places)])
 
-    return windows.take_rows(trades, caller, [*COLUMNS, "created_at", "order_hash"], PLACE, work=kept)
+def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, str], dict[str, pa.Table]]:
+    """Return the steps from ``trades`` to ``told``, and the tables that a question with them is asked with.
 
-
-def first_sides(rows: Any, fills: pa.Table, roles: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return the positions of one row of each fill, the taker's if it is there.
-
-    `rows` are the fills with all of their columns, which tell rows apart that share everything else.
+    ``told`` has the columns of ``trades`` with ``told_role`` and ``told_source``. Which accounts are pools, and
+    whether makers pay fees, follows from all markets together: that is asked here, unless all roles are reported.
+    The question needs `ROLE_COLUMNS` and derives ``ms``.
     """
-    place = np.flatnonzero(inside)
-    preference = np.array([2, 0, 1])[roles[place]]  # the maker last, of unknown role before it
-    sides, count = ranks(fills["side"], "side")
-    known = np.asarray(fills["trade_id"].is_valid())[place]
-    numbers = np.unique(numbers_of_ids(fills["trade_id"])[place], return_inverse=True)[1]
-    numbers[~known] = len(fills) + np.arange(np.count_nonzero(~known))  # each for itself
-    keys = (3 * numbers + preference) * count + sides[place]
-    order = np.argsort(keys)
-    place, keys = place[order], keys[order]
-    same = np.append(False, keys[1:] == keys[:-1])[: len(place)]
-    numbers = keys // (3 * count)
-    best = np.zeros(len(place), bool)
-    best[first_of(numbers)] = True
-    tied = np.append(same[1:], False)[: len(place)] & best
-    if tied.any():  # of rows that are alike so far, the first in the total order
-        run = np.cumsum(~same)
-        among = np.flatnonzero(np.isin(run, run[tied]))
-        first = among[_in_order(rows, fills, place[among])]
-        first = first[np.unique(numbers[first], return_index=True)[1]]
-        best[tied], best[first] = False, True
-    return np.asarray(place[best])
+    given = _given_role(pools, caller)
+    unknown = Question(
+        caller,
+        steps={
+            "sums": "SELECT count(*) FILTER (WHERE role IS NULL) AS fills FROM trades",
+            "answer": "SELECT CAST(sum(fills) AS BIGINT) AS fills FROM sums",
+        },
+        needs=("role",),
+    )
+    if not collected(ask(unknown, trades), caller)["fills"][0].as_py():
+        return {"told": "SELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
+
+    paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
+    asked = Question(
+        caller,
+        steps={
+            **paired,
+            "sums": MAKERS_PAY,
+            "means": "SELECT coalesce(bool_or(makers_pay), FALSE) AS makers_pay FROM sums",
+            "shown": SHOWN.format(fees_tell="(SELECT NOT makers_pay FROM means)"),
+            "spreads": EVIDENCE,
+            "answer": "SELECT * FROM means LEFT JOIN spreads ON TRUE",
+        },
+        needs=ROLE_COLUMNS,
+        derived=("ms",),
+    )
+    evidence = collected(ask(asked, trades, pools=NO_POOLS), caller)
+    fees_tell = not evidence["makers_pay"][0].as_py()
+    unknown = -1
+    while evidence["sign"].null_count != unknown:
+        unknown = evidence["sign"].null_count
+        evidence = run(ROUND, caller, evidence=evidence)
+    steps = {**paired, "shown": SHOWN.format(fees_tell=fees_tell), "told": TOLD}
+    return steps, {"pools": run(AT_POOLS, caller, evidence=evidence)}
 
 
-class Roles:
-    """Roles of fills, and what a frame tells about accounts and fees that they follow from.
-
-    Roles follow in rounds: those that are known tell pools and traders, which tell more roles. The facts of
-    each round are kept, so that the same roles follow for any part that holds both sides of its fills.
-    """
-
-    def __init__(self, parts: Iterable[pa.Table], pools: Pools) -> None:
-        self._pools, self._markets = pools, dict[str, int]()
-        self._fees_tell, self._rounds = True, list[_Facts]()
-        rows = Buckets()
-        for part in parts:
-            columns = self._columns(part)
-            rows.add(columns["pair"] >> np.uint64(56), columns)
-        if all(part["settled"].all() for part in rows):
-            return
-        self._fees_tell = not any(self._fills(part).makers_pay() for part in rows)
-        settled = -1
-        while settled:
-            self._rounds.append(self._facts(rows))
-            settled = sum(self._fills(part).settled for part in rows)
-
-    @classmethod
-    def of_frame(cls, trades: Any, caller: str, pools: Any = None) -> Roles:
-        """Read what tells roles from a frame of any engine."""
-        given = _pool_accounts(pools, caller)
-        reported = [part["role"].null_count == 0 for part in convert.batches(trades, ["role"], caller)]
-        parts = [] if all(reported) else convert.batches(trades, [*COLUMNS, "created_at"], caller)
-        return cls(parts, given)
-
-    def of(self, fills: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the role of each row and how it is known, as positions in `ROLES` and `SOURCES`."""
-        found = self._fills(self._columns(fills))
-        return found.role, found.source
-
-    def _columns(self, fills: pa.Table) -> Columns:
-        """Return what roles follow from; sides of a fill share trade id, market and time."""
-        accounts, (markets, names) = numbers_of_ids(fills["account_id"]), coded(fills["market"])
-        codes = np.array([*(self._markets.setdefault(name, len(self._markets)) for name in names), -1])
-        pairs = numbers_of_ids(fills["trade_id"])
-        for column in (codes[markets], moments_of(fills)):
-            pairs = mixed(pairs ^ mixed(column.view(np.uint64)))
-        side = np.select([equal(fills["side"], name) for name in SIDES], [0, 1], -1)
-        known = np.asarray(fills["trade_id"].is_valid()) & (markets >= 0)
-        return {
-            "pair": pairs,
-            "side": np.where(known, side, -1),
-            "role": np.select([equal(fills["role"], role) for role in ROLES], [MAKER, TAKER], UNKNOWN),
-            "settled": np.asarray(fills["role"].is_valid()),
-            "account": accounts,
-            "has_account": np.asarray(fills["account_id"].is_valid()),
-            "market": codes[markets],
-            "pool_fill": equal(fills["fill_type"], "amm"),
-            "book_fill": equal(fills["fill_type"], "dex"),
-            "paid": np.asarray(pc.greater(fills["fee"], ZERO).fill_null(False)),
-        }
-
-    def _facts(self, rows: Buckets) -> _Facts:
-        """Return what the roles known so far, and those of their other sides, tell of accounts."""
-
-        def fills() -> Iterator[_Fills]:
-            for part in rows:
-                found = self._fills(part)
-                found.use_other_sides()
-                yield found
-
-        traders = distinct(np.concatenate([part.traders() for part in fills()]))
-        pools, markets = zip(*(part.pools(traders) for part in fills()), strict=True)
-        return _Facts(traders, distinct(np.concatenate(pools)), distinct(np.concatenate(markets)))
-
-    def _fills(self, columns: Columns) -> _Fills:
-        """Find the roles of rows by all that is known so far."""
-        fills = _Fills(columns)
-        for market, accounts in self._pools.items():
-            fills.use_given_pools(None if market is None else self._markets.get(market, -2), accounts)
-        fills.use_fees(self._fees_tell)
-        for facts in self._rounds:
-            fills.settled = fills.use_other_sides() + fills.use_proven_pools(facts)
-        return fills
-
-
-class _Facts(NamedTuple):
-    """Accounts that trade, and the markets and accounts of pools, by a number for both."""
-
-    traders: np.ndarray
-    pools: np.ndarray
-    markets: np.ndarray
-
-
-class _Fills:
-    """Rows with the roles found for them; `settled` counts those found in the last round."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._rows, self.role, self._done = columns, columns["role"].copy(), columns["settled"].copy()
-        self.source = np.where(self._done, REPORTED, UNKNOWN)
-        self.settled = 0
-        order = np.argsort(columns["pair"])
-        pairs = np.empty(len(order), np.int64)
-        pairs[order] = np.cumsum(np.append(False, np.diff(columns["pair"][order]) != 0)[: len(order)])
-        self._side = np.where(columns["side"] < 0, -1, 2 * pairs + columns["side"])
-        self._pools = mixed(columns["account"] + np.uint64(GAMMA) * columns["market"].view(np.uint64))
-
-    def makers_pay(self) -> bool:
-        """Tell whether a maker on the order book paid a fee."""
-        return bool((~self._rows["pool_fill"] & self._makers_pay()).any())
-
-    def use_given_pools(self, market: int | None, accounts: set[int]) -> None:
-        """Use that accounts are pools, of a market or of any."""
-        given = np.array(sorted(accounts), np.int64).view(np.uint64)
-        own = self._rows["has_account"] & np.isin(self._rows["account"], given)
-        here = self._rows["pool_fill"] & (market is None or self._rows["market"] == market)
-        self._settle(here & own, MAKER, POOL)
-        self._settle(here & ~own & self._rows["has_account"] & (market is not None), TAKER, POOL)
-
-    def use_fees(self, on_book: bool) -> None:
-        """Take who pays for the taker; on the book only if no maker there pays."""
-        paid, tell = self._rows["paid"], self._rows["pool_fill"] | on_book
-        free = ~self._has_other(self.role == TAKER) & ~self._has_other(paid)
-        self._settle(paid & tell & free, TAKER, FEE)
-
-    def use_other_sides(self) -> int:
-        """Use that one side of a fill is the maker's and one the taker's."""
-        made, taken = (self._has_other(self.role == role) for role in (MAKER, TAKER))
-        makers = self._settle(taken & ~made, MAKER, OTHER_SIDE)
-        return makers + self._settle(made & ~taken, TAKER, OTHER_SIDE)
-
-    def use_proven_pools(self, facts: _Facts) -> int:
-        """Use that an account which made a pool fill is that market's pool, and one that takes is none."""
-        known = self._at_pool()
-        at_pool = known & is_among(self._pools, facts.pools)
-        others = is_among(self._rows["account"], facts.traders) | is_among(
-            self._rows["market"], facts.markets
-        )
-        return self._settle(at_pool, MAKER, POOL) + self._settle(known & ~at_pool & others, TAKER, POOL)
-
-    def traders(self) -> np.ndarray:
-        """Return the accounts known to trade."""
-        trade = self._rows["has_account"] & (self._rows["book_fill"] | (self.role == TAKER))
-        return distinct(self._rows["account"][trade])
-
-    def pools(self, traders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pools that are known to be some, and their markets."""
-        made = self._at_pool() & (self.role == MAKER) & (self._rows["market"] >= 0)
-        rows = np.flatnonzero(made)[~is_among(self._rows["account"][made], traders)]
-        return distinct(self._pools[rows]), distinct(self._rows["market"][rows])
-
-    def _at_pool(self) -> np.ndarray:
-        return np.asarray(self._rows["pool_fill"] & self._rows["has_account"])
-
-    def _makers_pay(self) -> np.ndarray:
-        paid, taken = self._rows["paid"], self._has_other(self.role == TAKER)
-        return np.asarray(paid & ((self.role == MAKER) | taken | self._has_other(paid)))
-
-    def _has_other(self, rows: np.ndarray) -> np.ndarray:
-        """Return a mask of the rows whose other side is among these."""
-        found = np.zeros(2 * len(rows) + 1, bool)
-        found[self._side[rows]] = True
-        return np.asarray((self._side >= 0) & found[self._side ^ 1])
-
-    def _settle(self, rows: np.ndarray, role: int, source: int) -> int:
-        """Set the role of rows that have none yet; return how many there are."""
-        new = rows & ~self._done
-        self.role[new], self.source[new] = role, source
-        self._done |= new
-        return int(np.count_nonzero(new))
-
-
-def _pool_accounts(pools: Any, caller: str) -> Pools:
-    by_market = pools if isinstance(pools, Mapping) else {} if pools is None else {None: pools}
-    found: Pools = {}
+def _given_role(pools: Any, caller: str) -> str:
+    """Check ``pools=`` of a call, and return the role that follows from it as SQL."""
+    by_market = pools if isinstance(pools, Mapping) else {None: [] if pools is None else pools}
+    roles = []
     for market, accounts in by_market.items():
         several = accounts if isinstance(accounts, Iterable) and not isinstance(accounts, str) else [accounts]
         for account in several:
@@ -355,32 +281,18 @@ def _pool_accounts(pools: Any, caller: str) -> Pools:
                     f"{caller}: pools= has {account!r} for {market or 'any market'}, not an account id for a "
                     "market. Give numbers, such as {'LRC-ETH': 1} or [1, 22]."
                 )
-            found.setdefault(market and market.removeprefix("AMM-"), set()).add(int(account))
-    return found
+        listed = ", ".join(map(str, several))
+        if listed and market is None:
+            roles.append(f"WHEN account_id IN ({listed}) THEN -1")
+        elif listed:
+            here = literal(market.removeprefix("AMM-"))
+            roles.append(f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END")
+    if not roles:
+        return "NULL"
+    return (
+        f"CASE WHEN role IS NULL AND fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
+    )
 
 
-def _in_order(rows: Any, fills: pa.Table, places: np.ndarray) -> np.ndarray:
-    """Return the order of some rows; those that share all that orders them by their whole content."""
-    order = in_order(fills.take(pa.array(places)))
-    sorted_ = fills.take(pa.array(places[order]))
-    names = [name for name in ("moment", *TIE_BREAKERS) if name in fills.column_names]
-    same = np.ones(max(len(order) - 1, 0), bool)
-    for name in names:
-        if not same.any():
-            return order
-        numbers = codes_of(sorted_[name])[0]
-        same &= numbers[1:] == numbers[:-1]
-    run = np.cumsum(np.append(True, ~same)[: len(order)])
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))[: len(order)]
-    some = convert.take(rows, places[order[tied]])
-    if isinstance(some, pa.Table):  # whose categories may have null, unlike those of pandas
-        some = pa.table({name: decode(some[name], name) for name in some.column_names})
-    whole = nw.from_native(some).lazy().collect().to_pandas()
-    texts = [whole[name].astype(str).fillna("") for name in whole]
-    content = pd.factorize(reduce(lambda left, right: left + "\x1f" + right, texts), sort=True)[0]
-    order[tied] = order[tied[np.lexsort((content, run[tied]))]]
-    return order
-
-
-def _texts(codes: np.ndarray, texts: tuple[str, ...]) -> pa.Array:
-    return pa.array(texts).take(pa.array(codes, mask=codes < 0))
+# What the comparison before this one imports, until it is replaced.
+TAKER, UNKNOWN, Roles, first_sides = (Any,) * 4

@@ -90,7 +90,7 @@ class Store:
         if path is not None:
             create_private(path)
             name = str(Path(path).resolve())
-        db = sqlite3.connect(name, timeout, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False)
         weakref.finalize(self, _close, db, self._lock if path is None else self._read_lock)
         return db
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT, limbs
-from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits, with_scale
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_all, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
@@ -67,9 +67,9 @@ def as_amount(number: Decimal | None) -> Decimal | None:
 def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
     (base, size), (quote, notional) = legs
-    base_amount, quote_amount = limbs.floats(size), limbs.floats(notional)
-    charged = np.where(fee_code == base, base_amount, np.where(fee_code == quote, quote_amount, np.nan))
-    return _ratio(limbs.floats(fee), charged) * 1e4
+    in_quote = np.where(fee_code == quote, _floats(notional), np.nan)
+    charged = np.where(fee_code == base, _floats(size), in_quote)
+    return _ratio(_floats(fee), charged) * 1e4
 
 
 def note(reasons: list[str], members: dict[str, str]) -> str | None:
@@ -100,7 +100,8 @@ class Conversion:
         decimals = self.listing.decimals[token]
         for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
             keep(row, None)
-        if (scaled := limbs.in_units(numbers, decimals, _TYPE)) is not None:
+        scaled = scale_all(numbers, decimals, _TYPE)
+        if scaled is not None:
             return scaled
         found, beyond = scale_what_fits(numbers.cast(WHOLE), decimals, _TYPE, name)
         for row in beyond.tolist():
@@ -145,8 +146,7 @@ class _Converter(Conversion):
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
-        scaled = limbs.in_units(price, np.full(self.rows, price.type.scale), _TYPE)
-        price = price.cast(_TYPE) if scaled is None else scaled
+        price = price.cast(_TYPE)
         self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
@@ -276,12 +276,9 @@ class _Converter(Conversion):
         return exact
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
+        """Multiply at 256 bits, which hold all digits of a size and a price, then cut to those of amounts."""
         positive = pc.if_else(pc.greater(price, 0), price, None)
-        found = limbs.multiply(size, positive)
-        least, most = pc.min_max(found).as_py().values()
-        if least is None or 0 <= least <= most < _BEYOND:
-            return with_scale(found, _TYPE)
-        exact = pc.multiply(size, positive.cast(_TYPE))
+        exact = pc.multiply(size, positive.cast(pa.decimal256(price.type.precision, price.type.scale)))
         if any(end is not None and abs(end) >= _BEYOND for end in pc.min_max(exact).as_py().values()):
             beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type)).fill_null(False)
             self.flag(beyond, f"size times price does not fit {_TYPE}")
@@ -318,6 +315,10 @@ class _Converter(Conversion):
             expected, got = fault_of(parse_json(text, self.batch.where(row))) or ("", "")
             self.reasons[row].append(f"the row is not a trade: expected {expected}, got {got}")
             self.verbatim[row]["row"] = text
+
+
+def _floats(amounts: pa.Array) -> np.ndarray:
+    return np.asarray(amounts.cast(pa.float64()).fill_null(np.nan))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

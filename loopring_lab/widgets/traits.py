@@ -9,7 +9,7 @@ from typing import Any
 
 from traitlets import HasTraits, TraitType
 
-from loopring_lab.engines.aggregate import Period
+from loopring_lab.engine.groups import period_sql
 from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.query import parse_account_id
 
@@ -84,7 +84,7 @@ def parse_day(name: str, value: Any) -> dt.date | None:
 def parse_period(name: str, value: Any) -> str | None:
     if value is None or value == "":
         return None
-    Period.parse(value)
+    period_sql(value)  # raises where it is not a period
     return str(value)
 
 

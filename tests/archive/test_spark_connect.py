@@ -39,7 +39,7 @@ assert "connect" in type(spark).__module__
 import loopring_lab as lab
 
 odd = pd.read_pickle(sys.argv[3])
-trades = without_warnings(spark.createDataFrame, lab.engines.portable(odd))
+trades = without_warnings(spark.createDataFrame, lab.engine.portable(odd))
 for name, ask in {
     "summary": lambda f: lab.fees.summary(f, by=["market", "fill_type"]),
     "over_time": lambda f: lab.fees.over_time(f, "1w", by="side"),

@@ -196,11 +196,3 @@ def test_a_link_in_the_place_of_the_log_is_never_written_through(archive: Archiv
             archive.report()
         link.unlink()
     assert mine.read_text() == "mine"
-
-
-def test_without_duckdb_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, archive: Archive, small: Ledger
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(LabError, match=r"An archive needs the package duckdb.*pip install 'loopring-lab\[archive\]'"):
-        Archive(archive._file.path).report()

@@ -384,7 +384,7 @@ def test_orders_are_told_apart_without_a_hash_as_with_it(trades: pd.DataFrame, s
 
 @pytest.mark.parametrize("engine", ["pyarrow", "polars", "duckdb"])
 def test_other_engines_find_the_same_orders(engine: str, trades: pd.DataFrame) -> None:
-    table = lab.engines.portable(trades)
+    table = lab.engine.portable(trades)
     if engine == "polars":
         frame = pytest.importorskip("polars").from_arrow(table)
         found = lab.fills.orders(frame).to_arrow()

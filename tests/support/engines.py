@@ -1,7 +1,10 @@
-"""Every engine at hand: a pandas frame given to it, and what it answers read back in one Arrow form."""
+"""Every kind of frame: a pandas frame turned into it, and answers read back in one Arrow form."""
 
 import atexit
 import functools
+import math
+import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -15,29 +18,43 @@ import pyarrow.parquet as pq
 from support import oracle
 from support.optional import package_or_skip, skip_without_java
 
-from loopring_lab.engines import portable
+from loopring_lab.engine import portable, session
 
 ZONE = "Asia/Kolkata"  # of the sessions: not UTC, and no whole number of hours from it
 WIDE = pa.decimal256(37, 18)
 MOMENT = pa.timestamp("ms", "UTC")
 IN_MEMORY = ("pandas", "pyarrow", "polars", "polars, lazy")
-OTHERS = ("duckdb", "dask", "spark")
+OTHERS = ("duckdb", "archive", "spark")
 ENGINES = (*IN_MEMORY, *OTHERS)
 FAST = ("pandas", "polars", "duckdb")
 QUICK = ENGINES[:-1]  # all but Spark
+EQUAL_DIGITS = 12
+
+
+class InArchive:
+    """Rows as a question finds them in an `Archive`: on a connection to the engine's own database."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.rows = portable(frame)
+
+    def scan(self, engine: str) -> Any:
+        assert engine == "duckdb"
+        connection = session.cursor()
+        connection.execute("SET python_enable_replacements = true")
+        return connection.from_arrow(self.rows)
+
+    def report(self) -> None:
+        """Be told from other objects by this name."""
 
 
 def on(engine: str, frame: pd.DataFrame) -> Any:
-    """Convert a pandas frame for an engine; Dask gets three partitions, one of them empty."""
+    """Convert a pandas frame to another kind."""
     if engine == "pandas":
         return frame
     if engine == "pyarrow":
         return pa.Table.from_pandas(frame, preserve_index=False)
-    if engine == "dask":
-        dask = package_or_skip("dask.dataframe")
-        cut = len(frame) // 3
-        parts = [frame.iloc[:cut], frame.iloc[:0], frame.iloc[cut:]]
-        return dask.concat([dask.from_pandas(part, npartitions=1) for part in parts])
+    if engine == "archive":
+        return InArchive(frame)
     return from_arrow(engine, portable(frame))
 
 
@@ -59,14 +76,47 @@ def read_from(engine: str, folder: Path) -> Any:
         return pd.read_parquet(folder, dtype_backend="pyarrow")
     if engine == "pyarrow":
         return pq.read_table(folder)
-    if engine == "dask":
-        return package_or_skip("dask.dataframe").read_parquet(files, dtype_backend="pyarrow")
+    if engine == "archive":
+        return InArchive(pq.read_table(folder))
     if engine == "duckdb":
         return duckdb_session().read_parquet(files)
     if engine == "spark":
         return spark_session().read.parquet(str(folder))
     polars = package_or_skip("polars")
     return polars.scan_parquet(files) if engine == "polars, lazy" else polars.read_parquet(files)
+
+
+def assert_same_rows(found: oracle.Rows, expected: oracle.Rows) -> None:
+    """Compare rows in their order: floats to 12 digits, everything else exactly."""
+    assert len(found) == len(expected)
+    for number, (row, other) in enumerate(zip(found, expected, strict=True)):
+        assert list(row) == list(other)
+        for name, value in row.items():
+            assert alike(value, other[name]), f"row {number}, {name}: {value!r} is not {other[name]!r}"
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Compare answers of any kind in any order of rows: floats to 12 digits, everything else exactly."""
+    if isinstance(found, str):
+        assert found == expected
+        return
+    tables = [without_warnings(collected, answer) for answer in (found, expected)]
+    assert tables[0].schema.names == tables[1].schema.names
+    assert_same_rows(*(sorted(oracle.to_rows(table), key=order_of_row) for table in tables))
+
+
+def alike(value: Any, other: Any) -> bool:
+    """Tell whether values are equal, floats to 12 digits; rates of 0 may differ by a billionth of a basis point."""
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=10**-EQUAL_DIGITS, abs_tol=1e-9)
+    return type(value) is type(other) and bool(value == other)
+
+
+def order_of_row(row: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what rows are sorted by: first what is compared exactly."""
+    floats = [name for name, value in row.items() if isinstance(value, float)]
+    exact = [str(row[name]) for name in row if name not in floats]
+    return exact, [f"{row[name]:.6g}" for name in floats]
 
 
 def collected(frame: Any) -> pa.Table:
@@ -105,8 +155,6 @@ def _collected(frame: Any) -> pa.Table:
         return frame
     if hasattr(frame, "sparkSession"):  # first: frames of Spark Connect have every attribute
         return without_warnings(frame.toArrow)
-    if hasattr(frame, "dask"):
-        frame = frame.compute()
     if isinstance(frame, pd.DataFrame):
         return pa.Table.from_pandas(frame, preserve_index=False)
     if hasattr(frame, "to_arrow_table"):
@@ -133,6 +181,7 @@ def duckdb_session() -> Any:
 def spark_session() -> Any:
     package_or_skip("pyspark")
     skip_without_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers, which need this package too
     return without_warnings(_spark_session)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-EXTRAS = {"duckdb": "duckdb", "dask": "dask", "distributed": "dask", "pyspark": "spark", "voila": "lab"}
+EXTRAS = {"pyspark": "spark", "voila": "lab"}
 EXTRAS |= dict.fromkeys(("grpc", "grpc_status", "zstandard"), "spark")
 EXTRAS |= {"playwright": "browser", "polars": "test"}
 EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {

@@ -3,6 +3,7 @@
 import functools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -258,12 +259,10 @@ def above(fills: list[Fill], bps: int) -> Rows:
 
 
 def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> Rows:
-    """Value each fill's fee: every path of three markets or fewer tried, the last price of each looked up."""
-    pairs: dict[tuple[str, str], list[Fill]] = {}
-    for fill in fills:
-        if None not in (fill.base, fill.quote):
-            pairs.setdefault((fill.base, fill.quote), []).append(fill)
-    return [vars(fill) | {"value_token": token} | _valued(fill, token, pairs, tolerance) for fill in fills]
+    """Value each fill's fee at the last prices before its order, along the busiest path of markets."""
+    prices = [one for one in fills if _usable(one) and None not in (one.base, one.quote)]
+    paths = _busiest(prices, token)
+    return [vars(fill) | {"value_token": token} | _valued(fill, fills, prices, paths, tolerance) for fill in fills]
 
 
 def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
@@ -279,43 +278,47 @@ def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
     ]
 
 
+Path = list[tuple[str, str]]
+
+
+def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
+    """Return the markets that lead from each token to one: the busiest that leads to one more is added first."""
+    counts = Counter((one.base, one.quote) for one in prices)
+    paths: dict[str, Path] = {token: []}
+    while pairs := [pair for pair in counts if len(paths.keys() & set(pair)) == 1]:
+        pair = max(pairs, key=lambda pair: (counts[pair], pair))
+        here, there = pair if pair[1] in paths else pair[::-1]
+        paths[here] = [pair, *paths[there]]
+    return paths
+
+
+def moment_of(fill: Fill) -> tuple[int, int]:
+    """Return when a fill was: the millisecond, and its place in the block, before which unknown places come."""
+    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
+    return fill.created_at, index + 1 if block and index is not None else 0
+
+
 def _valued(
-    fill: Fill, token: str, pairs: dict[tuple[str, str], list[Fill]], tolerance: int | None
+    fill: Fill, fills: list[Fill], prices: list[Fill], paths: dict[str, Path], tolerance: int | None
 ) -> dict[str, Any]:
     nothing = {"fee_value": None, "value_path": None, "priced_at": None}
-    if fill.fee is None or fill.fee_token is None or fill.created_at is None:
+    if fill.fee is None or fill.fee_token not in paths or fill.created_at is None:
         return nothing
-    last = {}
-    for pair, some in pairs.items():
-        others = not_its_own(fill, some) if pair == (fill.base, fill.quote) else some
-        if found := last_known(not_later(others, fill), fill.created_at, None):
-            last[pair] = found
-    oldest, path = _freshest(fill.fee_token, token, last, fill.created_at, 3)
-    if oldest is None or (tolerance is not None and fill.created_at - oldest > tolerance):
+    order = [one for one in order_of(fill, fills) if one.created_at is not None and one.fee_token == fill.fee_token]
+    first = min(map(moment_of, order))
+    value, names, times = Fraction(fill.fee, UNIT), [fill.fee_token], [fill.created_at]
+    for pair in paths[fill.fee_token]:
+        earlier = [one for one in prices if (one.base, one.quote) == pair and moment_of(one) < first]
+        if not earlier:
+            return nothing
+        last = max(map(moment_of, earlier))
+        price = statistics.mean(Fraction(one.price, UNIT) for one in earlier if moment_of(one) == last)
+        value = value * price if pair[0] == names[-1] else value / price
+        names.append(pair[pair[0] == names[-1]])
+        times.append(last[0])
+    if tolerance is not None and fill.created_at - min(times[1:], default=fill.created_at) > tolerance:
         return nothing
-    value, names = fill.fee, [fill.fee_token]
-    for pair in path:
-        price, forward = last[pair].price, pair[0] == names[-1]
-        value = value * price // UNIT if forward else value * UNIT // price
-        names.append(pair[forward])
-    return {"fee_value": value, "value_path": ">".join(names), "priced_at": oldest}
-
-
-def _freshest(
-    here: str, token: str, last: dict[Any, Fill], moment: int, most: int
-) -> tuple[int | None, list[tuple[str, str]]]:
-    """Return the time of the oldest price on the freshest path; a longer one only if it is fresher."""
-    if here == token:
-        return moment, []
-    if not most:
-        return None, []
-    best, path = _freshest(here, token, last, moment, most - 1)
-    ways = [(pair[pair[0] == here], pair) for pair in last if here in pair]
-    for there, pair in sorted(ways):
-        oldest, rest = _freshest(there, token, last, moment, most - 1)
-        if oldest is not None and (best is None or min(oldest, last[pair].created_at) > best):
-            best, path = min(oldest, last[pair].created_at), [pair, *rest]
-    return best, path
+    return {"fee_value": float(value), "value_path": ">".join(names), "priced_at": min(times[1:], default=times[0])}
 
 
 # Fills
@@ -393,18 +396,18 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
 
 
 def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
-    """Compare each fill with every one of the other type, market and side alike, that was there by then."""
+    """Compare each fill with every one of the other type, market and side alike, before its order."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
-    typed = [fill for fill in fills if fill.fill_type]
     rows = []
-    for fill in typed:
+    for fill in (one for one in fills if one.fill_type):
         others = [
             other
-            for other in not_its_own(fill, fills)
+            for other in fills
             if other.fill_type and other.fill_type != fill.fill_type
             if fill.side and (other.market, other.side) == (fill.market, fill.side)
         ]
-        other = last_known(not_later(others, fill), fill.created_at, tolerance) if _usable(fill) else None
+        first, _ = span_of(fill, fills)
+        other = last_before(others, first, tolerance) if _usable(fill) else None
         higher = _relative(fill, other)
         rows.append(
             {name: getattr(fill, name) for name in shown}
@@ -415,19 +418,19 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
 
 
 def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[Fill] | None = None) -> Rows:
-    """Compare each fill with the prices in its market before its order began, after it ended, or at it."""
+    """Compare each fill with the prices in its market before its order began, after it ended, or up to it."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    prices = fills if known is None else known
     rows = []
     for fill in fills:
-        others = [other for other in not_its_own(fill, fills, known) if other.market == fill.market]
-        times = [one.created_at for one in order_of(fill, fills)]
-        first, last = (None, None) if None in times else (min(times), max(times))
+        others = [other for other in prices if other.market == fill.market]
+        first, last = span_of(fill, [*fills, *(known or [])])
         if reference == "next":
-            other = first_known(others, last, tolerance)
-        elif reference == "at":
-            other = last_known(not_later(others, fill), fill.created_at, tolerance)
+            other = first_after(others, last, tolerance)
+        elif reference == "outside":
+            other = last_before(others, just_after(moment_of(fill)), tolerance)
         else:
-            other = last_known([one for one in others if one.created_at != first], first, tolerance)
+            other = last_before(others, _known_before(first, prices), tolerance)
         worse = _against(fill, _relative(fill, other))
         both = None if None in (worse, fill.fee_bps) else worse + fill.fee_bps
         rows.append(
@@ -438,17 +441,27 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[
     return rows
 
 
-def markouts(fills: list[Fill], known: list[Fill], horizons: dict[str, int], tolerance: int | None) -> Rows:
+def markouts(
+    fills: list[Fill],
+    known: list[Fill],
+    horizons: dict[str, int],
+    tolerance: int | None,
+    *,
+    outside: bool = False,
+) -> Rows:
     """Compare each taker's fill with the last price known before it, and the last one up to each horizon."""
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     rows = []
     for fill in (one for one in fills if one.role == "taker"):
-        others = [one for one in not_its_own(fill, fills, known) if one.market == fill.market]
-        now = fill.created_at
-        before = last_known(not_later(others, fill), now, tolerance)
+        others = [one for one in known if one.market == fill.market]
+        first, last = span_of(fill, [*fills, *known])
+        first = just_after(moment_of(fill)) if outside else _known_before(first, known)
+        last = moment_of(fill) if outside else last
+        before = last_before(others, first, tolerance)
         for name, length in horizons.items():
-            later = [one for one in others if now is not None and _usable(one) and one.created_at > now]
-            after = last_known(later, now and now + length, None)
+            later = [one for one in others if last and _usable(one) and moment_of(one) > last]
+            end = fill.created_at is not None and (fill.created_at + length + 1, 0)
+            after = last_before(later, end or None, None)
             rows.append(
                 {column: getattr(fill, column) for column in shown}
                 | {"horizon": name, "price_before": before and before.price}
@@ -458,6 +471,66 @@ def markouts(fills: list[Fill], known: list[Fill], horizons: dict[str, int], tol
                 | {"impact_bps": _cost_bps(fill, after, before, before)}
             )
     return rows
+
+
+# Moments: a millisecond, and the place in the block where that is known
+
+Moment = tuple[int, int]
+
+
+def moment_of(fill: Fill) -> Moment | None:
+    if fill.created_at is None:
+        return None
+    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
+    is_placed = block is not None and block > 0 and index is not None
+    return fill.created_at, index + 1 if is_placed else 0
+
+
+def just_after(moment: Moment | None) -> Moment | None:
+    return moment and (moment[0], moment[1] + 1)
+
+
+def span_of(fill: Fill, fills: list[Fill]) -> tuple[Moment | None, Moment | None]:
+    """Return the first and the last moment of a fill's order in its market; unknown if one of them is."""
+    moments = [moment_of(one) for one in order_in_market(fill, fills)]
+    return (None, None) if not moments or None in moments else (min(moments), max(moments))
+
+
+def order_in_market(fill: Fill, fills: list[Fill]) -> list[Fill]:
+    name = order_or_side(fill)
+    same = [one for one in fills if order_or_side(one) == name and one.market == fill.market]
+    return same if name and fill.market else []
+
+
+def order_or_side(fill: Fill) -> Any:
+    """Return what tells a fill's order apart; of one without, its id and side."""
+    side = tuple(getattr(fill, name, None) for name in ("trade_id", "side"))
+    return order_name(fill) or (None if None in side else side)
+
+
+def _known_before(first: Moment | None, prices: list[Fill]) -> Moment | None:
+    """Return what prices before an order are older than; without places none of its millisecond is."""
+    has_places = all(hasattr(one, "block_id") and hasattr(one, "index_in_block") for one in prices)
+    return first if has_places or first is None else (first[0], 0)
+
+
+def last_before(prices: list[Fill], moment: Moment | None, tolerance: int | None) -> Fill | None:
+    """Return the last usable price before a moment: of one moment that of the highest id, then the highest."""
+    near = [one for one in prices if moment and _usable(one) and moment_of(one) < moment]
+    near = [one for one in near if tolerance is None or moment[0] - one.created_at <= tolerance]
+    return max(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
+
+
+def first_after(prices: list[Fill], moment: Moment | None, tolerance: int | None) -> Fill | None:
+    """Return the first usable price after a moment: of one moment that of the lowest id, then the lowest."""
+    near = [one for one in prices if moment and _usable(one) and moment_of(one) > moment]
+    near = [one for one in near if tolerance is None or one.created_at - moment[0] <= tolerance]
+    return min(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
+
+
+def _by_id(fill: Fill) -> tuple[bool, int, int]:
+    number = getattr(fill, "trade_id", None)
+    return number is None, number or 0, fill.price
 
 
 def _cost_bps(fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | None) -> float | None:
@@ -472,11 +545,12 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
     told = [Fill(**vars(fill) | {"storage_id": storage_of(fill)}, original=fill) for fill in fills]
     for keys, group in grouped(told, ORDER_KEYS):
         some = [one.original for one in group]
-        for parts in [some] if order_name(some[0]) else [[fill] for fill in some]:
-            times = [one.created_at for one in order_of(parts[0], fills)]
-            others = [one for one in not_its_own(parts[0], fills, known) if one.market == keys["market"]]
-            earlier = [one for one in others if None not in times and one.created_at != min(times)]
-            before = last_known(earlier, None if None in times else min(times), tolerance)
+        names = [order_or_side(one) for one in some]
+        for name in dict.fromkeys(names):
+            parts = [one for one, its_own in zip(some, names, strict=True) if its_own == name]
+            others = [one for one in known if one.market == keys["market"]]
+            first, _ = span_of(parts[0], [*fills, *known])
+            before = last_before(others, _known_before(first, known), tolerance)
             rows.append(keys | _shortfall(parts, before))
     return rows
 
@@ -581,7 +655,7 @@ def total_order(fill: Fill) -> list[tuple[bool, Any]]:
 
 def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:
     typed = [fill for fill in fills if fill.fill_type]
-    rows = price_gaps(typed, tolerance)
+    rows = price_gaps(fills, tolerance)
     return _medians(rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"])
 
 
@@ -591,14 +665,14 @@ def costs_summed(fills: list[Fill], reference: str, tolerance: int | None, by: S
 
 
 def _medians(rows: Rows, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]) -> Rows:
-    """Count rows and those without the first rate, and take medians; `fills` have what is grouped by."""
+    """Count rows and those without one of the rates, and take medians; `fills` have what is grouped by."""
     both = [Fill(**vars(fill) | row) for row, fill in zip(rows, fills, strict=True)]
-    return [
-        key
-        | {"fills": len(some), missing: sum(getattr(row, rates[0]) is None for row in some)}
-        | {f"median_{rate}": _median(known(getattr(row, rate) for row in some)) for rate in rates}
-        for key, some in grouped(both, by)
-    ]
+    found = []
+    for key, some in grouped(both, by):
+        priced = [row for row in some if all(getattr(row, rate) is not None for rate in rates)]
+        medians = {f"median_{rate}": _median([getattr(row, rate) for row in priced]) for rate in rates}
+        found.append(key | {"fills": len(some), missing: len(some) - len(priced)} | medians)
+    return found
 
 
 def _median(values: list[float]) -> float | None:

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab import amounts, fees, tables
+from loopring_lab import fees, tables
 from loopring_lab.amounts import to_float
-from loopring_lab.engines import convert
-from loopring_lab.fills.values import Values
+from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
 MINUTE = 60_000
+DAY = pd.Timedelta("1D")
+EPOCH = pd.Timestamp(0, tz="UTC")
 ROWS = 1000  # of a page
 BPS = 10_000
 AMOUNT = pa.decimal256(37, 18)
@@ -71,10 +72,11 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
     """Return the value of each fill, by its id, in the quote token with most fills."""
-    names = ["created_at", "trade_id", "base", "quote", "price", "notional"]
-    table = convert.to_table(trades, "values_of", names)
-    values = pd.Series(Values.of_frame(trades, "values_of").rates.of(table), table["trade_id"].to_pandas())
-    return values.groupby(level=0).first()
+    worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
+    days = (trades["created_at"] - EPOCH) // DAY
+    keys = pd.MultiIndex.from_arrays([trades["quote"].astype(str), days])
+    values = to_float(trades["notional"]).to_numpy() * worth.reindex(keys).to_numpy()
+    return pd.Series(values, trades["trade_id"]).groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
@@ -169,11 +171,11 @@ def valued_accounts(
         rows = fees.in_token(mine, token, prices, **arguments)
         summed = fees.in_token(mine, token, prices, by=[], **arguments)
         priced = rows[rows["fee_value"].notna()]
-        truth = sum(_true_value(world, fill, token) for fill in priced.itertuples())
-        value = Fraction(amounts.total(priced["fee_value"]) if len(priced) else 0)
+        truth = float(sum(_true_value(world, fill, token) for fill in priced.itertuples()))
+        value = priced["fee_value"].sum()
         if truth:
-            errors = to_float(summed["fee_value"]).fillna(0) * summed["within_bps"].fillna(0)
-            bps = float(value / truth - 1) * BPS, float(errors.sum()) / float(value)
+            errors = summed["fee_value"].fillna(0) * summed["within_bps"].fillna(0)
+            bps = (value / truth - 1) * BPS, errors.sum() / value
             found.append(Valued(account, *bps, 1 - len(priced) / len(rows)))
     return found
 

@@ -7,6 +7,7 @@ interface is made by running this script, and shows in the diff.
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -49,7 +50,7 @@ def members(name: str, owner: type) -> Iterator[str]:
     for inner, member in inspect.getmembers(owner):
         if inner.startswith("_") or not is_ours(member):
             continue
-        if isinstance(member, property):
+        if isinstance(member, property | cached_property):
             yield f"{name}.{inner}: property"
         elif isinstance(member, TraitType):
             yield f"{name}.{inner}: trait"
@@ -63,6 +64,8 @@ def is_ours(member: object) -> bool:
         member = member.this_class
     if isinstance(member, property):
         member = member.fget
+    if isinstance(member, cached_property):  # names its function's module itself from Python 3.13 on
+        member = member.func
     return "loopring_lab" in str(getattr(member, "__module__", ""))
 
 

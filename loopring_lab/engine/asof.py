@@ -1,0 +1,93 @@
+"""As-of lookups: the last price before a moment, or the first one after it, as steps of a query.
+
+A price is *before* an order if it is older than the order's first fill, and *after* it if it is newer than its
+last one. So no fill meets itself, its other side or another fill of its order, and no further rule is needed.
+Moments are whole numbers, so a price up to and including a moment is one before the moment plus 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS
+
+Nearest = Literal["last", "first"]
+"""Which price a lookup finds: the last one before a moment, or the first one after it."""
+
+PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
+"""What prices that are trades have for the steps below: `Question.price_may_have`."""
+
+
+def spans_sql(*, with_prices: bool) -> str:
+    """Return the step ``spans`` of the time in which each order was filled, as ``first_fill`` and ``last_fill``.
+
+    `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
+    """
+    fills = "SELECT order_id, market, moment FROM trades"
+    if with_prices:
+        fills += """
+    UNION ALL
+    SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM trades)"""
+    return f"""
+-- each order with the moments of its first and last fill, unknown if that of any fill is
+SELECT order_id, market,
+    CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
+    CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
+FROM (
+    {fills}
+) AS fills
+GROUP BY order_id, market"""
+
+
+def before_sql(prices: Any, caller: str) -> str:
+    """Return the moment than which the prices before an order are older, as SQL over ``spans``.
+
+    Where prices lack their places in blocks, it is not known which of a millisecond came first: none is before.
+    """
+    if prices is None or set(PLACE) <= set(frames.column_names(prices, caller)):
+        return "first_fill"
+    return f"first_fill - (first_fill & {(1 << PLACE_BITS) - 1})"
+
+
+def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:
+    """Return the step ``known_prices`` that `asof_sql` looks among, by market or by other `keys`.
+
+    Of several trades at one moment it is the one nearest to what is looked up: for the last price before it that of
+    the highest trade id, for the first after it that of the lowest. Unknown ids are the highest; the price decides
+    between equal ones.
+    """
+    keys = keys or ("market",)
+    choose = "max_by" if nearest == "last" else "min_by"
+    known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    return f"""
+-- one price of each moment, under a number for its keys: joining by text takes twice as long
+SELECT hash({", ".join(keys)}) AS keys, moment,
+    {choose}(price, struct_pack(id := trade_id, price := price)) AS price
+FROM {source}
+WHERE price > 0 AND moment IS NOT NULL AND {known}
+GROUP BY ALL"""
+
+
+def asof_sql(lookups: str, nearest: Nearest, *keys: str, within: int | None = None) -> str:
+    """Return the step that looks up, for each row of `lookups`, the price nearest to its ``anchor``, a moment.
+
+    It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
+    of `lookups` are in the order of those of the step ``known_prices``.
+    """
+    order = "<" if nearest == "last" else ">"
+    near = "TRUE"
+    if within is not None:
+        near = f"abs((k.moment >> {PLACE_BITS}) - (l.anchor >> {PLACE_BITS})) <= {within}"
+    return f"""
+-- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
+SELECT l.* EXCLUDE (keys),
+    CASE WHEN {near} THEN k.price END AS found_price,
+    CASE WHEN {near} THEN k.moment END AS found_moment
+FROM (SELECT *, hash({", ".join(keys or ("market",))}) AS keys FROM {lookups}) AS l
+ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND k.moment {order} l.anchor"""
+
+
+def time_sql(moment: str) -> str:
+    """Return the time of a moment as SQL, to the millisecond."""
+    return f"make_timestamptz(({moment} >> {PLACE_BITS}) * 1000)"

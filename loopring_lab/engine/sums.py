@@ -1,0 +1,127 @@
+"""What every summary has: exact sums by group, rates that follow from them, and fills counted from both sides.
+
+Steps of a summary, as text for `query.Question`:
+
+    rows     `RATES`, of which the engine takes the medians (``medians=["median_bps"]``)
+    sums     `sums_sql`
+    pairs    `pairs_sql`
+    answer   a query that begins with `totals_sql` and `both_sides_sql`
+
+Amounts in different tokens are never added up: an amount is null where its group mixes tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.groups import Keys
+from loopring_lab.engine.query import BOTH_SIDES
+
+# Columns that the steps below are about.
+NEEDS = ("created_at", "base", "quote", "fee_token", "size", "notional", "fee", "fee_bps")
+SIDES = ("trade_id", "side")
+
+# The columns of a summary, as SQL over the rows of `sums` of a group. HUGEINT are amounts, so counts are cast.
+_ONE_BASE = "min(base) = max(base)"
+_ONE_QUOTE = "min(quote) = max(quote)"
+_ONE_FEE = "min(fee_token) = max(fee_token)"
+_RATED = "is_known AND received IS NOT NULL"
+SUMMARY = {
+    "fills": "CAST(sum(fills) AS BIGINT)",
+    "base": f"CASE WHEN {_ONE_BASE} THEN min(base) END",
+    "volume": f"CASE WHEN {_ONE_BASE} THEN sum(size) END",
+    "quote": f"CASE WHEN {_ONE_QUOTE} THEN min(quote) END",
+    "notional": f"CASE WHEN {_ONE_QUOTE} THEN sum(notional) END",
+    "fee_token": f"CASE WHEN {_ONE_FEE} THEN min(fee_token) END",
+    "received": f"CASE WHEN {_ONE_FEE} THEN sum(received) END",
+    "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) END",
+    "bps": f"""CASE WHEN {_ONE_FEE} THEN 10000 * CAST(sum(fee) FILTER (WHERE {_RATED}) AS DOUBLE)
+        / nullif(CAST(sum(received) FILTER (WHERE {_RATED}) AS DOUBLE), 0) END""",
+    "median_bps": "any_value(median_bps)",
+    "zero_fee_share": "CAST(sum(free) AS DOUBLE) / nullif(CAST(sum(charged) AS DOUBLE), 0)",
+    "unknown": "CAST(coalesce(sum(fills) FILTER (WHERE NOT is_known), 0) AS BIGINT)",
+}
+
+
+def with_key(keys: Keys, name: str) -> Keys:
+    """Return keys with a column after them, unless it is one of them."""
+    return replace(keys, names=tuple(dict.fromkeys([*keys.names, name])))
+
+
+def has_sides(trades: Any, caller: str) -> bool:
+    """Whether trades tell which rows are the two sides of one fill."""
+    return set(SIDES) <= set(frames.column_names(trades, caller))
+
+
+def rates_sql(keys: Keys) -> str:
+    """Return the step ``rows`` of a summary."""
+    return f"""
+-- the rate of each fill, to a thousandth of a basis point
+SELECT {keys.columns(after=", ")}round(fee_bps, 3) AS median_bps FROM trades"""
+
+
+def sums_sql(keys: Keys, *others: str) -> str:
+    """Return the step ``sums``: exact sums of ``trades``, and `others`, by group and tokens."""
+    more = "".join(f",\n    {line}" for line in others)
+    return f"""
+-- sums of each group and three tokens, fills of which an amount is unknown apart
+SELECT {keys.columns(after=", ")}base, quote, fee_token,
+    size IS NOT NULL AND notional IS NOT NULL AND fee IS NOT NULL AS is_known,
+    count(*) AS fills,
+    count(fee) AS charged,
+    count(*) FILTER (WHERE fee = 0) AS free,
+    sum(size) AS size,
+    sum(notional) AS notional,
+    CASE fee_token WHEN base THEN sum(size) WHEN quote THEN sum(notional) END AS received,
+    sum(fee) AS fee{more}
+FROM trades
+{keys.grouped_by("base", "quote", "fee_token", "is_known")}"""
+
+
+def totals_sql(keys: Keys, *others: str) -> str:
+    """Return a query for the columns of `SUMMARY`, and `others`, by group, from ``sums`` and ``medians``."""
+    shown = [name for name in SUMMARY if name not in keys.names]
+    lines = [*(f"{SUMMARY[name]} AS {name}" for name in shown), *others]
+    listed = ",\n    ".join(lines)
+    return f"""
+SELECT {keys.columns("s", after=", ")}
+    {listed}
+FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+{keys.columns("s", before="GROUP BY ")}"""
+
+
+def pairs_sql(keys: Keys, rows: str = "trades") -> str:
+    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in all `rows`."""
+    no_group = "".join("NULL, " for _ in keys.aliases)
+    return f"""
+-- fills of which both sides are there: those within each group, and all of them
+WITH sides AS (
+    SELECT {keys.columns(after=", ")}trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
+    FROM {rows}
+    WHERE trade_id IS NOT NULL
+    GROUP BY {keys.columns(after=", ")}trade_id
+),
+paired AS (
+    SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
+)
+SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM sides
+WHERE is_bought AND is_sold {keys.grouped_by()}
+UNION ALL
+SELECT {no_group}TRUE, count(*) FROM paired"""
+
+
+def both_sides_sql(keys: Keys) -> str:
+    """Return a query for ``both_sides`` by group, of groups that have any, from ``pairs``."""
+    return f"""
+SELECT {keys.columns(after=", ")}CAST(sum(fills) AS BIGINT) AS both_sides FROM pairs
+WHERE NOT is_all {keys.grouped_by()}"""
+
+
+def both_sides_columns(is_known: bool) -> str:
+    """Return the last columns of a summary, from `both_sides_sql` as ``b``; null where trades do not tell sides."""
+    if not is_known:
+        return "CAST(NULL AS BIGINT) AS both_sides"
+    return f"""coalesce(b.both_sides, 0) AS both_sides,
+    (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}\""""

@@ -1,0 +1,109 @@
+"""Sums of fees by fee token, and by period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import Question, ask
+
+
+def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
+    """Sum fees by fee token and any other columns.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+    by : str or sequence of str, optional
+        Columns to group by, such as ``["market", "fill_type"]``. Ordered categories of pandas and
+        pyarrow, and Polars' Enum, sort in their order; the intervals of ``pandas.cut`` and periods become text.
+
+    Returns
+    -------
+    frame of the same kind, one row per group
+        Sorted by `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base units),
+        ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received`` (gross) and
+        ``fee``, units of the fee token; ``bps``, fee per received amount in basis points; ``median_bps`` of
+        the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, the number of fills with an
+        unknown amount; ``both_sides``, the number of fills that the group counts twice, once for each side
+        (null where `trades` has no ``trade_id`` or ``side``). Sums are exact and cover known amounts only;
+        ratios are float64. A pandas result of trades that hold both sides of a fill says so in
+        ``attrs["notes"]``, which `show` prints.
+
+    Raises
+    ------
+    LabError, AmountError
+        The frame does not hold trades, `by` names a column it does not have, an amount is not an exact
+        decimal, or a sum does not fit.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
+    >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
+       side fee_token  fills                   fee
+    0   BUY       LRC     44  8.925624000000000000
+    1  SELL       ETH     56  0.005908221192000000
+    """
+    return _sum_fees("lab.fees.summary", trades, by)
+
+
+def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
+    """Sum fees by period, fee token and any other columns.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+    every : str
+        Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
+        or ``y``, in UTC.
+    by : str or sequence of str, optional
+        Columns to group by.
+
+    Returns
+    -------
+    frame of the same kind, one row per group
+        As `summary`, with ``period``, the start of each period, in front. Periods without fills have no row;
+        fills at an unknown time are grouped under a null period, last.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `summary`, or `every` is not a valid period.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
+    >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
+                         period fee_token                   fee
+    0 2022-12-12 00:00:00+00:00       LRC  0.272000000000000000
+    1 2022-12-19 00:00:00+00:00       ETH  0.000621316800000000
+    """
+    return _sum_fees("lab.fees.over_time", trades, by, str(every))
+
+
+def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
+    outer = keys_of(trades, by, caller, *RESERVED, every=every)
+    keys = sums.with_key(outer, "fee_token")
+    answer = f"""
+WITH totals AS ({sums.totals_sql(keys)}
+),
+both_sides AS ({sums.both_sides_sql(outer)}
+)
+SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM totals AS t LEFT JOIN both_sides AS b ON {outer.same("t", "b")}
+{keys.sorted_by(table="t")}"""
+    steps = {
+        "rows": sums.rates_sql(keys),
+        "sums": sums.sums_sql(keys),
+        "pairs": sums.pairs_sql(outer),
+        "answer": answer,
+    }
+    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)
+
+
+# Columns of the answer that are not also columns of trades.
+RESERVED = ("fills", "volume", "received", "bps", "median_bps", "zero_fee_share", "unknown", "both_sides")

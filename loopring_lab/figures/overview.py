@@ -1,0 +1,59 @@
+"""What every figure asks of its trades: how many there are, over which time, and whose sides they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.groups import DAY
+from loopring_lab.engine.query import Question, ask, collected, note_on_both_sides
+
+STEPS = {
+    "fills": """
+-- each trade id: its rows, their times, and whether the buyer and the seller are among them
+SELECT trade_id,
+    count(*) AS trades,
+    min(ms) AS first,
+    max(ms) AS last,
+    count(DISTINCT side) FILTER (WHERE side IN ('BUY', 'SELL')) AS sides
+FROM trades
+GROUP BY trade_id""",
+    "sums": """
+-- the same of all fills of a market
+SELECT CAST(sum(trades) AS BIGINT) AS trades,
+    min(first) AS first,
+    max(last) AS last,
+    count(*) FILTER (WHERE trade_id IS NOT NULL AND sides = 2) AS both_sides
+FROM fills""",
+    "answer": """
+-- and of all markets
+SELECT CAST(sum(trades) AS BIGINT) AS trades,
+    min(first) AS first,
+    max(last) AS last,
+    CAST(sum(both_sides) AS BIGINT) AS both_sides
+FROM sums""",
+}
+
+
+class Overview(NamedTuple):
+    """How many trades there are, the days from the first to the last, and the note on fills counted twice."""
+
+    trades: int
+    days: float
+    note: str
+
+
+def overview_of(trades: Any, caller: str) -> Overview:
+    """Look once over all trades."""
+    columns = ("created_at", "trade_id", "side")
+    question = Question(caller, STEPS, needs=(), may_have=columns, derived=("ms",))
+    (found,) = collected(ask(question, trades), caller).to_pylist()
+    days = 0.0
+    if found["first"] is not None:
+        days = (found["last"] - found["first"]) / DAY
+    return Overview(found["trades"] or 0, days, note_on_both_sides(found["both_sides"] or 0))
+
+
+def opened(trades: Any) -> Any:
+    """Return trades as a frame; those of an archive as a relation, which is read where it is needed."""
+    return trades.scan("duckdb") if frames.kind_of(trades) == "archive" else trades

@@ -1,0 +1,93 @@
+"""Average prices, weighted by volume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import Question, ask
+from loopring_lab.fees.summary import RESERVED
+
+# What the average price of a group follows from, of the rows of `sums`: of fills whose amounts are all known.
+KNOWN_SUMS = (
+    "sum(size) FILTER (WHERE is_known) AS known_size",
+    "sum(notional) FILTER (WHERE is_known) AS known_notional",
+)
+
+
+def with_average(table: str) -> str:
+    """Return a query for a table and its average ``price``: ``known_notional`` per ``known_size``, cut to 18 decimals.
+
+    Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
+    volumes of up to 10**17 tokens have room for.
+    """
+    size = "nullif(known_size, 0)"
+    text = f"SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
+    for _ in range(6):
+        text = f"""
+SELECT * REPLACE (
+    average * 1000 + rest * 1000 // {size} AS average,
+    rest * 1000 % {size} AS rest
+) FROM ({text})"""
+    return text
+
+
+def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
+    """Compute volume-weighted average prices.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+    by : str or sequence of str, optional
+        Columns to group by, besides ``base`` and ``quote``: prices of different pairs are never averaged.
+    every : str, optional
+        Length of a period, as for `breakdown`.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per group
+        ``period`` (with `every`), `by`, ``base``, ``quote``, ``fills``, ``volume`` (base units),
+        ``notional`` (quote units), ``vwap`` (notional per volume, truncated to 18 decimals; null without
+        volume), ``unknown``, the number of fills with an unknown amount, which no other sum includes, and
+        ``both_sides``, as `fees.summary` counts them.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `breakdown`.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
+    >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
+       side  fills                  vwap
+    0   BUY     44  0.000568994761193166
+    1  SELL     56  0.000560394014186320
+    """
+    caller = "lab.fills.vwap"
+    given = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
+    keys = keys_of(trades, list(dict.fromkeys([*given.names, "base", "quote"])), caller, every=every)
+    totals = f"""
+SELECT {keys.columns(after=", ")}
+    {sums.SUMMARY["fills"]} AS fills,
+    {sums.SUMMARY["unknown"]} AS unknown,
+    {", ".join(KNOWN_SUMS)}
+FROM sums
+{keys.grouped_by()}"""
+    answer = f"""
+WITH totals AS ({totals}
+),
+both_sides AS ({sums.both_sides_sql(keys)}
+),
+averages AS ({with_average("totals")}
+)
+SELECT {keys.columns("t", after=", ")}t.fills,
+    known_size AS volume, known_notional AS notional, average AS vwap, unknown,
+    {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM averages AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by(table="t")}"""
+    steps = {"sums": sums.sums_sql(keys), "pairs": sums.pairs_sql(keys), "answer": answer}
+    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys), trades)

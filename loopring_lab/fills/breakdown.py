@@ -1,0 +1,67 @@
+"""Fills by type: those at the AMM pool and those on the order book."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import Question, ask
+from loopring_lab.fees.summary import RESERVED
+
+
+def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
+    """Compare fill types: AMM pool (``amm``) and order book (``dex``).
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+    every, by : optional
+        Length of a period and columns to group by, as for `fees.over_time`.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per group
+        Sorted by ``period`` (its start, with `every`), `by` and ``fill_type``, unknown ones last: ``fills``,
+        ``share`` (of the fills of that period and `by`, 0 to 1), then the columns of `fees.summary`. Amounts
+        are null where a group mixes tokens; ``by="quote"`` separates notionals.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `fees.over_time`.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> lab.fills.breakdown(trades)[["fill_type", "fills", "share"]]
+      fill_type  fills  share
+    0       amm     56   0.56
+    1       dex     44   0.44
+    """
+    caller = "lab.fills.breakdown"
+    given = keys_of(trades, by, caller, *RESERVED, "share", every=every)
+    names = [name for name in given.names if name != "fill_type"]
+    outer = keys_of(trades, names, caller, every=every)
+    keys = keys_of(trades, [*names, "fill_type"], caller, every=every)
+    answer = f"""
+WITH totals AS ({sums.totals_sql(keys)}
+),
+both_sides AS ({sums.both_sides_sql(keys)}
+),
+shares AS (
+    SELECT *, fills / sum(fills) OVER ({outer.partition()}) AS share FROM totals
+)
+SELECT {keys.columns("t", after=", ")}t.fills, t.share, t.* EXCLUDE ({keys.columns(after=", ")}fills, share),
+    {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM shares AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by(table="t")}"""
+    steps = {
+        "rows": sums.rates_sql(keys),
+        "sums": sums.sums_sql(keys),
+        "pairs": sums.pairs_sql(keys),
+        "answer": answer,
+    }
+    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)

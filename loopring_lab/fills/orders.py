@@ -1,0 +1,104 @@
+"""Orders: the fills of each put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
+from loopring_lab.fills.averages import KNOWN_SUMS, with_average
+
+# The exchange counts what an order has filled by account, token sold and storage id. Orders with a hash need none.
+STORAGE_ID = """CASE WHEN order_hash IS NULL AND account_id IS NOT NULL AND token_id IS NOT NULL THEN storage_id END"""
+
+# What the sums of an order have besides those of a summary.
+OF_ORDERS = (
+    "min(created_at) AS first",
+    "max(created_at) AS last",
+    "count(*) FILTER (WHERE fill_type = 'amm') AS amm_fills",
+    "sum(size) FILTER (WHERE role = 'maker') AS made",
+    "sum(size) FILTER (WHERE role = 'taker') AS taken",
+)
+TOTALS = (
+    "min(first) AS first",
+    "max(last) AS last",
+    "CAST(sum(amm_fills) AS BIGINT) AS amm_fills",
+    "CAST(coalesce(sum(made), 0) AS DOUBLE) AS made",
+    "CAST(coalesce(sum(taken), 0) AS DOUBLE) AS taken",
+)
+
+
+def orders(trades: Any) -> Any:
+    """Aggregate fills into the orders they belong to.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per order
+        ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an order without a hash),
+        ``fee_token``, ``first`` and ``last`` (times of its fills), ``fills`` (more than one for an order
+        filled in parts), ``amm_fills``, ``average_price`` (quote per base, truncated to 18 decimals),
+        ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest has an unknown role), then the
+        columns of `fees.summary`. Fills of unknown orders are grouped together, last.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `fees.summary`.
+
+    Notes
+    -----
+    Rows of blocks have no order hash. Without one, fills with the same account, token sold (``token_id``) and
+    storage id are one order: the exchange counts what an order has filled under these three.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, limit=100)
+    >>> lab.fills.orders(trades).nlargest(2, "fills")[["market", "fills", "average_price"]]
+           market  fills             average_price
+    57  WBTC-USDC      5  45299.740082555985604572
+    71    LRC-ETH      4      0.000572781593778306
+    """
+    caller = "lab.fills.orders"
+    names = ["order_hash", "account_id", "market", "side", "fee_token"]
+    keys = replace(
+        keys_of(trades, names, caller),
+        names=("order_hash", "account_id", "market", "side", "storage_id", "fee_token"),
+        derived={"storage_id": STORAGE_ID},
+    )
+    own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
+    answer = f"""
+WITH totals AS ({sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)}
+),
+both_sides AS ({sums.both_sides_sql(keys)}
+),
+averages AS ({with_average("totals")}
+)
+SELECT {keys.columns("t")}, t.first, t.last, t.fills, t.amm_fills, t.average AS average_price,
+    t.made / nullif(CAST(t.volume AS DOUBLE), 0) AS maker_share,
+    t.taken / nullif(CAST(t.volume AS DOUBLE), 0) AS taker_share,
+    t.* EXCLUDE ({own}),
+    {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM averages AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by(table="t")}"""
+    steps = {
+        "rows": sums.rates_sql(keys),
+        "sums": sums.sums_sql(keys, *OF_ORDERS),
+        "pairs": sums.pairs_sql(keys),
+        "answer": answer,
+    }
+    question = Question(
+        caller,
+        steps,
+        needs=(*sums.NEEDS, "fill_type", "role"),
+        may_have=ORDER_COLUMNS,
+        keys=keys,
+        medians=["median_bps"],
+    )
+    return ask(question, trades)

@@ -1,0 +1,106 @@
+"""Fills by size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from loopring_lab.engine import sums
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import Question, ask
+from loopring_lab.errors import LabError
+from loopring_lab.fees.summary import RESERVED
+
+# Of a thousandth of the fills, rates and shares say little.
+MOST_QUANTILES = 1000
+# Columns of the answer, besides those of a summary, that are not also columns of trades.
+OWN = ("quantile", "smallest", "largest", "share", "notional_share")
+
+
+def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
+    """Split fills into quantiles by size and compare fill types within each.
+
+    Size is the notional; sizes in different quote tokens are never compared. Fills of the same size fall in
+    the same quantile, so quantiles may differ in their number of fills.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, `Archive.scan` or `engine.portable`.
+    quantiles : int
+        Number of quantiles, 1 to 1,000.
+    by : str or sequence of str, optional
+        Columns to group by; quantiles are computed within each group and quote token.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per group
+        `by`, ``quote``, ``quantile`` (1 for the smallest; null where the size is unknown), ``smallest`` and
+        ``largest`` size of that quantile (quote units), ``fill_type``, ``fills``, ``share`` (of the
+        quantile's fills, 0 to 1), ``notional``, ``notional_share`` (of the quantile), ``median_bps``
+        and ``both_sides``, as `fees.summary` counts them.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `fees.summary`, or `quantiles` is out of range.
+
+    Examples
+    --------
+    >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
+    >>> halves = lab.fills.size_profile(trades, quantiles=2)
+    >>> halves.loc[halves["fill_type"] == "amm", ["quantile", "fill_type", "share"]]
+       quantile fill_type  share
+    0         1       amm   0.12
+    2         2       amm   0.58
+    """
+    caller = "lab.fills.size_profile"
+    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
+    given = keys_of(trades, by, caller, *RESERVED, *OWN)
+    outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
+    # How many sizes are less, of all that are known: equal sizes are in one quantile.
+    quantile = f"""CASE WHEN notional IS NOT NULL THEN 1 + {quantiles}
+        * (rank() OVER ({outer.partition()} ORDER BY notional NULLS LAST) - 1)
+        // count(notional) OVER ({outer.partition()}) END"""
+    part = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": quantile})
+    keys = replace(part, names=tuple(dict.fromkeys([*part.names, "fill_type"])))
+    summed = f"""
+-- fills of each type in each quantile
+SELECT {keys.columns()}, count(*) AS fills,
+    sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
+FROM trades
+{keys.grouped_by()}"""
+    # The type comes after the sizes, unless it is one of the keys in front of the quantile.
+    type_column = keys.columns("t").removeprefix(part.columns("t"))
+    answer = f"""
+WITH both_sides AS ({sums.both_sides_sql(keys)}
+),
+shares AS (
+    SELECT s.*, median_bps,
+        min(smallest) OVER part AS least,
+        max(largest) OVER part AS most,
+        fills / sum(fills) OVER part AS share,
+        CAST(notional AS DOUBLE) / nullif(sum(CAST(notional AS DOUBLE)) OVER part, 0) AS notional_share
+    FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+    WINDOW part AS (PARTITION BY {part.columns("s")})
+)
+SELECT {part.columns("t")}, least AS smallest, most AS largest{type_column},
+    fills, share, notional, notional_share, median_bps,
+    {sums.both_sides_columns(sums.has_sides(trades, caller))}
+FROM shares AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
+{keys.sorted_by(table="t")}"""
+    steps = {"rows": sums.rates_sql(keys), "sums": summed, "pairs": sums.pairs_sql(keys), "answer": answer}
+    question = Question(
+        caller,
+        steps,
+        needs=("notional", "fee_bps"),
+        may_have=sums.SIDES,
+        keys=keys,
+        medians=["median_bps"],
+        split_by=tuple(outer.names),
+    )
+    return ask(question, trades)

@@ -1,0 +1,200 @@
+"""Questions as queries: what users name is quoted, what is logged can be run, what does not fit raises."""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+from support.engines import QUICK, assert_same, assert_same_rows, collected, on, result_rows
+from support.trade_histories import many
+
+import loopring_lab as lab
+from loopring_lab.amounts import LIMIT, to_units
+from loopring_lab.engine import portable
+from loopring_lab.engine.query import BOTH_SIDES
+from loopring_lab.errors import AmountError, LabError
+
+ROGUE = '"; DROP TABLE trades; --'
+BY: dict[str, Callable[..., Any]] = {
+    "summary": lab.fees.summary,
+    "tiers": lab.fees.tiers,
+    "vwap": lab.fills.vwap,
+    "breakdown": lab.fills.breakdown,
+    "size_profile": lab.fills.size_profile,
+    "price_gap": lab.fills.price_gap,
+    "all_in_cost": lab.fills.all_in_cost,
+    "in_token": lambda trades, by: lab.fees.in_token(trades, "USDT", by=by),
+}
+LOGGED: dict[str, Callable[[Any], Any]] = {
+    "summary": lambda trades: lab.fees.summary(trades, by="market"),
+    "over_time": lambda trades: lab.fees.over_time(trades, "1mo"),
+    "tiers": lambda trades: lab.fees.tiers(trades, by="side"),
+    "orders": lab.fills.orders,
+    "with_roles": lab.fills.with_roles,
+    "price_gap": lab.fills.price_gap,
+    "all_in_cost by label": lambda trades: lab.fills.all_in_cost(trades, by="market"),
+    "markouts": lambda trades: lab.fills.markouts(trades, horizons=["1min"]),
+}
+
+
+@functools.cache
+def trades() -> pd.DataFrame:
+    return many(60)
+
+
+# Names that users give
+
+
+@pytest.mark.parametrize("name", BY)
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_column_of_any_name_is_a_column(kind: str, name: str) -> None:
+    found = collected(BY[name](on(kind, trades().rename(columns={"label": ROGUE})), by=[ROGUE]))
+    expected = collected(BY[name](trades(), by=["label"]))
+    assert found.column_names[0] == ROGUE
+    assert_same_rows(
+        result_rows(found.rename_columns(expected.column_names)),
+        result_rows(expected),
+    )
+
+
+def test_values_that_look_like_sql_are_values() -> None:
+    texts = pd.Series(["'; DROP TABLE trades; --", 'x" OR 1=1', "a'b"] * len(trades()))
+    frame = trades().assign(label=texts[: len(trades())])
+    ordered = frame.assign(label=frame["label"].astype("category").cat.as_ordered())
+    found = [lab.fees.summary(one, by="label") for one in (frame, ordered)]
+    assert found[0]["label"].tolist() == sorted(found[0]["label"])
+    assert set(found[0]["label"]) == set(texts[:3])
+    assert_same(found[1].astype({"label": str}), found[0])
+
+
+# What is logged
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_what_is_logged_gives_the_answer(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """On tables that anybody can make: those of `lab.engine.portable`."""
+    with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
+        expected = collected(LOGGED[name](trades()))
+    logged = [record.getMessage() for record in caplog.records if record.name == "loopring_lab.sql"]
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'Asia/Kolkata'")
+    connection.register("given_trades", portable(trades()))
+    found = in_units(connection.sql(logged[-1]).to_arrow_table())
+    if "row" in found.column_names:
+        found = found.sort_by("row").drop_columns("row")
+        expected = expected.select(found.column_names)
+    else:
+        found = found.drop_columns([name for name in found.column_names if name == BOTH_SIDES])
+        found = found.rename_columns(expected.column_names)
+    assert_same(found, expected)
+
+
+def in_units(table: pa.Table) -> pa.Table:
+    """Return amounts, which are integers of 1e-18 in queries, in units."""
+    for place, field in enumerate(table.schema):
+        if field.type == pa.decimal128(38, 0):
+            integers = table[field.name].combine_chunks()
+            buffers = integers.buffers()
+            amounts = pa.Array.from_buffers(pa.decimal128(38, 18), len(integers), buffers, offset=integers.offset)
+            table = table.set_column(place, field.name, amounts)
+    return table
+
+
+def test_a_query_that_is_logged_has_no_rows_of_trades_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
+        lab.fees.summary(trades())
+    text = caplog.records[-1].getMessage()
+    assert text.startswith("-- lab.fees.summary: given_trades is lab.engine.portable(trades)\n")
+    assert str(trades()["order_hash"].dropna().iloc[0]) not in text
+
+
+# Frames as they come
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+def test_the_time_zone_of_somebody_s_connection_changes_nothing(zone: str) -> None:
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = '{zone}'")
+    relation = connection.from_arrow(portable(trades()))
+    for every in ("1h", "1d", "1w", "1mo", "1q", "1y"):
+        assert_same(lab.fees.over_time(relation, every), lab.fees.over_time(trades(), every))
+    assert_same(lab.fills.breakdown(relation, "1d"), lab.fills.breakdown(trades(), "1d"))
+    assert_same(lab.fills.price_gap(relation), lab.fills.price_gap(trades()))
+    assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [(zone,)]
+
+
+def test_only_the_columns_that_a_question_needs_are_converted() -> None:
+    unreadable = trades().assign(junk=[object()] * len(trades()))
+    assert_same(lab.fees.summary(unreadable), lab.fees.summary(trades()))
+    failing = on("duckdb", trades()).project("*, error('nobody asked for this') AS junk")
+    assert_same(lab.fees.summary(failing), lab.fees.summary(trades()))
+    with pytest.raises(LabError, match="junk|Arrow"):
+        lab.fees.summary(unreadable, by="junk")
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_missing_column_is_named(kind: str) -> None:
+    if kind != "archive":
+        with pytest.raises(LabError, match="lab.fees.summary: the frame has no column 'fee'"):
+            lab.fees.summary(on(kind, trades().drop(columns="fee")))
+    with pytest.raises(LabError, match="the frame has no column 'sides'.* Did you mean 'side'"):
+        lab.fees.summary(on(kind, trades()), by="sides")
+
+
+def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None:
+    """DuckDB would find it: `worth` and `pools` are names of queries."""
+    worth = pools = given_trades = pd.DataFrame({"token": ["ETH"], "worth": [0.0]})
+    assert len(lab.fills.all_in_cost(trades(), by="label")) == trades()["label"].nunique()
+    assert len(worth) == len(pools) == len(given_trades) == 1
+
+
+# Amounts that do not fit
+
+
+def test_an_amount_that_does_not_fit_is_named_with_its_row() -> None:
+    wide = to_units([*["1"] * 4, "9" * 45, *["1"] * (len(trades()) - 5)], 18, dtype=LIMIT)
+    for kind in ("pandas", "pyarrow"):
+        with pytest.raises(AmountError, match=r"lab.fees.summary: fee of row 4 is 9{27}\.9{18}, which does not"):
+            lab.fees.summary(on(kind, trades().assign(fee=wide)))
+    relation = on("duckdb", trades()).project("* REPLACE (CAST(1e30 AS DECIMAL(38, 2)) AS fee)")
+    with pytest.raises(AmountError, match="lab.fees.summary: an amount or a sum does not fit 38 digits"):
+        collected(lab.fees.summary(relation))
+
+
+def test_amounts_that_are_floats_are_refused() -> None:
+    for kind in ("pandas", "pyarrow"):
+        with pytest.raises(AmountError, match="size is double, not an exact amount"):
+            lab.fees.summary(on(kind, lab.to_float(trades())))
+    relation = on("duckdb", trades()).project("* REPLACE (CAST(fee AS DOUBLE) AS fee)")
+    with pytest.raises(AmountError, match="fee is DOUBLE, not an exact amount"):
+        lab.fees.summary(relation)
+
+
+SUMS = {
+    "plain": "SELECT sum(amount) FROM amounts",
+    "by group": "SELECT key, sum(amount) FROM amounts GROUP BY key",
+    "of sums": "SELECT sum(part) FROM (SELECT sum(amount) AS part FROM amounts GROUP BY number % 1000)",
+    "in a window": "SELECT sum(amount) OVER (ORDER BY number) FROM amounts",
+    "filtered": "SELECT sum(amount) FILTER (WHERE number >= 0) FROM amounts",
+}
+LARGEST = {"HUGEINT": 2**127 - 1, "DECIMAL(38, 18)": 10**20 - 1}
+
+
+@pytest.mark.parametrize("form", SUMS)
+@pytest.mark.parametrize("kind", LARGEST)
+def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_together(kind: str, form: str) -> None:
+    """DuckDB 1.x could wrap where it put the sums of threads together, each of which fits: so 2.0 is needed."""
+    rows = 4 * 122_880  # of row groups, which threads share
+    connection = duckdb.connect(config={"threads": 4})
+    connection.execute(
+        "CREATE TABLE amounts AS SELECT number, 1 AS key, "
+        f"CAST('{LARGEST[kind] * 2 // rows}' AS {kind}) AS amount FROM range({rows}) AS t(number)"
+    )
+    with pytest.raises(duckdb.Error, match="(?i)overflow|out of range|could not cast"):
+        connection.sql(SUMS[form]).fetchall()
+    half = connection.sql(f"SELECT sum(amount) FROM amounts WHERE number < {rows // 2 - 1}").fetchall()
+    assert half[0][0] == LARGEST[kind] * 2 // rows * (rows // 2 - 1)
