@@ -363,26 +363,15 @@ class Archive:
     ) -> Any:
         """Open trades on another engine.
 
-<<<<<<< HEAD
         The functions of `fees` and `fills` take the archive itself, and read only the columns that they need.
-=======
-        Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked.
->>>>>>> mainline
 
         Parameters
         ----------
         engine : {'duckdb', 'polars', 'spark', 'pyarrow'}
-<<<<<<< HEAD
             DuckDB reads the file each time that the relation is asked; it has a connection of its own that all
             scans share, within the limit of `lab.engine.set_memory`; ask it in SQL with
             ``relation.query("trades", "SELECT ...")``. The others read immediately, into memory; Spark's active
             session is used, and set to show times in UTC. For more than memory holds, see `export`.
-=======
-            Each relation of DuckDB has a connection of its own, within the limit of `lab.engine.set_memory`;
-            ask it in SQL with ``relation.query("trades", "SELECT ...")``. Spark's active session is used,
-            also one of Spark Connect whose server can read the archive's folder, and set to show times in
-            UTC. pyarrow reads immediately.
->>>>>>> mainline
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional
@@ -390,11 +379,7 @@ class Archive:
 
         Returns
         -------
-<<<<<<< HEAD
         duckdb.DuckDBPyRelation, polars.LazyFrame, Spark DataFrame, or pyarrow.Table
-=======
-        duckdb.DuckDBPyRelation, polars.LazyFrame, Spark DataFrame or pyarrow.Table
->>>>>>> mainline
             The columns of `tables.trades`, the current version of each trade, in no order: amounts as
             ``decimal128(38, 18)``, times in UTC. A relation refuses to be read after the archive has changed.
 

@@ -5,18 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-<<<<<<< HEAD
 from loopring_lab.archive import queries
 from loopring_lab.archive.rows import ListingSnapshot, stored
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
-=======
-from loopring_lab.archive import records
-from loopring_lab.archive.folder import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
-from loopring_lab.archive.queries import IN_TURN
-from loopring_lab.archive.records import ListingSnapshot
-from loopring_lab.engine import portable
->>>>>>> mainline
 from loopring_lab.errors import LabError
 from loopring_lab.paging import now_ms
 from loopring_lab.progress import Progress

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from collections.abc import Sequence
-=======
-import re
-from collections.abc import Callable, Sequence
->>>>>>> mainline
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-<<<<<<< HEAD
 
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
 from loopring_lab.bounded import parse_json
@@ -24,43 +18,6 @@ if TYPE_CHECKING:
     import duckdb
 
 MOMENT = "datetime64[ms, UTC]"
-=======
-import pyarrow.compute as pc
-
-from loopring_lab.archive.folder import (
-    IMPORTS,
-    SCHEMAS,
-    SETTLED,
-    SETTLED_SCHEMAS,
-    TRADES,
-    TYPED,
-    AnyFolder,
-    ArchiveFolder,
-    SettledFolder,
-)
-from loopring_lab.archive.records import last_sync_records, read_in_order
-from loopring_lab.bounded import MAX_INT64
-from loopring_lab.engine import session
-from loopring_lab.errors import LabError
-
-if TYPE_CHECKING:
-    import polars
-
-KEYS = ["account_id", "fill_type"]
-IN_TURN: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
-"""How a table is read in bounded memory: one file after the other."""
-ACCOUNT = r"account_id=(-?[0-9]+)/[^/]*$"
-"""The account in the path of a file: of the last folder, whatever the folders above are called."""
-COUNTED = {
-    "rows": pc.field("version") == 1,
-    "second_versions": pc.field("version") > 1,
-    "odd": pc.field("extra").is_valid() & pc.field("current"),
-}
-MOMENT = "datetime64[ms, UTC]"
-PARTITION = "partition.account_id"
-MOST_NAMED = 10
-NOTHING = SETTLED_SCHEMAS[SETTLED].empty_table()
->>>>>>> mainline
 DTYPES: dict[str, Any] = {
     "account_id": "int64",
     "fill_type": "object",
@@ -108,55 +65,11 @@ class Rows(NamedTuple):
         if self.since is not None:
             parts.append(f"(created_at IS NULL OR created_at >= make_timestamptz({_micros(self.since)}))")
         if self.until is not None:
-<<<<<<< HEAD
             parts.append(f"(created_at IS NULL OR created_at < make_timestamptz({_micros(self.until)}))")
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")
         return " AND ".join(parts)
-=======
-            selected &= moment.is_null() | (moment < _scalar(self.until))
-        return selected if self.accounts is None else selected & pc.field("account_id").isin(self.accounts)
-
-    def sql(self, time_type: str) -> str:
-        """Select the rows in SQL, of DuckDB or Spark, in which a time with a time zone is of `time_type`."""
-        conditions = ["TRUE"]
-        for sign, moment in ((">=", self.since), ("<", self.until)):
-            if moment is not None:
-                time = f"CAST('{moment.as_unit('us').isoformat()}' AS {time_type})"
-                conditions.append(f"(created_at IS NULL OR created_at {sign} {time})")
-        if self.accounts is not None:
-            listed = ", ".join(map(str, self.accounts)) or "NULL"
-            conditions.append(f"account_id IN ({listed})")
-        return " AND ".join(conditions)
-
-    def select(self, frame: polars.LazyFrame) -> polars.LazyFrame:
-        """Select the rows of a frame of Polars."""
-        from polars import col, lit
-
-        moment = col("created_at")
-        if self.since is not None:
-            frame = frame.filter(moment.is_null() | (moment >= lit(self.since.to_pydatetime())))
-        if self.until is not None:
-            frame = frame.filter(moment.is_null() | (moment < lit(self.until.to_pydatetime())))
-        if self.accounts is not None:
-            frame = frame.filter(col("account_id").is_in(self.accounts))
-        return frame
-
-    def may_be_in(self, files: pa.Table) -> pa.ChunkedArray:
-        """Tell in which files the rows may be, by the statistics in the log; where there are none, in all."""
-        may = pa.chunked_array([np.ones(len(files), bool)])
-        if self.accounts is not None:
-            asked = np.sort(np.array(self.accounts, np.int64))
-            last = np.searchsorted(asked, _account(files, "max", MAX_INT64), "right")
-            may = pa.chunked_array([np.searchsorted(asked, _account(files, "min", 0)) < last])
-        for name, is_inside, moment in (("max", pc.greater_equal, self.since), ("min", pc.less, self.until)):
-            if moment is not None and f"{name}.created_at" in files.column_names:
-                known = pc.equal(files["null_count.created_at"], 0)
-                inside = is_inside(files[f"{name}.created_at"], _scalar(moment))
-                may = pc.and_(may, pc.or_(inside, pc.invert(known)).fill_null(True))
-        return may
->>>>>>> mainline
 
 
 class SyncRecord(NamedTuple):
@@ -217,7 +130,6 @@ def refuse_unknown(file: StoredFile, accounts: Sequence[int] | None) -> None:
         )
 
 
-<<<<<<< HEAD
 def held_identities(file: StoredFile, key: HistoryKey) -> set[int]:
     """Hash the identities of the rows held of a history."""
     with file.reading() as connection:
@@ -229,22 +141,6 @@ def held_identities(file: StoredFile, key: HistoryKey) -> set[int]:
     trade_ids, sides, order_hashes, notes = rows.columns
     texts = pa.array([_row_in(note) for note in notes.to_pylist()], pa.string())
     return set(hash_identities(trade_ids, sides, order_hashes, texts))
-=======
-def scan(folder: AnyFolder, engine: str, rows: Rows) -> Any:
-    """Open the current versions of trades on an engine."""
-    if engine == "dask":
-        raise LabError(
-            "engine='dask' is not supported any more. Read the archive with scan('duckdb') or scan('spark')."
-        )
-    if engine not in ENGINES:
-        known = ", ".join(map(repr, ENGINES))
-        raise LabError(f"engine={engine!r} is not known. Use one of {known}; for pandas there is trades().")
-    try:
-        return ENGINES[engine](folder, rows)
-    except ImportError as error:
-        hint = "Install it, or use another engine."
-        raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
->>>>>>> mainline
 
 
 def _row_in(note: str | None) -> str | None:
@@ -263,7 +159,6 @@ def refuse_blocks(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> No
         )
 
 
-<<<<<<< HEAD
 def refuse_relayers(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> None:
     """Refuse to add trades read from blocks to those that a relayer sent."""
     listed = "SELECT EXISTS (FROM held.main.listings WHERE markets <> ?)"
@@ -272,27 +167,11 @@ def refuse_relayers(connection: duckdb.DuckDBPyConnection, file: StoredFile) -> 
             f"{file.shown}: holds trades as a relayer sent them. Trades read from blocks are kept apart, and "
             "nothing was added: use another file."
         )
-=======
-def _duckdb(folder: AnyFolder, rows: Rows) -> Any:
-    connection = session.cursor()  # lives as long as the relation
-    # Questions about a relation are asked on its own connection, and find their small tables by variable.
-    connection.execute("SET python_enable_replacements = true")
-    files = list(list_files(folder, rows))
-    if not files:
-        return connection.from_arrow(NOTHING)
-    if isinstance(folder, SettledFolder):
-        return connection.read_parquet(files, hive_partitioning=False).filter(rows.sql("TIMESTAMPTZ"))
-    opened = connection.read_parquet(files, hive_partitioning=False, filename=True)
-    account = f"CAST(regexp_extract(filename, '{ACCOUNT}', 1) AS BIGINT) AS account_id"
-    columns = [account if name == "account_id" else name for name in TYPED]
-    return opened.filter("current").project(", ".join(columns)).filter(rows.sql("TIMESTAMPTZ"))
->>>>>>> mainline
 
 
 # Listings
 
 
-<<<<<<< HEAD
 def store_listing(connection: duckdb.DuckDBPyConnection, listing: ListingSnapshot) -> None:
     """Store a listing unless it is stored already."""
     connection.execute(
@@ -366,27 +245,3 @@ def _follow(last: SyncRecord, record: SyncRecord) -> SyncRecord:
 
 def _micros(moment: pd.Timestamp) -> int:
     return int(moment.as_unit("ns").value) // 1000
-=======
-def _spark(folder: AnyFolder, rows: Rows) -> Any:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    files = [*list_files(folder, rows)]
-    if not files:
-        return spark.createDataFrame(NOTHING)
-    if isinstance(folder, SettledFolder):
-        return spark.read.parquet(*files).where(rows.sql("TIMESTAMP"))
-    reader = spark.read.option("basePath", str((folder.path / TRADES).resolve()))
-    opened = reader.parquet(*files).where("current")
-    typed = opened.withColumn("account_id", opened["account_id"].cast("bigint")).select(*TYPED)
-    return typed.where(rows.sql("TIMESTAMP"))
-
-
-ENGINES: dict[str, Callable[[AnyFolder, Rows], Any]] = {
-    "duckdb": _duckdb,
-    "polars": _polars,
-    "spark": _spark,
-    "pyarrow": _pyarrow,
-}
->>>>>>> mainline

@@ -14,32 +14,6 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.relayer import Relayer
 
 
-<<<<<<< HEAD
-=======
-@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "polars", "spark"])
-def test_no_engine_takes_values_from_the_folders_above(
-    archive: Archive, small: Ledger, tmp_path: Path, engine: str
-) -> None:
-    package_or_skip({"spark": "pyspark"}.get(engine, engine))
-    if engine == "spark":
-        skip_without_java()
-    parent = tmp_path / "account_id=5" / "current=false" / "market=X-Y"
-    shutil.copytree(archive._folder.path, parent / "a")
-    frame = Archive(parent / "a").scan(engine)
-    if engine == "polars":
-        frame = frame.collect()
-    elif engine == "spark":
-        frame = frame.toArrow()
-    elif engine == "duckdb":
-        frame = frame.to_arrow_table()
-    ids, markets = (list(map(str, frame[name].to_numpy())) for name in ("account_id", "market"))
-    assert {account: ids.count(account) for account in set(ids)} == dict.fromkeys(
-        map(str, small.accounts), 120
-    )
-    assert set(markets) == {"LRC-ETH", "ETH-USDC"}
-
-
->>>>>>> mainline
 def test_a_relative_path_stays_where_it_was(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,19 +1,12 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
-<<<<<<< HEAD
 import shutil
-=======
->>>>>>> mainline
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
 import duckdb
 import narwhals as nw
-=======
->>>>>>> mainline
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -22,15 +15,10 @@ from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
-<<<<<<< HEAD
 from loopring_lab import storage
 from loopring_lab.archive import Archive
 from loopring_lab.engine import portable, set_memory
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
-=======
-from loopring_lab.archive import Archive, queries
-from loopring_lab.errors import DamagedArchive, LabError
->>>>>>> mainline
 from loopring_lab.relayer import Relayer
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
@@ -46,27 +34,12 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def to_arrow(frame: Any) -> pa.Table:
-    """Take any engine's frame as Arrow, its types as they are."""
-    if isinstance(frame, pa.Table):
-        return frame
-    if isinstance(frame, pd.DataFrame):
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if hasattr(frame, "sparkSession"):
-        return frame.toArrow()
-    return frame.to_arrow_table() if hasattr(frame, "to_arrow_table") else frame.collect().to_arrow()
-
-
 def collected(frame: Any) -> pd.DataFrame:
     """Take any engine's frame as pandas, times as whole milliseconds."""
-<<<<<<< HEAD
     if hasattr(frame, "sparkSession"):
         table = frame.toArrow()
     else:
         table = nw.from_native(frame).lazy().collect("pyarrow").to_native()
-=======
-    table = to_arrow(frame)
->>>>>>> mainline
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -104,11 +77,7 @@ def test_every_engine_gives_the_same_digits(archive: Archive, small: Ledger, eng
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: str) -> None:
-<<<<<<< HEAD
     expected = portable(archive.trades())
-=======
-    expected = lab.engine.portable(archive.trades())
->>>>>>> mainline
     moments = expected["created_at"].cast(pa.int64())
     ours = (
         expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
@@ -122,12 +91,8 @@ def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: st
 def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
     expected = lab.fees.summary(archive.trades(), by=["market"])
     found = lab.fees.summary(archive.scan(engine), by=["market"])
-<<<<<<< HEAD
     table = found.toArrow() if engine == "spark" else found if engine == "pyarrow" else None
     table = nw.from_native(found).lazy().collect("pyarrow").to_native() if table is None else table
-=======
-    table = to_arrow(found)
->>>>>>> mainline
     for name in ("fills", "fee", "notional"):
         assert [str(one) for one in table[name].to_pylist()] == [str(one) for one in expected[name]]
 
@@ -209,15 +174,12 @@ def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
 def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    package_or_skip("duckdb")
     (tmp_path / "here").mkdir()
     (tmp_path / "spilled").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     before = archive.scan("duckdb")
-<<<<<<< HEAD
     set_memory("100MiB", tmp_path / "spilled")
-=======
-    lab.engine.set_memory("100MiB", tmp_path / "spilled")
->>>>>>> mainline
     try:
         trades = archive.scan("duckdb")
         setting = "SELECT current_setting('memory_limit'), current_setting('TimeZone')"
@@ -231,7 +193,6 @@ def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
         assert not list((tmp_path / "here").iterdir())
         assert sums(before, "duckdb") == sums(trades, "duckdb")
     finally:
-<<<<<<< HEAD
         set_memory()
 
 
@@ -244,27 +205,6 @@ def test_frames_of_two_archives_join(archive: Archive, tmp_path: Path) -> None:
 
 def test_a_scan_never_mixes_two_states_of_an_archive(archive: Archive, small: Ledger) -> None:
     frames = {name: archive.scan(name) for name in ("duckdb", "polars", "pyarrow")}
-=======
-        lab.engine.set_memory()
-
-
-def test_answers_join_with_the_frame_they_are_of(archive: Archive) -> None:
-    trades = archive.scan("duckdb")
-    fees = lab.fees.summary(trades, by="market").set_alias("fees")
-    same = "trades.market = fees.market AND trades.fee_token = fees.fee_token"
-    joined = trades.set_alias("trades").join(fees, same)
-    assert len(joined.project("trades.trade_id").fetchall()) == 240
-
-
-def test_two_scans_of_two_threads_are_read_at_once(archive: Archive, small: Ledger) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda _: sums(archive.scan("duckdb"), "duckdb"), range(4))
-        assert list(found) == [truth(small)] * 4
-
-
-def test_a_scan_stays_as_it_is_while_others_write(archive: Archive, small: Ledger) -> None:
-    frames = {name: archive.scan(name) for name in ("duckdb", "polars")}
->>>>>>> mainline
     more = Ledger(3, 120, seed=9)
     with Relayer(more) as relayer:
         archive.sync(client_of(relayer), account_id=more.accounts[2])
@@ -346,11 +286,6 @@ def test_an_unknown_engine_is_refused(archive: Archive) -> None:
         LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"
     ):
         archive.scan("excel")
-
-
-def test_dask_is_refused_with_the_way_out(archive: Archive) -> None:
-    with pytest.raises(LabError, match=r"Read the archive with scan\('duckdb'\) or scan\('spark'\)"):
-        archive.scan("dask")
 
 
 def test_an_engine_that_is_not_installed_is_named(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,11 +116,7 @@ def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
     package_or_skip({"spark": "pyspark"}.get(engine, engine))
     if engine == "spark":
         skip_without_java()
-<<<<<<< HEAD
     frame, whole = archive.scan(engine), portable(archive.trades())
-=======
-    frame, whole = archive.scan(engine), lab.engine.portable(archive.trades())
->>>>>>> mainline
     collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
     found = getattr(frame, collect[engine])()
     rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
@@ -318,6 +314,7 @@ def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp
 
 
 def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
+    package_or_skip("duckdb")
     store, archive = filled(tmp_path / "store", *range(100, 140)), Archive(tmp_path / "a")
     archive.import_blocks(store)
     names, lines = ["fill_type", "fee_token", "fills", "fee", "received", "both_sides"], []
