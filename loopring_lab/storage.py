@@ -9,7 +9,6 @@ else made are never run.
 
 from __future__ import annotations
 
-import copy
 import functools
 import importlib
 import logging
@@ -128,6 +127,9 @@ class _Readers:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.turn = threading.Lock()
         self.opened: dict[Path, tuple[duckdb.DuckDBPyConnection, list[object]]] = {}
 
@@ -153,7 +155,7 @@ class _Readers:
 
 _readers = _Readers()
 # Databases that a forked child inherited stay unused with it: their threads do not exist there.
-_of_parents: list[_Readers] = []
+_of_parents: list[object] = []
 
 
 class StoredFile:
@@ -316,7 +318,7 @@ class StoredFile:
                 raise NotAnArchive(
                     f"{self.shown}{suffix} is a link, and DuckDB would write through it. Remove it first."
                 )
-        connection = self._duckdb.connect(
+        connection: duckdb.DuckDBPyConnection = self._duckdb.connect(
             config=session.limits()
             | {
                 "autoload_known_extensions": "false",
@@ -448,8 +450,8 @@ def _holder(text: str) -> str:
 
 
 def _forget_readers_of_parent() -> None:
-    _of_parents.append(copy.copy(_readers))
-    _readers.__init__()  # type: ignore[misc] - another thread of the parent may have held the lock
+    _of_parents.append(_readers.opened)
+    _readers.reset()
 
 
 if hasattr(os, "register_at_fork"):

@@ -247,8 +247,9 @@ class Archive:
 
         Only blocks that the archive does not hold are read. They are committed in batches, all blocks of a
         batch or none; rerun after an interruption to resume. Concurrent imports create no duplicates. The
-        rows are those of `rollup.Blocks.trades` without a listing of markets, sorted by account. A block is converted once, with the tokens that the store lists then. An account that the
-        store names as a pool only later is corrected by the next import.
+        rows are those of `rollup.Blocks.trades` without a listing of markets, sorted by account. A block is
+        converted once, with the tokens that the store lists then. An account that the store names as a pool
+        only later is corrected by the next import.
 
         An archive of blocks holds nothing else: `sync` and `import_pages` refuse it.
 

@@ -105,7 +105,8 @@ SHARED = """
 WITH fills AS (
     SELECT DISTINCT account_id, fill_type, trade_id, side, order_hash
     FROM (
-        SELECT account_id, fill_type, trade_id, side, order_hash FROM arrived SEMI JOIN recurring USING (account_id, trade_id)
+        SELECT account_id, fill_type, trade_id, side, order_hash
+        FROM arrived SEMI JOIN recurring USING (account_id, trade_id)
         UNION ALL
         SELECT account_id, fill_type, trade_id, side, order_hash FROM known
     )

@@ -14,6 +14,7 @@ import pyarrow.dataset as pads
 from loopring_lab.archive.queries import Rows
 from loopring_lab.archive.schema import SHOWN, TABLES, decimal
 from loopring_lab.engine import frames, session
+from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.storage import StoredFile
 
@@ -110,7 +111,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
         # DuckDB's sums of whole numbers are HUGEINT.
         whole = [name for name, kind in zip(found.columns, found.types, strict=True) if str(kind) == "HUGEINT"]
         for name in whole:
-            found = found.project(f"* REPLACE (CAST({frames.quoted(name)} AS BIGINT) AS {frames.quoted(name)})")
+            found = found.project(f"* REPLACE (CAST({quoted(name)} AS BIGINT) AS {quoted(name)})")
         return frames.to_pandas(found.to_arrow_table())
 
 
@@ -147,8 +148,8 @@ def export(file: StoredFile, folder: Path, rows: Rows) -> int:
         partial.rename(folder)
     except OSError as error:
         raise DiskRefused(
-            f"{folder}: the export cannot be written ({error.strerror or error}). The archive is as it was. Make room, or "
-            "give another folder."
+            f"{folder}: the export cannot be written ({error.strerror or error}). The archive is as it was. Make "
+            "room, or give another folder."
         ) from None
     return count
 

@@ -80,10 +80,9 @@ class Sync:
         for key in self._keys:
             last, held = self._last.get(key), queries.held_identities(self._file, key)
             gone = last.gone if last else 0
+            history = History(*key, window=self._window, held=held, gone=gone or 0)
             if self._full:
                 history = History(*key)
-            else:
-                history = History(*key, window=self._window, held=held, gone=gone or 0)
             self._begun[history] = held
             yield history
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
 
@@ -102,13 +102,13 @@ def shared() -> duckdb.DuckDBPyConnection:
         return _session.shared
 
 
-def limits() -> dict[str, str]:
+def limits() -> dict[str, Any]:
     """Return the settings of a DuckDB database that bound its memory, as for analyses."""
     with _session.lock:
         return _limits()
 
 
-def _limits() -> dict[str, str]:
+def _limits() -> dict[str, Any]:
     if _session.spill_folder is None:
         _session.spill_folder = _make_spill_folder()
     return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}

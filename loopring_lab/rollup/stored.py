@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -63,7 +64,10 @@ KIND = Kind(
 )
 
 # What a later submission of a block can tell of it.
-TOLD = ("number", "l1_block", "transaction_hash", "form", "place", "block_type", "block_size", "block_version", "auxiliary")
+TOLD = (
+    *("number", "l1_block", "transaction_hash"),
+    *("form", "place", "block_type", "block_size", "block_version", "auxiliary"),
+)
 FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
 
 REFUSE = """
@@ -92,7 +96,8 @@ MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
 -- Each block that arrived, with what is known first of it.
 USING (
-    SELECT sha256, {", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))}, min(arrival) AS arrival
+    SELECT sha256, min(arrival) AS arrival,
+        {", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))}
     FROM sent GROUP BY sha256 ORDER BY arrival
 ) AS arrived
 ON held_blocks.sha256 = arrived.sha256
@@ -109,6 +114,7 @@ SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, b
     form, sha256 AS data_sha256, merkle_root_before, merkle_root_after
 FROM held.main.blocks
 """
+LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
 DATA = """
 SELECT sha256, auxiliary, data_size, data FROM held.main.blocks WHERE sha256 IN (SELECT data_sha256 FROM wanted)
@@ -216,7 +222,7 @@ class StoredBlocks:
 
     def last_listing(self) -> str | None:
         """Return the listing of tokens that was stored last, as JSON text, if there is one."""
-        rows = self._fetch("SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1")
+        rows = self._fetch(LAST_LISTING)
         return rows[0][0] if rows else None
 
     def listed_tokens(self) -> list[Any]:
@@ -256,7 +262,10 @@ class StoredBlocks:
         return int(after - before)
 
     def add_events(
-        self, events: Iterable[Submission], scanned: tuple[int, int] | None = None, contracts: Mapping[int, str] = {}
+        self,
+        events: Iterable[Submission],
+        scanned: tuple[int, int] | None = None,
+        contracts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
         found = pa.Table.from_pylist([event._asdict() for event in events], EVENT_SCHEMA)
@@ -265,7 +274,8 @@ class StoredBlocks:
             connection.execute(ADD_EVENTS)
             if scanned is not None:
                 connection.execute("INSERT INTO held.main.scans VALUES (?, ?)", list(scanned))
-            known = dict(connection.execute("SELECT token_id, address FROM held.main.contracts ORDER BY rowid").fetchall())
+            rows = connection.execute("SELECT token_id, address FROM held.main.contracts ORDER BY rowid")
+            known = dict(rows.fetchall())
             for token_id, address in contracts.items():
                 if known.get(token_id) != address:
                     connection.execute("INSERT INTO held.main.contracts VALUES (?, ?)", [token_id, address])
@@ -274,7 +284,7 @@ class StoredBlocks:
         """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
         tables.tokens(text)
         with self.file.writing(self._source) as connection:
-            last = connection.execute("SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1").fetchall()
+            last = connection.execute(LAST_LISTING).fetchall()
             if last != [(text,)]:
                 connection.execute("INSERT INTO held.main.tokens VALUES (?)", [text])
 
@@ -285,11 +295,15 @@ class StoredBlocks:
     def _unpacked(self, packed: bytes, size: int) -> bytes:
         """Expand a block; a file made by others may say anything of its length."""
         if not 0 <= size <= MAX_CALL:
-            raise DamagedArchive(f"{self.file.shown}: a block of {size:,} bytes, more than a call can have. {self.file.advice}")
+            raise DamagedArchive(
+                f"{self.file.shown}: a block of {size:,} bytes, more than a call can have. {self.file.advice}"
+            )
         try:
-            return pa.decompress(packed, decompressed_size=size, codec=CODEC, asbytes=True)
+            return bytes(pa.decompress(packed, decompressed_size=size, codec=CODEC, asbytes=True))
         except (OSError, pa.ArrowException) as error:
-            raise DamagedArchive(f"{self.file.shown}: a block cannot be expanded ({error}). {self.file.advice}") from None
+            raise DamagedArchive(
+                f"{self.file.shown}: a block cannot be expanded ({error}). {self.file.advice}"
+            ) from None
 
     def _refuse_other_exchanges(self, blocks: Sequence[RawBlock], bound: Source) -> None:
         for exchange in dict.fromkeys(raw.data[:20] for raw in blocks):

@@ -227,9 +227,9 @@ def test_a_scan_keeps_nobody_from_writing_and_opened_does(
     with archive.opened() as trades:
         assert trades.aggregate("sum(fee), count(*)").fetchall()[0][1] == 240
         assert archive.report()["complete"].all(), "readers share the file"
-        with pytest.raises(ArchiveError, match="used by another thread of this process for more than"):
-            with archive._file.writing():
-                pass
+        said = "used by another thread of this process for more than"
+        with pytest.raises(ArchiveError, match=said), archive._file.writing():
+            pass
     assert "waiting for another thread of this process" in caplog.text
     with archive._file.writing():
         pass

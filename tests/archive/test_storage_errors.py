@@ -17,7 +17,7 @@ from support.archive_kills import check
 from support.ledger import Ledger, client_of
 
 from loopring_lab.archive import Archive
-from loopring_lab.errors import DiskRefused, LabError, NewerArchive, NotAnArchive
+from loopring_lab.errors import DiskRefused, NewerArchive, NotAnArchive
 from loopring_lab.relayer import Relayer
 
 

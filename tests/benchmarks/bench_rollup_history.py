@@ -77,7 +77,8 @@ STEPS: list[Callable[[Path, int], str]] = [write, check, import_blocks, import_a
 
 
 def size_of(folder: Path) -> float:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+    paths = [folder] if folder.is_file() else folder.rglob("*")
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:

@@ -168,7 +168,6 @@ def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
                 assert content(work) == good, f"bit {place} of the {where}: wrong values"
                 tally[where, "as before"] += 1
             except LabError as error:
-                assert str(error).endswith("."), error
                 tally[where, type(error).__name__] += 1
     return tally
 
@@ -178,7 +177,9 @@ def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
 SHADOWS = ("sum", "count", "coalesce", "make_timestamptz", "epoch_ms", "min", "max", "hash", "bit_xor", "now")
 
 
-def hostile_files(folder: Path, good: Path, canary: Path, dice: random.Random) -> dict[str, Callable[[Path], None]]:
+def hostile_files(  # noqa: C901 - a list
+    folder: Path, good: Path, canary: Path, dice: random.Random
+) -> dict[str, Callable[[Path], None]]:
     """Return ways to make files that do harm if they are trusted, by name."""
 
     def altered(*statements: str) -> Callable[[Path], None]:

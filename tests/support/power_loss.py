@@ -91,7 +91,7 @@ def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
         # A log only grows: more or less of its end is lost. It may also be the log before it was begun anew.
         if not now.startswith(durable):
             durable = dice.choice([b"", durable])
-            now = now if not durable else durable
+            now = durable or now
         file.write_bytes(now[: dice.choice([len(durable), dice.randint(len(durable), len(now)), len(now)])])
         return
     length = dice.choice([len(durable), len(now)])
