@@ -220,27 +220,27 @@ class StoredFile:
 
         The file is created if there is none. It must be bound to `source`, and is by its first transaction.
         """
-        connection = self._patiently(self._open_to_write)
-        try:
+        with self._opened_to_write() as connection:
             connection.begin()
             self._begin(connection, source)
             yield connection
             connection.commit()
-        except self._duckdb.Error as error:
-            raise self.translated(error) from None
-        finally:
-            connection.close()
 
     def settle(self) -> None:
         """Move what is in the write-ahead log into the file, so that it is one file."""
         if Path(f"{self.path}.wal").exists():
-            connection = self._patiently(self._open_to_write)
-            try:
+            with self._opened_to_write() as connection:
                 connection.execute("CHECKPOINT held")
-            except self._duckdb.Error as error:
-                raise self.translated(error) from None
-            finally:
-                connection.close()
+
+    @contextmanager
+    def _opened_to_write(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        connection = self._patiently(self._open_to_write)
+        try:
+            yield connection
+        except self._duckdb.Error as error:
+            raise self.translated(error) from None
+        finally:
+            connection.close()
 
     def source(self) -> Source | None:
         """Return the source that the file is bound to, or None while nothing is stored."""

@@ -41,7 +41,7 @@ def write(folder: Path, blocks: int) -> str:
     store.stored.add_events(events, (11_149_814, int(submissions["l1_block"][-1].as_py())))
     store.stored.file.settle()
     assert added == blocks
-    return f"{size_of(folder / 'store'):,.0f} MB"
+    return f"{size_of(folder / 'store.duckdb'):,.0f} MB"
 
 
 def check(folder: Path, blocks: int) -> str:
@@ -54,7 +54,7 @@ def import_blocks(folder: Path, blocks: int) -> str:
     report = lab.Archive(folder / "archive.duckdb").import_blocks(Store(folder / "store.duckdb"), progress=False)
     assert report["complete"].all()
     assert report["rows"].sum() == 2 * blocks * LAYOUT["spot_trade"]
-    return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive'):,.0f} MB"
+    return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive.duckdb'):,.0f} MB"
 
 
 def import_again(folder: Path, blocks: int) -> str:

@@ -19,7 +19,7 @@ from support.child_output import wait
 from support.ledger import Ledger, count_rows
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive
+from loopring_lab.archive import Archive, sync
 from loopring_lab.client import Client
 from loopring_lab.errors import NotAnArchive
 from loopring_lab.relayer import Relayer, Settings
@@ -53,6 +53,7 @@ def relayer_host(accounts: int, trades: int, reserve: int) -> None:
 def sync_host(path: str, url: str, key: str, accounts: int) -> None:
     """Fork a sync for every line that comes in; print its process, and its name again when it is done."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sync.BATCH_ROWS, sync.BATCH_SECONDS = 1_000, 0.2  # so that many lives commit something
     every = [20_000 + number for number in range(accounts)]
     for _ in sys.stdin:
         if os.fork() == 0:
