@@ -1,4 +1,4 @@
-"""Pages that are made from the code: copies of the notebooks, the reference of columns and of names."""
+"""Pages that are made from the code: copies of the notebooks, the reference of columns, names and queries."""
 
 import inspect
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
-from tools import public_api
+from tools import public_api, queries
 
 import loopring_lab as lab
 from loopring_lab.columns import reference
@@ -30,6 +30,7 @@ def write_pages(app: Sphinx) -> None:
     for path in (HERE.parent / "notebooks").glob("*.ipynb"):
         shutil.copy(path, HERE / "notebooks")
     (HERE / "reference" / "columns.md").write_text(columns_page(), encoding="utf-8")
+    (HERE / "reference" / "queries.md").write_text(queries_page(), encoding="utf-8")
     for name, page in api_pages():
         (HERE / "reference" / f"{name}.rst").write_text(page, encoding="utf-8")
 
@@ -63,6 +64,20 @@ def columns_page() -> str:
             cells = (f"`{row.column}`", row.meaning, row.type, row.unit, row.source, row.exact)
             lines.append(f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |")
         lines.append("")
+    return "\n".join(lines)
+
+
+def queries_page() -> str:
+    """Return the queries that each function of trades asks, as the log has them."""
+    lines = [
+        "# Queries",
+        "What each function of `lab.fees` and `lab.fills` asks DuckDB, with its defaults, of the newest trades of "
+        "account 10083. The log has the same, complete and ready to run: "
+        "`logging.getLogger(\"loopring_lab.sql\").setLevel(logging.DEBUG)`. Amounts are integers of 1e-18.\n",
+    ]
+    for call, texts in queries.queries():
+        lines.append(f"## `{call}`\n")
+        lines += [f"```sql\n{text}\n```\n" for text in texts]
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import ENGINES, assert_same, on, without_warnings
-from support.questions import QUESTIONS, Ask
+from support.questions import NOT_BY_MARKET, QUESTIONS, Ask
 from support.settled_block import client_of, trades_of
 from test_order_of_rows import drawn
 
@@ -25,8 +25,6 @@ ASKED = [
     if engine != "spark" or "," not in question
 ]
 
-# Questions that Spark's workers cannot answer market by market.
-NOT_BY_MARKET: set[str] = set()
 
 
 @functools.cache

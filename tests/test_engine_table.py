@@ -1,4 +1,4 @@
-"""Every function of the table in docs/data-sources.md runs on every engine, and gives a frame of its kind."""
+"""Every function of the table in docs/data-sources.md takes every kind of frame, and gives one of its kind."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from support.engines import QUICK, on
+from support.questions import NOT_BY_MARKET
 
 import loopring_lab as lab
 
@@ -48,7 +49,7 @@ def test_every_public_function_is_in_the_table_once() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", rows())
-def test_functions_run_on_every_engine(name: str, trades: pd.DataFrame) -> None:
+def test_functions_take_every_kind_of_frame(name: str, trades: pd.DataFrame) -> None:
     room, function = name.split(".")
     run = getattr(getattr(lab, room), function)
     frame = lab.fills.compare_venues(trades) if name == "fills.describe" else trades
@@ -56,4 +57,11 @@ def test_functions_run_on_every_engine(name: str, trades: pd.DataFrame) -> None:
     for engine in QUICK:
         given = on(engine, frame)
         found = run(given, *MORE.get(name, ()))
-        assert isinstance(found, (Figure, str)) or type(found) is type(given)
+        kind = pd.DataFrame if engine == "archive" else type(given)
+        assert isinstance(found, (Figure, str, kind))
+
+
+def test_the_table_says_what_spark_cannot_do() -> None:
+    """On Spark itself tests/test_any_engine.py asks all of them."""
+    refused = {name for name, cells in rows().items() if cells[1].startswith(("no", "with"))}
+    assert refused == NOT_BY_MARKET | {"figures.fees_by_token", "figures.size_profile"}

@@ -1,6 +1,5 @@
 """Estimates of fills: intervals against their definition, comparisons and pools against the world's truth."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -21,10 +20,7 @@ from support.wire_rows import page, read, row
 from support.worlds import (
     MINUTE,
     minute_marks,
-    size_classes,
     trades_of,
-    true_costs,
-    true_difference,
     true_price,
 )
 
@@ -262,7 +258,7 @@ def test_what_is_unknown_or_zero_is_no_price(rows: list[dict[str, Any]]) -> None
         assert on_disk.rates.in_memory == (not on_disk.rates.histories)
 
 
-# The pool against the order book
+# A world
 
 
 @pytest.fixture(scope="module")
@@ -280,244 +276,7 @@ def marks(world: World) -> pa.Table:
     return minute_marks(world, world.fills, [MINUTE])
 
 
-def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
-    """Find the last trade in the day after each fill's order that is no side of the order's fills."""
-    place = ["created_at", "block_id", "index_in_block", "trade_id"]
-    ordered = list(trades.sort_values(place).itertuples())
-    fills_of: dict[str, set[int]] = defaultdict(set)
-    end: dict[str, pd.Timestamp] = {}
-    for one in ordered:
-        fills_of[one.order_hash].add(one.trade_id)
-        end[one.order_hash] = one.created_at
-    found = {}
-    for fill in ordered:
-        if fill.role == "taker":
-            until = end[fill.order_hash] + pd.Timedelta(1, "D")
-            for other in ordered:
-                is_after = end[fill.order_hash] < other.created_at <= until
-                if (
-                    is_after
-                    and other.market == fill.market
-                    and other.trade_id not in fills_of[fill.order_hash]
-                ):
-                    found[fill.trade_id] = other.price
-    return found
-
-
-def test_the_comparison_is_its_definition_in_plain_python(trades: pd.DataFrame, marks: pa.Table) -> None:
-    some = trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])].sort_values("created_at").tail(800)
-    takers = some[some["role"] == "taker"].reset_index(drop=True)
-    classes = size_classes_of(takers)
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    ends = takers.groupby("order_hash")["created_at"].transform("max")
-    worth = {
-        "USDC": 1.0,
-        "ETH": float(takers.loc[takers["market"] == "ETH-USDC", "price"].astype(float).mean()),
-    }
-    own = own_references(some)
-    for prices in (marks, None):
-        cells: dict[Any, Any] = defaultdict(lambda: {"amm": [], "dex": []})
-        for fill, end in zip(takers.itertuples(), ends, strict=True):
-            minute = (end + pd.Timedelta(1, "min")).floor("min")
-            price = own.get(fill.trade_id) if prices is None else closes[fill.market, minute]
-            if price is not None:
-                worse = float(fill.price / price - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
-                value = float(fill.notional) * worth[fill.quote]
-                cell = fill.market, fill.side, classes[fill.trade_id]
-                cells[cell][fill.fill_type].append(
-                    (value, worse + fill.fee_bps, fill.fee_bps, fill.order_hash)
-                )
-        both = [cell for cell in cells.values() if all(cell.values())]
-        found = lab.fills.compare_venues(some, prices, horizon="1d" if prices is None else "1min").iloc[0]
-        rows = [row for cell in both for row in (*cell["amm"], *cell["dex"])]
-        assert found["fills"] == len(rows)
-        assert found["orders"] == len({row[3] for row in rows})
-        assert found["matched_share"] == len(rows) / len(takers)
-        expected = over_cells(both, 1)
-        assert [found["book_bps"], found["pool_bps"]] == pytest.approx(expected, rel=0.02)
-        assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
-        fees = over_cells(both, 2)
-        assert found["fee_difference_bps"] == pytest.approx(fees[1] - fees[0], abs=0.1)
-        parts = found["fee_difference_bps"] + found["price_difference_bps"]
-        assert parts == pytest.approx(found["difference_bps"])
-        assert found["by_order_bps"] == pytest.approx(by_order(both), rel=1e-3)
-
-
-def over_cells(cells: list[Any], column: int) -> list[float]:
-    """Return the mean cost at the book and the pool, each cell weighted by the value of all its fills."""
-    values = [sum(row[0] for at in cell.values() for row in at) for cell in cells]
-    means = [
-        [
-            sum(row[0] * row[column] for row in cell[venue]) / sum(row[0] for row in cell[venue])
-            for cell in cells
-        ]
-        for venue in ("dex", "amm")
-    ]
-    return [sum(v * x for v, x in zip(values, some, strict=True)) / sum(values) for some in means]
-
-
-def by_order(cells: list[Any]) -> float:
-    """Return the difference if each order of a cell weighs the same, as does each order in the sum of cells."""
-    whole = []
-    for cell in cells:
-        at = {}
-        for venue, rows in cell.items():
-            orders: dict[str, list[Any]] = defaultdict(list)
-            for fill in rows:
-                orders[fill[3]].append(fill)
-            at[venue] = [
-                (1.0, sum(r[0] * r[1] for r in some) / sum(r[0] for r in some)) for some in orders.values()
-            ]
-        whole.append(at)
-    book, pool = over_cells(whole, 1)
-    return pool - book
-
-
-def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
-    classes = {}
-    for _, some in takers.groupby("market", observed=True):
-        sizes = sorted(some["size"])
-        numbered = zip(some["trade_id"], some["size"], strict=True)
-        classes |= {number: sizes.index(size) * 5 // len(sizes) for number, size in numbered}
-    return classes
-
-
-GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
-    "all": (None, lambda fill: None),
-    "market": ("market", lambda fill: fill.market),
-    "side": ("side", lambda fill: fill.side),
-    "account": ("account_id", lambda fill: fill.taker),
-}
-
-
-@pytest.mark.parametrize(
-    ("seed", "cheaper"),
-    [
-        (32, "book"),
-        pytest.param(31, "pool", marks=pytest.mark.thorough),
-        pytest.param(33, "neither", marks=pytest.mark.thorough),
-    ],
-)
-def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
-    """A sample of tests/benchmarks/bench_estimates.py."""
-    world = World(seed=seed, size=0.05, cheaper=cheaper)
-    trades, costs = trades_of(world), true_costs(world)
-    classes, marks = size_classes(costs), minute_marks(world, world.fills, [MINUTE])
-    bias = []
-    for by, key in GROUPINGS.values():
-        truth = true_difference(costs, classes, key)
-        outside, own = (lab.fills.compare_venues(trades, prices, by=by) for prices in (marks, None))
-        for found in (outside, own):
-            groups = [None] if by is None else found[by]
-            for group, line in zip(groups, found.itertuples(), strict=True):
-                if line.verdict != "undecided":
-                    assert line.verdict == ("pool" if truth[group] < 0 else "book")
-                if found is outside and line.fills:
-                    bias.append(line.difference_bps - truth[group])
-                    assert np.isnan(line.low_bps) or line.low_bps <= truth[group] <= line.high_bps
-        assert (own["reference"] == "own trades").all()
-        assert "intervals cover sampling only, and trades as reference pull the difference towards 0" in repr(
-            lab.show(own)
-        )
-        assert (outside["reference"] == "outside prices").all()
-        assert "notes" not in outside.attrs
-    assert len(bias) > 12
-    assert abs(median(bias)) < 0.5
-
-
-def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Table) -> None:
-    takers = trades[trades["role"] == "taker"]
-    found = lab.fills.compare_venues(takers, marks, by="side")
-    twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
-    assert_frame_equal(lab.fills.compare_venues(twice, marks, by="side"), found)
-    forgotten = trades.assign(role=None)
-    assert_frame_equal(lab.fills.compare_venues(forgotten, marks, by="side"), found)
-    makers = trades[trades["role"] == "maker"]
-    assert lab.fills.compare_venues(makers, marks).empty
-
-
-def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFrame, marks: pa.Table) -> None:
-    trades = trades.tail(1500)
-    for ask in (lambda f: lab.fills.compare_venues(f, marks, by="market"), lab.fills.compare_venues):
-        found = ask(trades)
-        assert_frame_equal(ask(trades.sample(frac=1, random_state=1)), found)
-        parts = [trades.iloc[700:], trades.iloc[:300], trades.iloc[300:700]]
-        assert_frame_equal(ask(pd.concat(parts)), found)
-        for engine in ("pyarrow", "polars", "polars, lazy"):
-            assert result_rows(ask(on(engine, trades))) == result_rows(found)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", OTHERS)
-def test_venues_compare_alike_on_engines_in_windows_of_any_size(
-    trades: pd.DataFrame, marks: pa.Table, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trades = trades.assign(role=None)
-    for prices, rows in ((marks, 10**6), (None, 900), (marks.to_pandas(), 900)):
-        found = lab.fills.compare_venues(trades, prices, by="market")
-        with monkeypatch.context() as patch:
-            patch.setattr(limits, "rows_at_once", lambda _, rows=rows: rows)
-            patch.setattr(limits, "memory_limit", lambda rows=rows: rows * 100)
-            assert result_rows(
-                lab.fills.compare_venues(on(engine, trades), prices, by="market")
-            ) == result_rows(found)
-
-
-def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:
-    pool = trades[trades["fill_type"] == "amm"]
-    alone = lab.fills.compare_venues(pool, marks).iloc[0]
-    assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (0, 0.0, "undecided")
-    assert pd.isna(alone[["pool_bps", "book_bps", "difference_bps", "low_bps", "by_order_bps"]]).all()
-    unpriced = lab.fills.compare_venues(trades, marks.slice(0, 0))
-    assert unpriced["fills"].tolist() == [0]
-    empty = lab.fills.compare_venues(trades.iloc[:0], marks, by="market")
-    found = lab.fills.compare_venues(trades, marks, by="market")
-    assert empty.empty
-    assert empty.drop(columns="market").dtypes.equals(found.drop(columns="market").dtypes)
-
-
-def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: pa.Table) -> None:
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    whole = lab.fills.compare_venues(takers, marks).iloc[0]
-    for name in ("size", "price", "notional", "fee_bps", "market", "side", "created_at"):
-        odd = takers.copy()
-        odd.loc[odd.index[::7], name] = None
-        found = lab.fills.compare_venues(odd, marks).iloc[0]
-        assert 0 < found["fills"] < whole["fills"]
-        assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
-    for name, left_out in (("fill_type", True), ("order_hash", False)):
-        odd = takers.copy()
-        odd.loc[odd.index[::7], name] = None
-        found = lab.fills.compare_venues(odd, marks)
-        assert found.iloc[0]["verdict"] == "pool"
-        note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
-        assert (found.attrs.get("notes") == [note]) is left_out
-
-
-def test_trades_as_prices_are_no_outside_market(trades: pd.DataFrame) -> None:
-    found = lab.fills.compare_venues(trades, trades)
-    assert found["reference"].tolist() == ["own trades"]
-    assert_frame_equal(found, lab.fills.compare_venues(trades))
-
-
-def test_a_seed_gives_the_same_interval_again(trades: pd.DataFrame, marks: pa.Table) -> None:
-    one, again, other = (lab.fills.compare_venues(trades, marks, seed=seed) for seed in (0, 0, 9))
-    assert_frame_equal(one, again)
-    assert one["low_bps"].tolist() != other["low_bps"].tolist()
-    narrow = lab.fills.compare_venues(trades, marks, intervals=0.5)
-    assert (
-        one.loc[0, "low_bps"] < narrow.loc[0, "low_bps"] < narrow.loc[0, "high_bps"] < one.loc[0, "high_bps"]
-    )
-
-
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
-    "no interval": (lambda f: lab.fills.compare_venues(f, intervals=None), r"intervals=None is not a level"),
-    "half a seed": (lambda f: lab.fills.compare_venues(f, seed=0.5), r"seed=0.5 is not a whole number from 0"),
-    "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
-    "its own column": (lambda f: lab.fills.compare_venues(f, by="verdict"), r"'verdict'. The result has its own"),
-    "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
-    "no prices": (lambda f: lab.fills.compare_venues(f, f[["market"]]), r"no column 'created_at'"),
     "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),
     "a name": (lambda f: lab.fills.pool_returns(f, "LRC-ETH"), r"pool_account='LRC-ETH' is not a valid account id"),
     "nobody": (lambda f: lab.fills.pool_returns(f, 7), r"account 7 has no fills in these trades"),
@@ -569,7 +328,7 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
     assert first["lvr"] == fees - 30
     assert first["markout"] == (2010 - 2100) + (2100 - 1980)
     assert first["notional"] == 3990
-    assert first["net_bps"] == float(Fraction(30 * 10_000, 3990))
+    assert first["net_bps"] == pytest.approx(30 * 10_000 / 3990, rel=1e-12)
     assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 

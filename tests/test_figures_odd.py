@@ -1,4 +1,4 @@
-"""Figures of irregular trades and of other engines: the same picture, or an error that says what to do."""
+"""Figures of irregular trades and of other frames: the same picture, or an error that says what to do."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from support.wire_rows import page, read, row, tokens
 
 import loopring_lab as lab
 from loopring_lab import figures
-from loopring_lab.engines import portable
+from loopring_lab.engine import portable
 from loopring_lab.errors import LabError
 
 Draw = Callable[..., Any]
@@ -41,16 +41,14 @@ def numbers(figure: Any) -> list[float]:
     return [value for value in [*bars, *points] if not np.isnan(value)]
 
 
-# Other engines
+# Other frames
 
 
 def given(engine: str, frame: pd.DataFrame) -> Any:
-    """Convert trades for an engine, in three partitions where it has them."""
-    module = package_or_skip({"lazy": "polars", "dask": "dask.dataframe"}.get(engine, engine))
+    """Convert trades to a frame of another kind."""
+    module = package_or_skip({"lazy": "polars"}.get(engine, engine))
     if engine == "pyarrow":
         return module.Table.from_pandas(frame, preserve_index=False)
-    if engine == "dask":
-        return module.from_pandas(frame, npartitions=3)
     table = module.from_arrow(portable(frame))
     return table.lazy() if engine == "lazy" else table
 
@@ -62,7 +60,7 @@ def ours(trades: pd.DataFrame) -> dict[str, tuple[list[float], set[str]]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb"])
 def test_every_engine_gives_the_same_figure(engine: str, trades: pd.DataFrame, ours: Any) -> None:
     other = given(engine, trades)
     for draw in ANY_ENGINE:
@@ -82,7 +80,7 @@ def of_prices(frame: Any) -> list[Any]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb", "dask"])
+@pytest.mark.parametrize("engine", ["pyarrow", "polars", "lazy", "duckdb"])
 def test_prices_and_costs_are_drawn_alike_on_every_engine(engine: str, trades: pd.DataFrame) -> None:
     for theirs, our in zip(of_prices(given(engine, trades)), of_prices(trades), strict=True):
         assert numbers(theirs) == numbers(our)

@@ -46,6 +46,11 @@ def prefix(units: int, text: str) -> bool:
     return 0 <= units - whole(Decimal(written), 18) < last
 
 
+def units_of(value: float) -> int:
+    """Return a float as units of 1e-18."""
+    return round(Decimal(str(value)).scaleb(18))
+
+
 def known(values: list[float]) -> list[float]:
     return [value for value in values if not np.isnan(value)]
 
@@ -176,24 +181,23 @@ def test_fees_valued_in_their_own_token_stay_what_they_are(trades: pd.DataFrame)
     own = sum(whole(fee, 18) for fee in trades.loc[trades["fee_token"] == "USDC", "fee"])
     assert bars["USDC"].get_width() == pytest.approx(own / 10**18, rel=1e-12)  # type: ignore[attr-defined]
     table = lab.fees.in_token(trades, "USDC")
-    known_values = [whole(value, 18) for value in table["fee_value"].dropna()]
-    lost = len(trades) - len(known_values)
+    values = lab.to_float(table["fee_value"]).dropna()
+    lost = len(trades) - len(values)
     said = r"Fees by token, valued in USDC: ([\d,.]+) USDC in all, (\d+) fills without a price"
     amount, count = re.fullmatch(said, title(figure)).groups()  # type: ignore[union-attr]
-    assert prefix(sum(known_values), amount)
+    assert prefix(units_of(values.sum()), amount)
     assert len(amount.replace(",", "").replace(".", "")) == 5
     assert int(count) == lost
-    assert note(figure) == f"{len(known_values):,} of {len(trades):,} trades valued"
+    assert note(figure) == f"{len(values):,} of {len(trades):,} trades valued"
 
 
 def test_values_beside_bars_are_cut_where_the_table_cuts_them(trades: pd.DataFrame) -> None:
-    sums: dict[str, int] = defaultdict(int)
-    for fill in lab.fees.in_token(trades, "ETH").itertuples():
-        sums[fill.fee_token] += 0 if pd.isna(fill.fee_value) else whole(fill.fee_value, 18)
+    table = lab.to_float(lab.fees.in_token(trades, "ETH"))
+    sums = table.groupby("fee_token", observed=True)["fee_value"].sum()
     figure = figures.fees_by_token(trades, token="ETH")
     axes, texts = figure.axes[0], words(figure)
     labels = [text for text in texts if re.fullmatch(r"0\.\d{5}", text)]
-    in_order = [sums[label.get_text()] for label in axes.get_yticklabels()]
+    in_order = [units_of(sums[label.get_text()]) for label in axes.get_yticklabels()]
     assert labels == [f"0.{units // 10**13:05}" for units in in_order]
     assert f" 0.{sum(in_order) // 10**13:05} ETH in all" in title(figure)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from support.engines import QUICK, assert_same, assert_same_rows, collected, on, result_rows
 from support.trade_histories import many
+from tools import queries
 
 import loopring_lab as lab
 from loopring_lab.amounts import LIMIT, to_units
@@ -198,3 +199,17 @@ def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_togeth
         connection.sql(SUMS[form]).fetchall()
     half = connection.sql(f"SELECT sum(amount) FROM amounts WHERE number < {rows // 2 - 1}").fetchall()
     assert half[0][0] == LARGEST[kind] * 2 // rows * (rows // 2 - 1)
+
+
+# What the documentation shows
+
+
+def test_the_architecture_page_shows_the_query_as_it_is_asked() -> None:
+    """After a change `python tests/tools/queries.py` writes it."""
+    assert queries.one_question() in queries.ARCHITECTURE.read_text(encoding="utf-8")
+
+
+def test_the_queries_of_every_function_are_shown() -> None:
+    shown = {call.partition("(")[0] for call, texts in queries.queries() if texts}
+    public = {f"lab.{room}.{name}" for room in ("fees", "fills") for name in getattr(lab, room).__all__}
+    assert shown == public - {"lab.fills.describe"}

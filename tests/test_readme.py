@@ -1,5 +1,6 @@
 """The README's claims hold."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -19,10 +20,15 @@ CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tour,), (archive, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
+    (tour,), (archive, memory, log, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
     names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
-    exec(compile(tour + archive + blocks, "README.md", "exec"), names)
+    sql = logging.getLogger("loopring_lab.sql")
+    try:
+        exec(compile(tour + archive + memory + log + blocks, "README.md", "exec"), names)
+    finally:
+        lab.engine.set_memory()
+        sql.setLevel(logging.NOTSET)
     assert len(names["trades"]) > 1_000  # type: ignore[arg-type]
     assert names["archive"].report()["complete"].all()  # type: ignore[attr-defined]
     assert names["store"].check().problems.empty  # type: ignore[attr-defined]

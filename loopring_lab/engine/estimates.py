@@ -61,7 +61,7 @@ def with_estimates(
     Its last step so far is ``costs``, with the keys, the rates, ``order_id``, ``market``, ``quote``, ``notional``
     and ``ms``. `ask` it with ``worth``. The answer has ``fills``, ``orders``, and of each rate ``mean_``,
     ``weighted_``, ``median_``, ``low_`` and ``high_``, all over the same rows: those that have all
-    rates. It also has ``both_sides``.
+    rates. It also has ``both_sides``, and ``median_`` of each column that the question has medians of already.
 
     Parameters
     ----------
@@ -81,6 +81,7 @@ def with_estimates(
     keys = question.keys
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
+    middles = [f"m.{name} AS median_{name}" for name in question.medians]
 
     def each(line: str) -> str:
         return ",\n    ".join(line.format(rate) for rate in rates)
@@ -176,7 +177,7 @@ both_sides AS ({both_sides_sql(keys)}
 )
 SELECT {keys.columns("e", after=", ")}fills, missing AS {missing}, orders,
     {each(SHOWN)},
-    {", ".join([both_sides_columns(True), *columns])}
+    {", ".join([both_sides_columns(True), *middles, *columns])}
 FROM reached AS e
 JOIN medians AS m ON {keys.same("e", "m")}
 LEFT JOIN both_sides AS b ON {keys.same("e", "b")}

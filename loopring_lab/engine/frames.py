@@ -365,6 +365,8 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     if name in AMOUNTS:
         return _amount_sql(name, kind, caller)
     if name == "created_at":
+        if kind == "TIMESTAMPTZ_NS":
+            return f"CAST({source} AS TIMESTAMPTZ)"
         if kind != "TIMESTAMP WITH TIME ZONE":
             raise LabError(
                 f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "

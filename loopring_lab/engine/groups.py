@@ -51,7 +51,7 @@ def period_sql(every: str) -> str:
     else:
         length = f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
     # Counted without a time zone, as that of somebody else's connection need not be UTC.
-    utc = "make_timestamp(epoch_us(created_at))"
+    utc = "make_timestamp(epoch_us(CAST(created_at AS TIMESTAMPTZ)))"
     return f"to_timestamp(epoch(time_bucket({length}, {utc}, TIMESTAMP '{origin}')))"
 
 

@@ -59,8 +59,8 @@ MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
-            THEN hash(concat_ws('/', account_id, token_id, storage_id))
-        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash(concat_ws('/', 'fill', trade_id, side)) END"""
+            THEN hash(account_id, token_id, storage_id)
+        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash('fill', trade_id, side) END"""
 DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
 # What the derived columns are made of; a question that uses one names these among what it needs or may have.
 ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
@@ -72,6 +72,8 @@ PLACE = ("block_id", "index_in_block")
 TABLES = ("worth", "pools", "units", "schedule")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
+# Another one: how many fills count nowhere, as their taker or their venue is unknown.
+LEFT_OUT = "fills left out"
 
 
 @dataclass(frozen=True)
@@ -456,6 +458,9 @@ def with_decimals(table: pa.Table) -> pa.Table:
     for place, entry in enumerate(table.schema):
         if entry.type == frames.HUGEINT:
             table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
+        elif entry.type == pa.bool8():
+            # DuckDB gives truth values as bytes, as it does HUGEINT, which Spark cannot read.
+            table = table.set_column(place, entry.name, table[entry.name].cast(pa.bool_()))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
         elif entry.type == pa.month_day_nano_interval():
@@ -503,15 +508,16 @@ def collected(found: Any, caller: str) -> pa.Table:
 
 
 def without_note(found: pa.Table) -> pa.Table:
-    """Leave out the column that only the note under an answer is made of."""
-    return found.drop_columns(BOTH_SIDES) if BOTH_SIDES in found.column_names else found
+    """Leave out the columns that only the notes under an answer are made of."""
+    return found.drop_columns([name for name in NOTES if name in found.column_names])
 
 
 def finished(result: Any, found: pa.Table) -> Any:
-    """Add the note on fills of which both sides are counted, where an answer has `BOTH_SIDES`."""
-    if BOTH_SIDES not in found.column_names or not len(found):
-        return result
-    return with_note(result, note_on_both_sides(found[BOTH_SIDES][0].as_py() or 0))
+    """Add the notes that an answer has columns for."""
+    for name, note in NOTES.items():
+        if name in found.column_names and len(found):
+            result = with_note(result, note(found[name][0].as_py() or 0))
+    return result
 
 
 def with_note(result: Any, note: str) -> Any:
@@ -527,6 +533,17 @@ def note_on_both_sides(count: int) -> str:
         return ""
     fills = "1 fill" if count == 1 else f"{count:,} fills"
     return f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+
+
+def note_on_left_out(count: int) -> str:
+    """Say how many fills count nowhere; empty where none."""
+    if not count:
+        return ""
+    fills = "1 fill is" if count == 1 else f"{count:,} fills are"
+    return f"{fills} left out: taker or type unknown."
+
+
+NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
 
 
 def translated(error: Exception, caller: str) -> Exception:

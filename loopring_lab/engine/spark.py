@@ -59,7 +59,7 @@ def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
     given = {step: table for step, table in known.items() if step not in (*GATHERED, "medians")}
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, given, last=name)
+        return _for_spark(ask_in_memory(question, part, part_prices, given, last=name))
 
     return work
 

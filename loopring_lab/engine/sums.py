@@ -93,7 +93,7 @@ FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 
 
 def pairs_sql(keys: Keys, rows: str = "trades") -> str:
-    """Return the step ``pairs``: of how many fills both sides are in a group and, in the row ``is_all``, in all `rows`."""
+    """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
     no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them

@@ -247,13 +247,16 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
 def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
     ends = " ".join(f"WHEN digits % {10**zeros} = 0 THEN {zeros}" for zeros in range(PLACES, 0, -1))
-    # The digits after the point are 64-bit integers, as 128-bit ones are slow to divide.
+    # The digits after the point fit 64 bits, and so do most fees: 128-bit integers are slow to divide.
+    small = f"CAST({{0}} AS BIGINT) % {10**PLACES}"
+    large = f"CAST({{0}} % {10**PLACES} AS BIGINT)"
+    digits = f"CASE WHEN abs({{0}}) < {2**63} THEN {small} ELSE {large} END"
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
 WITH amounts AS (
-    SELECT fee_token AS token, CAST(abs(fee) % {10**PLACES} AS BIGINT) AS digits FROM trades
+    SELECT fee_token AS token, {digits.format("fee")} AS digits FROM trades
     UNION ALL
-    SELECT base, CAST(abs(size) % {10**PLACES} AS BIGINT) FROM trades
+    SELECT base, {digits.format("size")} FROM trades
 )
 SELECT token, min(CASE {ends} ELSE 0 END) AS zeros FROM amounts
 WHERE token IS NOT NULL AND digits IS NOT NULL

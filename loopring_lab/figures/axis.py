@@ -42,11 +42,10 @@ class Timeline(NamedTuple):
 
     def texts(self, periods: pd.Series) -> list[str]:
         """Name each period, such as ``week from 2022-03-07``."""
-        starts = periods.dt.tz_convert("UTC")
         form = "%Y-%m-%d"
-        if (starts != starts.dt.normalize()).any():
+        if (periods != periods.dt.normalize()).any():
             form = "%Y-%m-%d %H:%M UTC"
-        return [f"{self.name} from {start}" for start in starts.dt.strftime(form)]
+        return [f"{self.name} from {start}" for start in periods.dt.strftime(form)]
 
     def rows(self, table: pd.DataFrame) -> Iterator[tuple[dict[Any, Any], int, str]]:
         """Yield each row of a table with the number of its period, and its name."""
@@ -123,8 +122,7 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
 
 def _milliseconds(times: pd.Series) -> np.ndarray:
     """Convert times to milliseconds since 1970 in UTC."""
-    utc = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    return np.asarray(utc.to_numpy("datetime64[ms]"), "datetime64[ms]").astype(np.int64)
+    return np.asarray(times.dt.as_unit("ms").to_numpy(np.int64))
 
 
 def quantiles_of(profile: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:

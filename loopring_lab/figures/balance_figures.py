@@ -60,32 +60,38 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
             f"{', '.join(sorted(missing))}. Make them with blocks.balances(pool, tokens)."
         )
     published = balances.dropna(subset="published")
-    if token is None:
-        token = None if published.empty else str(published["token"].value_counts(sort=True).index[0])
-    published = published[published["token"] == token]
-    if published.empty:
+    if token is None and len(published):
+        token = str(published["token"].value_counts(sort=True).index[0])
+    of_token = balances[balances["token"] == token]
+    levels = of_token["recomputed_units"].fillna(of_token["published_units"])
+    line = of_token.assign(level=levels).dropna(subset="level")
+    is_stated = line["published"].notna()
+    if not is_stated.any():
         raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
-    levels = balances["recomputed_units"].fillna(balances["published_units"])
-    line = balances.assign(level=levels)[balances["token"] == token].dropna(subset="level")
+    is_one_block = line["block"].nunique() == 1
+    along = line["index_in_block"].to_numpy(np.float64) if is_one_block else _days(line["created_at"])
+    amounts = to_float(line[["level", "published_units"]])
     account = f"account {balances.attrs['account_id']}" if "account_id" in balances.attrs else "the pool"
-    title, note = f"Balance of {account} in {token}", _note(line, published)
-    with drawing(balances, ax, title, note) as axes:
-        is_one_block = line["block"].nunique() == 1
-        options: dict[str, Any] = {"color": COLOURS[0], "drawstyle": "steps-post", "label": "recomputed"}
-        axes.plot(_along(line, is_one_block), to_float(line["level"]).to_numpy(), **options)
-        options = {"color": COLOURS[1], "linestyle": "none", "marker": "o", "markeredgecolor": "white"}
-        stated = to_float(published["published_units"]).to_numpy()
-        axes.plot(_along(published, is_one_block), stated, label="published", markersize=5.5, **options)
+    title = f"Balance of {account} in {token}"
+    with drawing(balances, ax, title, _note(line, line[is_stated])) as axes:
+        axes.plot(along, amounts["level"], color=COLOURS[0], drawstyle="steps-post", label="recomputed")
+        stated = amounts["published_units"]
+        dots: Any = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgecolor": "white"}
+        axes.plot(along, stated, color=COLOURS[1], label="published", **dots)
         if is_one_block:
             axes.set_xlabel("transaction in the block")
             plain_numbers(axes.xaxis)
             plain_numbers(axes.yaxis)
         else:
-            times = line["created_at"]
-            every = axis.period_for((times.max() - times.min()) / pd.Timedelta(days=1))
-            axis.format_dates(axes, axis.timeline(times, every, caller))
+            every = axis.period_for(along.max() - along.min())
+            axis.format_dates(axes, axis.timeline(line["created_at"], every, caller))
         axes.set_ylabel(f"balance ({token})")
-    return keep(axes, line.drop(columns="level"), _marks(line, is_one_block, token))
+    return keep(axes, line.drop(columns="level"), _marks(line, along, token))
+
+
+def _days(times: pd.Series) -> np.ndarray:
+    """Return times as matplotlib has them, in days since 1970."""
+    return np.asarray(date2num(times.dt.tz_convert(None)))  # type: ignore[no-untyped-call]
 
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
@@ -98,19 +104,11 @@ def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     return f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
 
 
-def _along(rows: pd.DataFrame, is_one_block: bool) -> np.ndarray:
-    """Return where rows are on the horizontal axis."""
-    if is_one_block:
-        return np.asarray(rows["index_in_block"], np.float64)
-    return np.asarray(rows["created_at"].dt.tz_convert(None), "datetime64[ms]")
-
-
-def _marks(line: pd.DataFrame, is_one_block: bool, token: str | None) -> Iterator[Mark]:
+def _marks(line: pd.DataFrame, along: np.ndarray, token: str | None) -> Iterator[Mark]:
     """Give a mark to each step, and to each balance published at its beginning."""
-    along = _along(line, is_one_block)
-    places = along if is_one_block else date2num(along)  # type: ignore[no-untyped-call]
-    ends, levels = [*places[1:], places[-1]], to_float(line["level"])
-    for row, start, end, level in zip(line.to_dict("records"), places, ends, levels, strict=True):
+    ends = [*along[1:], along[-1]]
+    for row, start, end in zip(line.to_dict("records"), along, ends, strict=True):
+        level = float(row["level"])
         text = (
             f"block {row['block']}, transaction {row['index_in_block']}, {row['created_at']:%Y-%m-%d %H:%M} "
             f"UTC\nrecomputed {format_amount(row['level'])} {token}"

@@ -42,6 +42,7 @@ INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 OWN_TRADES = "own trades"  # what tables say of such a reference
+ZERO: Any = {"color": style.NOTE_COLOUR, "linewidth": 0.8}
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
 # Columns between points of different groups.
@@ -89,10 +90,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
             "tolerance='1d', or combine the trades of several accounts."
         )
-    matched = {
-        str(name): worse.to_numpy(np.float64)
-        for name, worse in drawn.astype({"fill_type": str}).groupby("fill_type")["worse_bps"]
-    }
+    by_type = drawn["worse_bps"].astype(float).groupby(drawn["fill_type"].astype(str))
+    matched = {str(name): worse.to_numpy() for name, worse in by_type}
     edges = _edges(matched.values())
     many = [name for name, values in matched.items() if len(values) >= FEWEST]
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
@@ -113,12 +112,12 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             if name in many:
                 heights = direction * np.histogram(values, edges)[0] / len(values) * 100
                 axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
-                _draw_mean(axes, means.loc[name], direction * 1.15 * max(abs(heights)), group)
+                _draw_mean(axes, means.loc[[name]], direction * 1.15 * max(abs(heights)), group)
             else:  # too few for shares or a mean
                 dots = group.line | {"linestyle": "none"}
                 axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
-        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
-        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8, linestyle=":")
+        axes.axhline(0, **ZERO)
+        axes.axvline(0, **ZERO, linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if many else "single fills")
         style.plain_numbers(axes.xaxis)
@@ -179,16 +178,10 @@ def cost_curve(
     trades = opened(trades)
     overview = overview_of(trades, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    profile = as_pandas(fills.size_profile(trades, quantiles or MOST_PARTS))
-    of_quote, token = axis.quantiles_of(profile, quote, caller)
-    sizes = axis.bounds_of(of_quote)
-    costs = _costs_by_size(trades, token, sizes, caller, against)
+    costs, sizes, token = _costs_by_size(trades, quote, quantiles or MOST_PARTS, caller, against)
     parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
     if quantiles is None and parts != MOST_PARTS:
-        profile = as_pandas(fills.size_profile(trades, parts))
-        of_quote, _ = axis.quantiles_of(profile, token, caller)
-        sizes = axis.bounds_of(of_quote)
-        costs = _costs_by_size(trades, token, sizes, caller, against)
+        costs, sizes, token = _costs_by_size(trades, token, parts, caller, against)
     if costs.empty:
         raise LabError(
             f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. Allow more with "
@@ -203,7 +196,7 @@ def cost_curve(
     title = f"All-in cost by size, {token}-quoted markets"
     ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
     with drawing(trades, ax, title, note, overview.note) as axes:
-        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.axhline(0, **ZERO)
         axis.format_sizes(axes, sizes, token)
         marks = _draw_by_type(axes, costs, "all_in_bps", ranges)
         style.plain_numbers(axes.yaxis)
@@ -270,14 +263,20 @@ def venue_differences(
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
     with drawing(trades, ax, title, note, rows=len(rows)) as axes:
-        axes.axvline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.axvline(0, **ZERO)
         for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
             axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
             face = "white" if row["verdict"] == "undecided" else group.colour
-            mark: dict[str, Any] = {"marker": group.marker, "markersize": 7, "markeredgecolor": group.colour}
-            axes.plot(row["difference_bps"], place, markerfacecolor=face, **mark)
-        axes.axhline(0.5, color=style.NOTE_COLOUR, linewidth=0.8)
+            axes.plot(
+                row["difference_bps"],
+                place,
+                marker=group.marker,
+                markersize=7,
+                markeredgecolor=group.colour,
+                markerfacecolor=face,
+            )
+        axes.axhline(0.5, **ZERO)
         axes.set_yticks(range(len(rows)), list(rows["name"]))
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
         style.plain_numbers(axes.xaxis)
@@ -330,7 +329,7 @@ def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZ
     title = "Realized part of the effective cost, by time after the fill"
     headings = [f"{name} after the fill" for name in names]
     with drawing(trades, ax, title, note) as axes:
-        axes.axhline(0, color=style.NOTE_COLOUR, linewidth=0.8)
+        axes.axhline(0, **ZERO)
         axes.set_xlim(-0.6, len(names) - 0.4)
         marks = _draw_by_type(axes, table, "realized_bps", headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
@@ -415,9 +414,12 @@ def _pulled(table: pd.DataFrame) -> str:
 
 
 def _costs_by_size(
-    trades: Any, token: str, sizes: pd.DataFrame, caller: str, reference: Mapping[str, Any]
-) -> pd.DataFrame:
-    """Return the costs of each fill type and quantile that has any."""
+    trades: Any, quote: str | None, parts: int, caller: str, reference: Mapping[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
+    profile = as_pandas(fills.size_profile(trades, parts))
+    of_quote, token = axis.quantiles_of(profile, quote, caller)
+    sizes = axis.bounds_of(of_quote)
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
     ends = [f"({place}, {size:f})".replace(".", "") for place, size in enumerate(sizes["largest"])]
     steps = {
@@ -432,9 +434,10 @@ ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
     }
     marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=None), trades)
     costs = as_pandas(fills.all_in_cost(marked, by=["place", "fill_type"], **reference))
-    costs = costs[[name for name in costs if not name.endswith(("_price_bps", "_fee_bps"))]]
+    costs = costs.drop(columns=costs.filter(regex="_(price|fee)_bps$").columns)
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
-    return style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
+    costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
+    return costs, sizes, token
 
 
 def _frame(prices: Any) -> str:
@@ -473,9 +476,9 @@ def _estimate(name: str) -> list[str]:
     return [f"weighted_{name}", f"low_{name}", f"high_{name}"]
 
 
-def _draw_mean(axes: Axes, row: pd.Series, top: float, group: GroupStyle) -> None:
+def _draw_mean(axes: Axes, means: pd.DataFrame, top: float, group: GroupStyle) -> None:
     """Draw a mean with its interval over one half, as a line and a band."""
-    mean, low, high = row[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
+    ((mean, low, high),) = means[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
     if np.isnan(mean):
         return
     axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)

@@ -167,9 +167,10 @@ def fee_tiers(
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
     tier = table["tier_bps"]
-    names = tier.astype(str) + np.where(table["certainty"] == "likely", LIKELY, "")
-    parts = names.where(tier.isin(top), "other").where(tier.notna(), table["certainty"])
-    table = table.assign(part=parts)
+    is_likely = table["certainty"] == "likely"
+    table["part"] = tier.astype(str).mask(is_likely, tier.astype(str) + LIKELY)
+    table.loc[~tier.isin(top), "part"] = "other"
+    table.loc[tier.isna(), "part"] = table["certainty"]
     periods = axis.timeline(table["period"], every, caller)
     shares = periods.pivot(table, "part", "share") * 100
     styles = _tier_styles(top)

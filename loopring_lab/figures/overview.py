@@ -10,12 +10,12 @@ from loopring_lab.engine.query import Question, ask, collected, note_on_both_sid
 
 STEPS = {
     "fills": """
--- each trade id: its rows, their times, and whether the buyer and the seller are among them
+-- each trade id: its rows, their times, and whether both sides are among them
 SELECT trade_id,
     count(*) AS trades,
     min(ms) AS first,
     max(ms) AS last,
-    count(DISTINCT side) FILTER (WHERE side IN ('BUY', 'SELL')) AS sides
+    bool_or(side = 'BUY') AND bool_or(side = 'SELL') AS has_both_sides
 FROM trades
 GROUP BY trade_id""",
     "sums": """
@@ -23,7 +23,7 @@ GROUP BY trade_id""",
 SELECT CAST(sum(trades) AS BIGINT) AS trades,
     min(first) AS first,
     max(last) AS last,
-    count(*) FILTER (WHERE trade_id IS NOT NULL AND sides = 2) AS both_sides
+    count(*) FILTER (WHERE trade_id IS NOT NULL AND has_both_sides) AS both_sides
 FROM fills""",
     "answer": """
 -- and of all markets

@@ -124,7 +124,9 @@ def drawing(
         axes.set_axisbelow(True)
         yield axes
         lines = [text.count("\n") + 1 for text in notes]
-        height = NOTE_LINE * (sum(lines) + counts_above)
+        height = NOTE_LINE * sum(lines)
+        if counts_above:
+            height += NOTE_LINE
         axes.set_title(title, y=1, pad=TITLE_PAD + height if notes else None)
         for text, count in zip(reversed(notes), reversed(lines), strict=True):
             # Each is written by itself: the upper one may pass above what stands beside it.

@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.limbs import floats
-from loopring_lab.engines import convert, windows
-from loopring_lab.engines.adapters import TIMESTAMP, group_keys
-from loopring_lab.engines.aggregate import Groups, equal, result_frame
-from loopring_lab.engines.arrays import NAT, as_text, coded, first_of, sorted_by
-from loopring_lab.engines.asof import PriceHistory, around
-from loopring_lab.engines.orders import ORDER_ID, moments_of
-from loopring_lab.engines.selection import select
-from loopring_lab.engines.spill import BUCKETS, Buckets, Columns
-from loopring_lab.engines.windows import Window
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.estimates import FEWEST, check_level, reach_sql
+from loopring_lab.engine.groups import Keys, keys_of, literal
+from loopring_lab.engine.query import LEFT_OUT, ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.intervals import (
-    DRAWS,
-    FEWEST,
-    ORDER,
-    UNITS_AT_MOST,
-    Bootstrap,
-    SortedRows,
-    bucket_of,
-    check_sampling,
-    drawn_sums,
-    slim_rows,
-    sums_between,
-)
-from loopring_lab.fills.prices import LOOKED_UP_BY, PRICES, Reference, cost_sign, relative_bps
-from loopring_lab.fills.sides import TAKER, UNKNOWN, Roles, first_sides
-from loopring_lab.fills.values import Values
+from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, worse_sql
+from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
-from loopring_lab.tables.rows import FILL_TYPES
 
+# Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
 SIZE_CLASSES = 5
-ADDED = ("value", "product", "fee_product", "off", "mean", "orders")
-CELL = ("market", "side", "size_class")
-READ = (
-    *("created_at", "trade_id", "order_hash", "market", "base", "quote", "side", "fill_type"),
-    *("size", "price", "notional", "fee_bps"),
-)
+# An order is alone at its venue in a cell if the others have less than this share of the value: less is lost in the
+# rounding of doubles when its own value is subtracted.
+ALONE = 1e-9
+# Columns of the answer that no key may be called.
 RESULTS = (
     *("fills", "orders", "matched_share", "pool_bps", "book_bps", "difference_bps", "low_bps", "high_bps"),
-    *("fee_difference_bps", "price_difference_bps", "by_order_bps", "verdict"),
+    *("fee_difference_bps", "price_difference_bps", "by_order_bps", "verdict", "reference"),
 )
 
 
@@ -61,7 +35,6 @@ def compare_venues(
     by: str | Sequence[str] | None = None,
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
-    seed: int = 0,
 ) -> Any:
     """Compare what takers paid at the AMM pool and on the order book, like with like.
 
@@ -73,10 +46,10 @@ def compare_venues(
 
     Parameters
     ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
-        From `Client.trades`. Each fill counts once, from its taker's side. Fills whose taker `with_roles`
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Such as `Client.trades` returns. Each fill counts once, from its taker's side. Fills whose taker `with_roles`
         cannot tell are left out; a note in ``attrs["notes"]`` counts them.
-    prices : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark, optional
+    prices : frame of any of these kinds, optional
         Prices from outside the exchange, such as minute closes: ``created_at``, ``market``, ``price``. The
         reference is at most `horizon` older than the end of the order. By default `trades`: the reference is
         then a trade after the end of the order that is not its own.
@@ -84,8 +57,8 @@ def compare_venues(
         Columns to group by; only fills of the same group are compared.
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count. What the market does in that time adds noise.
-    intervals, seed : float and int
-        Confidence level of ``low_bps`` and ``high_bps``, between 0 and 1, and seed of their bootstrap.
+    intervals : float
+        Confidence level of ``low_bps`` and ``high_bps``, between 0 and 1.
 
     Returns
     -------
@@ -100,21 +73,27 @@ def compare_venues(
     Raises
     ------
     LabError, AmountError
-        As for `all_in_cost`, or `horizon`, `intervals` or `seed` is not valid.
+        As for `all_in_cost`, or `horizon` or `intervals` is not valid.
 
     Notes
     -----
-    Intervals are percentiles of a Poisson bootstrap of whole orders; a verdict needs one without 0. Trades of
-    this exchange as reference, also in `prices`, carry the cost of their own venue: the interval covers
-    sampling only, and the difference is pulled towards 0, at times beyond it. A verdict then needs an
-    interval that is farther from 0 than the fills are, on average, from their references. Values in several
-    quote tokens are converted at the prices nearest in time.
+    The standard error is the jackknife's: of how much the difference changes without each order. An order that
+    is the only one of its venue in a cell takes the cell with it, so it counts for much, and a few such orders
+    make the interval wide, as few degrees of freedom do. Over repeated samples the jackknife's variance is too
+    large rather than too small (Efron and Stein), but no sample shows what cells without fills of one venue
+    would add: of unequal orders, such as the largest of an exchange, intervals can be too narrow.
+
+    A verdict needs an interval without 0. Trades of this exchange as reference, also in `prices`, carry the cost
+    of their own venue: the interval covers sampling only, and the difference is pulled towards 0, at times
+    beyond it. A verdict then needs an interval that is farther from 0 than the fills are, on average, from their
+    references. Values in several quote tokens are converted at the mean prices of the day.
 
     References
     ----------
     Barbon and Ranaldo, "On the Quality of Cryptocurrency Markets: Centralized versus Decentralized
     Exchanges", 2021, on costs by venue and size; Hagströmer, "Bias in the effective bid-ask spread", Journal
-    of Financial Economics, 2021, on references that are biased.
+    of Financial Economics, 2021, on references that are biased; Efron and Stein, "The Jackknife Estimate of
+    Variance", Annals of Statistics, 1981.
 
     Examples
     --------
@@ -159,7 +138,9 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
         caller,
         steps={
             "sums": """
-SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices, count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
+-- how many fills and prices there are, and how many fills are in a market that has a price
+SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices,
+    count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
 FROM trades""",
             "answer": "SELECT sum(fills) > 0 AND sum(prices) > 0 AND sum(shared) = 0 AS differ FROM sums",
         },
@@ -187,7 +168,7 @@ WHERE told_role IS DISTINCT FROM 'maker'""",
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
 -- fills with their size class, equal sizes in one, and the moment from which prices are too late
-SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) << {PLACE_BITS} AS anchor,
+SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS anchor,
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
 FROM takers LEFT JOIN spans USING (order_id, market)
 WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
@@ -278,7 +259,7 @@ SELECT {listed}count(*) AS orders,
 FROM changes
 {grouped}""",
         "answer": f"""
-WITH takers AS (
+WITH counted AS (
     SELECT {listed}sum(taken) AS taken, sum(left_out) AS left_out
     FROM sums WHERE fill_type IS NULL {grouped} HAVING count(*) > 0
 ),
@@ -315,7 +296,7 @@ SELECT {keys.columns("t", after=", ")}
     CASE WHEN high_bps < -{margin} THEN 'pool' WHEN low_bps > {margin} THEN 'book' ELSE 'undecided' END AS verdict,
     {literal(kind)} AS reference,
     CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
-FROM takers AS t
+FROM counted AS t
 LEFT JOIN venues AS v ON {keys.same("t", "v")}
 LEFT JOIN errors AS e ON {keys.same("t", "e")}
 {keys.sorted_by(table="t")}""",

@@ -9,15 +9,25 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql, spans_sql, time_sql
-from loopring_lab.engine.estimates import check_level, with_estimates
+from loopring_lab.engine.asof import asof_sql, time_sql
+from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import BOTH_SIDES, ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask
-from loopring_lab.engine.worth import worth_by_day
+from loopring_lab.engine.query import BOTH_SIDES, PLACE_BITS, ask
 from loopring_lab.errors import LabError
-from loopring_lab.fills.averages import KNOWN_SUMS, with_average
+from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
-from loopring_lab.fills.prices import OUTSIDE_PRICES, RESERVED, SHOWN, kind_of_prices, noted, with_rows, worse_sql
+from loopring_lab.fills.prices import (
+    OUTSIDE_PRICES,
+    RESERVED,
+    SHOWN,
+    asked,
+    kind_of_prices,
+    noted,
+    price_steps,
+    question_of_prices,
+    with_answer,
+    worse_sql,
+)
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length, parse_tolerance
 
@@ -106,15 +116,13 @@ def markouts(
     >>> moved = lab.fills.markouts(trades, prices, ["1min", "1h"], by="fill_type")
     >>> moved[["fill_type", "horizon", "fills", "weighted_realized_bps"]]
       fill_type horizon  fills  weighted_realized_bps
-    0       amm    1min     56              30.552529
-    1       amm      1h     56              31.189933
-    2       dex    1min     39              28.513574
-    3       dex      1h     39              28.886312
+    0       amm    1min     56              30.558151
+    1       amm      1h     56              31.201130
+    2       dex    1min     39              28.551897
+    3       dex      1h     39              28.922472
     """
     caller = "lab.fills.markouts"
-    check_level(intervals, caller)
     lengths = _parse_horizons(horizons, caller)
-    limit = parse_tolerance(tolerance, caller)
     keys = keys_of(trades, by, caller, *RESERVED)
     columns = "*"
     if by is not None:
@@ -126,28 +134,20 @@ def markouts(
         )
         columns = f"* REPLACE (horizon AS {keys.aliases[-1]})"
     kind = kind_of_prices(prices, trades, caller)
+    began = "began"
+    ended = "ended"
     if kind == OUTSIDE_PRICES:
         # Never of the order itself, so those up to each fill and after it count.
-        before = "moment + 1"
+        began = "moment + 1"
         ended = "moment"
-    else:
-        before = before_sql(prices, caller)
-        ended = "last_fill"
-    known_role, tables = role_steps(trades, caller)
-    of_horizons = ", ".join(
-        f"({number}, {literal(name)}, {length})" for number, (name, length) in enumerate(lengths.items())
-    )
+    roles, tables = role_steps(trades, caller)
+    named = [f"({number}, {literal(name)}, {lengths[name]})" for number, name in enumerate(lengths)]
     steps = {
-        **known_role,
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
-        "takers": f"""
--- fills of takers: a price before is older than the anchor, a price after is newer than ended
-SELECT t.*, {before} AS anchor, {ended} AS ended
-FROM told AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
-WHERE told_role = 'taker'""",
-        "before": asof_sql("takers", "last", within=limit),
-        "horizons": f"SELECT * FROM (VALUES {of_horizons}) AS h(number, horizon, length)",
+        **roles,
+        **price_steps(prices, caller, "last", rows="told"),
+        "takers": f"SELECT * REPLACE ({ended} AS ended), {began} AS anchor FROM fills WHERE told_role = 'taker'",
+        "before": asof_sql("takers", "last", within=parse_tolerance(tolerance, caller)),
+        "horizons": f"SELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
@@ -165,25 +165,15 @@ FROM after""",
 SELECT {columns},
     {worse_sql("price", "price_before")} AS effective_bps,
     {worse_sql("price", "price_after", "price_before")} AS realized_bps,
-    {worse_sql("price_after", "price_before")} AS impact_bps,
-    {literal(kind)} AS reference
+    {worse_sql("price_after", "price_before")} AS impact_bps
 FROM priced""",
     }
-    question = Question(
-        caller,
-        steps,
-        needs=(*SHOWN, *ROLE_COLUMNS),
-        may_have=(*PLACE, *ORDER_COLUMNS),
-        derived=("ms", "moment", "order_id"),
-        keys=keys,
-        shown=SHOWN,
-        price_may_have=PRICE_COLUMNS,
+    question = question_of_prices(caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN)
+    beside = ("horizon", "price_before", "price_after", "after_at")
+    question = with_answer(
+        question, by, MARKOUTS, intervals, beside=beside, order="ORDER BY number", kind=kind, sides="costs"
     )
-    if by is None:
-        shown = ("horizon", "price_before", "price_after", "after_at", *MARKOUTS, "reference")
-        return noted(ask(with_rows(question, *shown, order="ORDER BY number"), trades, prices, **tables), kind)
-    question = with_estimates(question, MARKOUTS, intervals, sides="costs", columns=[f"{literal(kind)} AS reference"])
-    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller), **tables), kind)
+    return noted(asked(question, trades, prices, **tables), kind)
 
 
 def shortfall(
@@ -250,75 +240,57 @@ def shortfall(
     71      4            0.046      0.000572781593778306      0.000571096294000000
     """
     caller = "lab.fills.shortfall"
-    check_level(intervals, caller)
-    limit = parse_tolerance(tolerance, caller)
-    keys = keys_of(trades, by, caller, *RESERVED)
     kind = kind_of_prices(prices, trades, caller)
+    keys = keys_of(trades, by, caller, *RESERVED)
     steps = {
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
-        "fills": """
--- fills with the first one of their order, and what their fee is a part of
-SELECT t.*, s.first_fill, CASE fee_token WHEN base THEN size WHEN quote THEN notional END AS received,
-    size IS NOT NULL AND notional IS NOT NULL AND fee IS NOT NULL AS is_known
-FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
+        **price_steps(prices, caller, "last"),
         "filled": f"""
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
 SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
-    min({before_sql(prices, caller)}) AS anchor,
     min(trade_id) AS trade_id,
+    min(began) AS anchor,
     min(created_at) AS first,
     max(created_at) AS last,
     min(ms) AS ms,
     (max(ms) - min(ms)) / 1000 AS seconds_to_fill,
     count(*) AS fills,
     CASE WHEN min(quote) = max(quote) THEN min(quote) END AS quote,
-    CASE WHEN bool_and(is_known) THEN sum(notional) END AS known_notional,
-    CASE WHEN bool_and(is_known) THEN nullif(sum(size), 0) END AS known_size,
-    CASE WHEN bool_and(is_known) AND min(fee_token) = max(fee_token)
-        THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(CAST(sum(received) AS DOUBLE), 0) END AS fee_bps
+    count(*) FILTER (WHERE size IS NULL OR notional IS NULL OR fee IS NULL) = 0 AS is_known,
+    CASE WHEN is_known THEN sum(notional) END AS known_notional,
+    CASE WHEN is_known THEN nullif(sum(size), 0) END AS known_size,
+    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(
+        CAST(sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END) AS DOUBLE), 0) END AS fee_bps
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
-        "arrived": asof_sql("averages", "last", within=limit),
-        "compared": """
--- how much worse the average price is than that on arrival; below 18 decimals, its rest counts too
+        "arrived": asof_sql("averages", "last", within=parse_tolerance(tolerance, caller)),
+        "compared": f"""
+-- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
 SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,
-    CAST(average - found_price AS DOUBLE) + CAST(rest AS DOUBLE) / CAST(known_size AS DOUBLE) AS excess
+    {time_sql("found_moment")} AS arrival_at,
+    10000 * (CAST(average - found_price AS DOUBLE) + CAST(rest AS DOUBLE) / CAST(known_size AS DOUBLE))
+        / CAST(found_price AS DOUBLE) AS higher_bps
 FROM arrived""",
         "costs": f"""
-SELECT *, {time_sql("found_moment")} AS arrival_at, {literal(kind)} AS reference,
-    CAST(0 AS BIGINT) AS both_sides,  -- an order has one
-    10000 * CASE side WHEN 'BUY' THEN excess WHEN 'SELL' THEN 0 - excess END
-        / CAST(arrival_price AS DOUBLE) AS shortfall_bps,
+SELECT *, CAST(0 AS BIGINT) AS both_sides, {literal(kind)} AS reference,
+    CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
     shortfall_bps + fee_bps AS all_in_bps
 FROM compared""",
-        "pairs": sums.pairs_sql(keys),
     }
-    question = Question(
-        caller,
-        steps,
-        needs=(*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id"),
-        may_have=(*PLACE, *ORDER_COLUMNS),
-        derived=("ms", "moment", "order_id"),
-        keys=keys,
-        price_may_have=PRICE_COLUMNS,
-    )
-    if by is None:
-        orders = f"""
-SELECT {", ".join(ORDERS_SHOWN)}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+    needs = (*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id")
+    question = question_of_prices(caller, steps, needs, keys, medians=("seconds_to_fill",))
+    if by is not None:
+        question = with_answer(question, by, SHORTFALLS, intervals, kind=kind, fills="fills")
+        return noted(asked(question, trades, prices), kind)
+    check_level(intervals, caller)
+    shown = ", ".join(ORDERS_SHOWN)
+    steps["sums"] = f"SELECT {shown}, trade_id FROM costs"
+    steps["pairs"] = sums.pairs_sql(keys)
+    steps["answer"] = f"""
+SELECT {shown}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
-        question = replace(question, steps={**steps, "sums": "SELECT * FROM costs", "answer": orders})
-        return noted(ask(question, trades, prices), kind)
-    question = with_estimates(
-        replace(question, medians=("seconds_to_fill",)),
-        SHORTFALLS,
-        intervals,
-        fills="fills",
-        columns=["m.seconds_to_fill AS median_seconds_to_fill", f"{literal(kind)} AS reference"],
-    )
-    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller)), kind)
+    return noted(ask(replace(question, steps=steps, medians=()), trades, prices), kind)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
-from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, ask, collected, with_note
+from loopring_lab.engine.groups import Keys, keys_of, literal
+from loopring_lab.engine.query import Question, ask, collected, with_note
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
 
 SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
 GAPS_SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "price")
+GAP_PRICES = ("created_at", "market", "side", "fill_type", "price")
 GAPS = ("gap_bps", "worse_bps")
 COSTS = ("price_bps", "fee_bps", "all_in_bps")
 # Columns of answers by group that no key may be called.
@@ -89,22 +91,20 @@ def price_gap(
     160  BUY  0.000647590000000000  0.000649140000000000 -23.877746
     """
     caller = "lab.fills.price_gap"
-    check_level(intervals, caller)
-    limit = parse_tolerance(tolerance, caller)
     keys = keys_of(trades, by, caller, *RESERVED)
     if by is not None and "fill_type" not in keys.names:
         keys = keys_of(trades, [*keys.names, "fill_type"], caller, *RESERVED)
-    source = "trades" if prices is None else "prices"
     steps = {
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql(source, "last", "market", "side", "fill_type"),
-        "fills": f"""
+        **price_steps(prices, caller, "last", "market", "side", "fill_type"),
+        "lookups": """
 -- fills of known type, with the other type that is looked up before their order
-SELECT t.*, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
-    CASE WHEN price > 0 THEN {before_sql(prices, caller)} END AS anchor
-FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
+SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
+    CASE WHEN price > 0 THEN began END AS anchor
+FROM fills
 WHERE fill_type IN ('amm', 'dex')""",
-        "found": asof_sql("fills", "last", "market", "side", "other_type", within=limit),
+        "found": asof_sql(
+            "lookups", "last", "market", "side", "other_type", within=parse_tolerance(tolerance, caller)
+        ),
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
 SELECT *, found_price AS other_price, {time_sql("found_moment")} AS other_at,
@@ -112,21 +112,13 @@ SELECT *, found_price AS other_price, {time_sql("found_moment")} AS other_at,
     {worse_sql("price", "found_price")} AS worse_bps
 FROM found""",
     }
-    question = Question(
-        caller,
-        steps,
-        needs=GAPS_SHOWN if by is None else SHOWN,
-        may_have=(*PLACE, *ORDER_COLUMNS),
-        derived=("ms", "moment", "order_id"),
-        keys=keys,
-        shown=GAPS_SHOWN,
-        price_needs=GAPS_SHOWN[:1] + GAPS_SHOWN[2:],
-        price_may_have=PRICE_COLUMNS,
+    question = question_of_prices(
+        caller, steps, GAPS_SHOWN if by is None else SHOWN, keys, shown=GAPS_SHOWN, price_needs=GAP_PRICES
     )
-    if by is None:
-        return ask(with_rows(question, "other_price", "other_at", *GAPS), trades, prices)
-    question = with_estimates(question, GAPS, intervals, missing="unmatched", sides="fills")
-    return ask(question, trades, prices, worth=worth_by_day(trades, caller))
+    question = with_answer(
+        question, by, GAPS, intervals, beside=("other_price", "other_at"), missing="unmatched", sides="lookups"
+    )
+    return asked(question, trades, prices)
 
 
 def all_in_cost(
@@ -197,13 +189,10 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     56            38.041356       31.348629        44.312145
-    1       dex     44            30.388297             NaN              NaN
+    0       amm     56            38.046671       31.064765        45.028576
+    1       dex     44            30.418034             NaN              NaN
     """
     caller = "lab.fills.all_in_cost"
-    check_level(intervals, caller)
-    limit = parse_tolerance(tolerance, caller)
-    keys = keys_of(trades, by, caller, *RESERVED)
     if not isinstance(reference, str):
         if prices is not None:
             raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
@@ -215,41 +204,86 @@ def all_in_cost(
         )
     kind = kind_of_prices(prices, trades, caller)
     nearest: Nearest = "first" if reference == "next" else "last"
-    if reference == "next":
-        anchor = "last_fill"
-    elif reference == "given" and kind == OUTSIDE_PRICES:
+    anchor = "ended" if reference == "next" else "began"
+    if reference == "given" and kind == OUTSIDE_PRICES:
         # Never of the order itself, so those up to each fill count.
         anchor = "moment + 1"
-    else:
-        anchor = before_sql(prices, caller)
-    source = "trades" if prices is None else "prices"
     steps = {
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql(source, nearest),
-        "fills": f"""
--- each fill with the moment whose {nearest} price {"after" if nearest == "first" else "before"} it is the reference
-SELECT t.*, {anchor} AS anchor
-FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
-        "found": asof_sql("fills", nearest, within=limit),
+        **price_steps(prices, caller, nearest),
+        "lookups": f"SELECT *, {anchor} AS anchor FROM fills",
+        "found": asof_sql("lookups", nearest, within=parse_tolerance(tolerance, caller)),
         "priced": f"""
 -- how much worse each fill's price is than its reference
-SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps FROM found""",
-        "costs": f"SELECT *, price_bps + fee_bps AS all_in_bps, {literal(kind)} AS reference FROM priced",
+SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps
+FROM found""",
+        "costs": "SELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
     }
-    question = Question(
+    keys = keys_of(trades, by, caller, *RESERVED)
+    question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
+    question = with_answer(question, by, COSTS, intervals, beside=("reference_price",), kind=kind)
+    return noted(asked(question, trades, prices), kind)
+
+
+def price_steps(prices: Any, caller: str, nearest: Nearest, *keys: str, rows: str = "trades") -> dict[str, str]:
+    """Return the steps ``spans``, ``known_prices``, and ``fills``: `rows` with when their order began and ended.
+
+    Prices before an order are older than the moment ``began``, those after it newer than ``ended``.
+    """
+    return {
+        "spans": spans_sql(with_prices=prices is not None),
+        "known_prices": prices_sql("trades" if prices is None else "prices", nearest, *keys),
+        "fills": f"""
+-- fills with the time of their order
+SELECT t.*, {before_sql(prices, caller)} AS began, last_fill AS ended
+FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
+    }
+
+
+def question_of_prices(
+    caller: str, steps: Mapping[str, str], needs: Sequence[str], keys: Keys, **others: Any
+) -> Question:
+    """Return a question with `price_steps`."""
+    return Question(
         caller,
         steps,
-        needs=(*SHOWN, "fee_bps"),
-        may_have=(*PLACE, *ORDER_COLUMNS),
+        needs,
+        PRICE_COLUMNS,
         derived=("ms", "moment", "order_id"),
         keys=keys,
-        shown=SHOWN,
         price_may_have=PRICE_COLUMNS,
+        **others,
     )
+
+
+def with_answer(
+    question: Question,
+    by: Any,
+    rates: Sequence[str],
+    level: float,
+    *,
+    beside: Sequence[str] = (),
+    order: str = "",
+    kind: str = "",
+    **estimated: Any,
+) -> Question:
+    """Return a question with its answer from the step ``costs``: estimates of rates, or their rows without ``by=``.
+
+    Rows have the columns `beside` before the rates; `order` is that of rows of one fill. The `kind` of the prices, if
+    given, is the last column.
+    """
+    check_level(level, question.caller)
+    last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
-        return noted(ask(with_rows(question, "reference_price", *COSTS, "reference"), trades, prices), kind)
-    question = with_estimates(question, COSTS, intervals, columns=[f"{literal(kind)} AS reference"])
-    return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller)), kind)
+        rows = f"SELECT row, {', '.join([*beside, *rates, *last])} FROM costs {order}"
+        return replace(question, steps={**question.steps, "rows": rows})
+    return with_estimates(question, rates, level, columns=last, **estimated)
+
+
+def asked(question: Question, trades: Any, prices: Any, **tables: pa.Table) -> Any:
+    """Ask a question of `with_answer`; only answers by group need what tokens were worth."""
+    if question.has_groups:
+        tables["worth"] = worth_by_day(trades, question.caller)
+    return ask(question, trades, prices, **tables)
 
 
 def worse_sql(price: str, reference: str, base: str = "") -> str:
@@ -261,12 +295,6 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
         WHEN {price} > 0 AND side = 'BUY' THEN {price} - {reference}
         WHEN {price} > 0 AND side = 'SELL' THEN {reference} - {price}
     END AS DOUBLE) / CAST({base or reference} AS DOUBLE)"""
-
-
-def with_rows(question: Question, *columns: str, order: str = "") -> Question:
-    """Return a question with columns of its step ``costs`` as the answer by row."""
-    rows = f"SELECT row, {', '.join(columns)} FROM costs {order}"
-    return replace(question, steps={**question.steps, "rows": rows})
 
 
 def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
@@ -282,13 +310,15 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
             "sums": """
 SELECT count(*) AS fills, count(p.price) AS alike
 FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p USING (market, ms, price)""",
-            "answer": f"SELECT coalesce(sum(alike) > {CHANCE} * sum(fills), FALSE) AS are_trades FROM sums",
+            "answer": "SELECT CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(alike) AS BIGINT) AS alike FROM sums",
         },
         needs=("created_at", "market", "price"),
         derived=("ms",),
     )
     found = collected(ask(question, trades, prices), caller)
-    return OWN_TRADES if found["are_trades"][0].as_py() else OUTSIDE_PRICES
+    fills = found["fills"][0].as_py() or 0
+    alike = found["alike"][0].as_py() or 0
+    return OWN_TRADES if alike > fills * CHANCE else OUTSIDE_PRICES
 
 
 def noted(answer: Any, kind: str) -> Any:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engines import convert
-from loopring_lab.fills.prices import OWN_TRADES as OWN
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import collected
+from loopring_lab.fills.prices import OWN_TRADES
 
-NUMBERS = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps")
+NEEDED = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps", "verdict", "reference")
 VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
 NOTHING = "Undecided: no market, side and size class has priced taker fills of both venues."
 PULLED = (
@@ -23,7 +24,7 @@ def describe(comparison: Any) -> str:
 
     Parameters
     ----------
-    comparison : frame of pandas, pyarrow, Polars, DuckDB, Dask or Spark
+    comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
         From `compare_venues`.
 
     Returns
@@ -43,25 +44,37 @@ def describe(comparison: Any) -> str:
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
     Undecided: no market, side and size class has priced taker fills of both venues.
     """
-    names = convert.column_names(comparison)
-    keys = names[: names.index("fills")] if "fills" in names else []
-    table = convert.to_pandas(comparison, "lab.fills.describe", [*keys, *NUMBERS, "reference", "verdict"])
+    caller = "lab.fills.describe"
+    names = frames.column_names(comparison, caller)
+    frames.check_columns(NEEDED, names, caller)
+    keys = names[: names.index("fills")]
+    table = comparison
+    if not isinstance(comparison, pd.DataFrame):
+        table = frames.to_pandas(collected(comparison, caller))
     lines = []
     for row in table.to_dict("records"):
-        group = ", ".join("unknown" if pd.isna(row[key]) else str(row[key]) for key in keys)
-        lines.append(f"{group}: {_sentence(row)}" if keys else _sentence(row))
+        sentence = _sentence(row)
+        if keys:
+            group = ", ".join("unknown" if pd.isna(row[key]) else str(row[key]) for key in keys)
+            sentence = f"{group}: {sentence}"
+        lines.append(sentence)
     return "\n".join(lines) or NOTHING
 
 
 def _sentence(row: dict[Any, Any]) -> str:
     if pd.isna(row["difference_bps"]):
         return NOTHING
-    difference, low, high = (f"{round(row[name], 1) + 0.0:,.1f}" for name in NUMBERS[-3:])
-    interval = "too few orders for an interval" if pd.isna(row["low_bps"]) else f"interval {low} to {high}"
-    rest = (
-        f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
+    interval = "too few orders for an interval"
+    if not pd.isna(row["low_bps"]):
+        interval = f"interval {_rounded(row['low_bps'])} to {_rounded(row['high_bps'])}"
+    rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
+    sentence = (
+        f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps ({interval}), fee and "
+        f"price together, like with like over {rest}."
     )
-    return (
-        f"{VERDICTS[row['verdict']]}: pool minus book is {difference} bps ({interval}), fee and price "
-        f"together, like with like over {rest}.{PULLED if row['reference'] == OWN else ''}"
-    )
+    return sentence + PULLED if row["reference"] == OWN_TRADES else sentence
+
+
+def _rounded(bps: float) -> str:
+    """Write basis points with one decimal; adding 0 makes -0.0 positive."""
+    return f"{round(bps, 1) + 0.0:,.1f}"

@@ -261,9 +261,9 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
     )
     evidence = collected(ask(asked, trades, pools=NO_POOLS), caller)
     fees_tell = not evidence["makers_pay"][0].as_py()
-    unknown = -1
-    while evidence["sign"].null_count != unknown:
-        unknown = evidence["sign"].null_count
+    still_unknown = -1
+    while evidence["sign"].null_count != still_unknown:
+        still_unknown = evidence["sign"].null_count
         evidence = run(ROUND, caller, evidence=evidence)
     steps = {**paired, "shown": SHOWN.format(fees_tell=fees_tell), "told": TOLD}
     return steps, {"pools": run(AT_POOLS, caller, evidence=evidence)}
@@ -282,9 +282,11 @@ def _given_role(pools: Any, caller: str) -> str:
                     "market. Give numbers, such as {'LRC-ETH': 1} or [1, 22]."
                 )
         listed = ", ".join(map(str, several))
-        if listed and market is None:
+        if not listed:
+            continue
+        if market is None:
             roles.append(f"WHEN account_id IN ({listed}) THEN -1")
-        elif listed:
+        else:
             here = literal(market.removeprefix("AMM-"))
             roles.append(f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END")
     if not roles:

@@ -423,7 +423,7 @@ def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[
     prices = fills if known is None else known
     rows = []
     for fill in fills:
-        others = [other for other in prices if other.market == fill.market]
+        others = [other for other in prices if fill.market and other.market == fill.market]
         first, last = span_of(fill, [*fills, *(known or [])])
         if reference == "next":
             other = first_after(others, last, tolerance)
@@ -453,7 +453,7 @@ def markouts(
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
     rows = []
     for fill in (one for one in fills if one.role == "taker"):
-        others = [one for one in known if one.market == fill.market]
+        others = [one for one in known if fill.market and one.market == fill.market]
         first, last = span_of(fill, [*fills, *known])
         first = just_after(moment_of(fill)) if outside else _known_before(first, known)
         last = moment_of(fill) if outside else last
@@ -548,7 +548,7 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
         names = [order_or_side(one) for one in some]
         for name in dict.fromkeys(names):
             parts = [one for one, its_own in zip(some, names, strict=True) if its_own == name]
-            others = [one for one in known if one.market == keys["market"]]
+            others = [one for one in known if one.market and one.market == keys["market"]]
             first, _ = span_of(parts[0], [*fills, *known])
             before = last_before(others, _known_before(first, known), tolerance)
             rows.append(keys | _shortfall(parts, before))

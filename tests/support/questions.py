@@ -18,12 +18,14 @@ FURTHER: dict[str, Any] = {
     "horizons": ["10s", "1min"],
     "reference": "last",
 }
+# Questions that Spark's workers cannot answer market by market, with their defaults.
+NOT_BY_MARKET = {"fees.in_token", "fills.size_profile"}
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
 SOME = range(POOL, 10**6, 2)
 
 Give = Callable[[pd.DataFrame], Any]
 Ask = Callable[..., Any]
-"""Asks about a pandas frame, or about the frame of another engine that it is turned into first."""
+"""Asks about a pandas frame, or about the frame of another kind that it is turned into first."""
 
 
 def questions() -> Iterator[tuple[str, Ask]]:

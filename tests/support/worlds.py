@@ -71,12 +71,12 @@ def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
 
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
-    """Return the value of each fill, by its id, in the quote token with most fills."""
+    """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
     worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
-    days = (trades["created_at"] - EPOCH) // DAY
-    keys = pd.MultiIndex.from_arrays([trades["quote"].astype(str), days])
-    values = to_float(trades["notional"]).to_numpy() * worth.reindex(keys).to_numpy()
-    return pd.Series(values, trades["trade_id"]).groupby(level=0).first()
+    days = (trades["created_at"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(1, "D")
+    rates = worth.reindex(pd.MultiIndex.from_arrays([trades["quote"].astype(str), days]))
+    values = pd.Series(to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"])
+    return values.groupby(level=0).first()
 
 
 def trades_of(world: World) -> pd.DataFrame:
@@ -84,11 +84,7 @@ def trades_of(world: World) -> pd.DataFrame:
     rows: dict[str, list[Any]] = defaultdict(list)
     for number, fill in enumerate(world.fills):
         rows[fill.venue] += [world.history.row(2 * number), world.history.row(2 * number + 1)]
-    pages = [
-        (venue, some[start : start + ROWS])
-        for venue, some in rows.items()
-        for start in range(0, len(some), ROWS)
-    ]
+    pages = [(venue, some[start : start + ROWS]) for venue, some in rows.items() for start in range(0, len(some), ROWS)]
     texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
     tokens = tables.tokens(world.tokens())
     markets = tables.markets(world.markets(), tokens)

@@ -1,0 +1,353 @@
+"""Comparisons of venues: their definition in plain Python, the truth of synthetic worlds, and odd frames."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from decimal import Decimal
+from statistics import NormalDist, median
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pandas.testing import assert_frame_equal
+from support.engines import on
+from support.trade_histories import assert_refused
+from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
+
+import loopring_lab as lab
+from loopring_lab.engine.query import collected
+from loopring_lab.relayer import World
+from loopring_lab.relayer.world import Fill
+
+DAY = pd.Timedelta(1, "D")
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(seed=23, size=0.05)
+
+
+@pytest.fixture(scope="module")
+def trades(world: World) -> pd.DataFrame:
+    return trades_of(world)
+
+
+@pytest.fixture(scope="module")
+def marks(world: World) -> pa.Table:
+    return minute_marks(world, world.fills, [MINUTE])
+
+
+def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Compare estimates, which agree to 12 digits in any order of rows."""
+    assert_frame_equal(found, expected, rtol=1e-12)
+
+
+# The definition
+
+
+class Part:
+    """The fills of one order in a cell, at one venue."""
+
+    def __init__(self) -> None:
+        self.fills = 0
+        self.value = 0.0
+        self.paid = 0.0
+        self.fees = 0.0
+
+    def add(self, value: float, cost: float, fee: float) -> None:
+        self.fills += 1
+        self.value += value
+        self.paid += value * cost
+        self.fees += value * fee
+
+
+Cells = dict[Any, dict[str, dict[str, Part]]]
+"""Of each market, side and size class, of each venue, the orders."""
+
+
+def cells_of(takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series) -> Cells:
+    """Return the cells of takers' fills that have both venues, with values in ETH."""
+    classes = size_classes_of(takers)
+    cells: Cells = defaultdict(lambda: {"amm": defaultdict(Part), "dex": defaultdict(Part)})
+    for fill in takers.itertuples():
+        if fill.trade_id in prices:
+            worse = float(fill.price / prices[fill.trade_id] - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
+            value = float(fill.notional) * (1 / price_of_eth[fill.created_at.floor("D")] if fill.quote == "USDC" else 1)
+            cell = cells[fill.market, fill.side, classes[fill.trade_id]]
+            cell[fill.fill_type][fill.order_hash].add(value, worse + fill.fee_bps, fill.fee_bps)
+    return {key: cell for key, cell in cells.items() if all(cell.values())}
+
+
+def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
+    classes = {}
+    for _, some in takers.groupby("market", observed=True):
+        sizes = sorted(some["size"])
+        for number, size in zip(some["trade_id"], some["size"], strict=True):
+            classes[number] = sizes.index(size) * 5 // len(sizes)
+    return classes
+
+
+def daily_price(trades: pd.DataFrame) -> pd.Series:
+    """Return the mean price of ETH in USDC on each day: the last one known, before the first day that one."""
+    fills = trades[trades["market"] == "ETH-USDC"]
+    sums = fills[["notional", "size"]].map(float).groupby(fills["created_at"].dt.floor("D")).sum()
+    days = trades["created_at"].dt.floor("D").drop_duplicates().sort_values()
+    return (sums["notional"] / sums["size"]).reindex(days).ffill().bfill()
+
+
+def mean_of(orders: dict[str, Part], what: str) -> float:
+    return sum(getattr(part, what) for part in orders.values()) / sum(part.value for part in orders.values())
+
+
+def over_cells(cells: Cells, venue: str, what: str) -> float:
+    """Return the mean at a venue, each cell weighted by the value of all its fills."""
+    values = [sum(part.value for orders in cell.values() for part in orders.values()) for cell in cells.values()]
+    means = [mean_of(cell[venue], what) for cell in cells.values()]
+    return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(values)
+
+
+def difference_of(cells: Cells, what: str = "paid") -> float:
+    return over_cells(cells, "amm", what) - over_cells(cells, "dex", what)
+
+
+def difference_by_order(cells: Cells) -> float:
+    """Return the difference if each order of a cell weighs the same, and each cell by its number of orders."""
+    total = 0.0
+    count = 0
+    for cell in cells.values():
+        means = {v: sum(p.paid / p.value for p in orders.values()) / len(orders) for v, orders in cell.items()}
+        orders = len(cell["amm"]) + len(cell["dex"])
+        total += orders * (means["amm"] - means["dex"])
+        count += orders
+    return total / count
+
+
+def without(cells: Cells, order: str) -> Cells:
+    """Return the cells without an order: only those that still have both venues."""
+    left: Cells = {}
+    for key, cell in cells.items():
+        venues = {v: {name: p for name, p in orders.items() if name != order} for v, orders in cell.items()}
+        if all(venues.values()):
+            left[key] = venues
+    return left
+
+
+def reach_of(cells: Cells, level: float = 0.95) -> float:
+    """Return how far an interval reaches to each side, from the differences without each order in turn."""
+    orders = {order for cell in cells.values() for venue in cell.values() for order in venue}
+    changes = [difference_of(cells) - difference_of(without(cells, order)) for order in orders]
+    squares = sum(change**2 for change in changes)
+    effective = squares**2 / sum(change**4 for change in changes)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    return squares**0.5 * (z + (z**3 + z) / 4 / (max(effective, 2) - 1))
+
+
+def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
+    """Find the last trade in the day after each taker's order."""
+    ends = trades.groupby("order_hash")["created_at"].max()
+    found = {}
+    of_markets = {
+        name: some.sort_values(["created_at", "trade_id"]) for name, some in trades.groupby("market", observed=True)
+    }
+    for fill in trades[trades["role"] == "taker"].itertuples():
+        others = of_markets[fill.market]
+        end = ends[fill.order_hash]
+        others = others[(others["created_at"] > end) & (others["created_at"] <= end + DAY)]
+        if len(others):
+            found[fill.trade_id] = others.iloc[-1]["price"]
+    return found
+
+
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_the_comparison_is_its_definition_in_plain_python(
+    trades: pd.DataFrame, marks: pa.Table, is_outside: bool
+) -> None:
+    some = trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])].sort_values("created_at").tail(1200)
+    takers = some[some["role"] == "taker"].reset_index(drop=True)
+    assert takers["quote"].mode().tolist() == ["ETH"]
+    if is_outside:
+        closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
+        ends = takers.groupby("order_hash")["created_at"].transform("max")
+        minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
+        keys = zip(takers["market"], minutes, strict=True)
+        prices = {number: closes[key] for number, key in zip(takers["trade_id"], keys, strict=True)}
+        found = lab.fills.compare_venues(some, marks).iloc[0]
+    else:
+        prices = own_references(some)
+        found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
+    cells = cells_of(takers, prices, daily_price(some))
+    parts = [(order, part) for cell in cells.values() for venue in cell.values() for order, part in venue.items()]
+    assert found["fills"] == sum(part.fills for _, part in parts)
+    assert found["orders"] == len({order for order, _ in parts})
+    assert found["matched_share"] == found["fills"] / len(takers)
+    assert found["pool_bps"] == pytest.approx(over_cells(cells, "amm", "paid"), rel=1e-9)
+    assert found["book_bps"] == pytest.approx(over_cells(cells, "dex", "paid"), rel=1e-9)
+    assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
+    assert found["fee_difference_bps"] == pytest.approx(difference_of(cells, "fees"), rel=1e-9)
+    assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(found["difference_bps"])
+    assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
+    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(reach_of(cells), rel=1e-9)
+    assert (found["high_bps"] + found["low_bps"]) / 2 == pytest.approx(found["difference_bps"])
+
+
+# The truth
+
+GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
+    "all": (None, lambda fill: None),
+    "market": ("market", lambda fill: fill.market),
+    "side": ("side", lambda fill: fill.side),
+    "account": ("account_id", lambda fill: fill.taker),
+}
+
+
+@pytest.mark.parametrize(
+    ("seed", "cheaper"),
+    [
+        (32, "book"),
+        pytest.param(31, "pool", marks=pytest.mark.thorough),
+        pytest.param(33, "neither", marks=pytest.mark.thorough),
+    ],
+)
+def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
+    """A sample of tests/benchmarks/bench_estimates.py."""
+    world = World(seed=seed, size=0.05, cheaper=cheaper)
+    trades = trades_of(world)
+    costs = true_costs(world)
+    classes = size_classes(costs)
+    marks = minute_marks(world, world.fills, [MINUTE])
+    errors = []
+    for by, key in GROUPINGS.values():
+        truth = true_difference(costs, classes, key)
+        outside = lab.fills.compare_venues(trades, marks, by=by)
+        own = lab.fills.compare_venues(trades, by=by)
+        for found in (outside, own):
+            groups = [None] if by is None else found[by]
+            for group, line in zip(groups, found.itertuples(), strict=True):
+                if line.verdict != "undecided":
+                    assert line.verdict == ("pool" if truth[group] < 0 else "book")
+                if found is outside and line.fills:
+                    errors.append(line.difference_bps - truth[group])
+                    assert pd.isna(line.low_bps) or line.low_bps <= truth[group] <= line.high_bps
+        assert (own["reference"] == "own trades").all()
+        assert "intervals cover sampling only, and trades as reference pull the difference towards 0" in repr(
+            lab.show(own)
+        )
+        assert (outside["reference"] == "outside prices").all()
+        assert "notes" not in outside.attrs
+    assert len(errors) > 12
+    assert abs(median(errors)) < 0.5
+
+
+def test_a_higher_level_makes_a_wider_interval(trades: pd.DataFrame, marks: pa.Table) -> None:
+    wide = lab.fills.compare_venues(trades, marks).iloc[0]
+    narrow = lab.fills.compare_venues(trades, marks, intervals=0.5).iloc[0]
+    assert wide["low_bps"] < narrow["low_bps"] < narrow["high_bps"] < wide["high_bps"]
+
+
+# Frames
+
+
+def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Table) -> None:
+    takers = trades[trades["role"] == "taker"]
+    found = lab.fills.compare_venues(takers, marks, by="side")
+    twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
+    assert_same(lab.fills.compare_venues(twice, marks, by="side"), found)
+    forgotten = trades.assign(role=None)
+    assert_same(lab.fills.compare_venues(forgotten, marks, by="side"), found)
+    makers = trades[trades["role"] == "maker"]
+    assert lab.fills.compare_venues(makers, marks).empty
+
+
+def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFrame, marks: pa.Table) -> None:
+    trades = trades.tail(1500)
+    for ask in (lambda f: lab.fills.compare_venues(f, marks, by="market"), lab.fills.compare_venues):
+        found = ask(trades)
+        assert_same(ask(trades.sample(frac=1, random_state=1)), found)
+        for engine in ("pyarrow", "polars", "polars, lazy", "duckdb"):
+            others = collected(ask(on(engine, trades)), "test").to_pandas()
+            assert_frame_equal(others, found, rtol=1e-12, check_dtype=False, check_categorical=False)
+
+
+@pytest.mark.thorough
+def test_venues_compare_alike_on_spark(trades: pd.DataFrame, marks: pa.Table) -> None:
+    trades = trades.assign(role=None)
+    for prices in (marks, None):
+        found = lab.fills.compare_venues(trades, prices, by="side")
+        others = collected(lab.fills.compare_venues(on("spark", trades), prices, by="side"), "test").to_pandas()
+        assert_frame_equal(others, found, rtol=1e-12, check_dtype=False, check_categorical=False)
+
+
+def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:
+    pool = trades[trades["fill_type"] == "amm"]
+    alone = lab.fills.compare_venues(pool, marks).iloc[0]
+    assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (0, 0.0, "undecided")
+    assert pd.isna(alone[["pool_bps", "book_bps", "difference_bps", "low_bps", "by_order_bps"]]).all()
+    unpriced = lab.fills.compare_venues(trades, marks.slice(0, 0))
+    assert unpriced["fills"].tolist() == [0]
+    empty = lab.fills.compare_venues(trades.iloc[:0], marks, by="market")
+    found = lab.fills.compare_venues(trades, marks, by="market")
+    assert empty.empty
+    assert empty.drop(columns="market").dtypes.equals(found.drop(columns="market").dtypes)
+
+
+def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: pa.Table) -> None:
+    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
+    whole = lab.fills.compare_venues(takers, marks).iloc[0]
+    for name in ("size", "price", "notional", "fee_bps", "market", "side", "created_at"):
+        odd = takers.copy()
+        odd.loc[odd.index[::7], name] = None
+        found = lab.fills.compare_venues(odd, marks).iloc[0]
+        assert 0 < found["fills"] < whole["fills"]
+        assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
+    for name, is_left_out in (("fill_type", True), ("order_hash", False)):
+        odd = takers.copy()
+        odd.loc[odd.index[::7], name] = None
+        found = lab.fills.compare_venues(odd, marks)
+        assert found.iloc[0]["difference_bps"] < 0
+        note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
+        assert (found.attrs.get("notes") == [note]) is is_left_out
+
+
+def test_where_no_taker_is_known_a_note_says_so(trades: pd.DataFrame, marks: pa.Table) -> None:
+    book = trades[(trades["fill_type"] == "dex") & (trades["role"] == "maker")].assign(role=None)
+    found = lab.fills.compare_venues(book, marks)
+    assert found["verdict"].tolist() == ["undecided"]
+    assert found["matched_share"].isna().all()
+    assert found.attrs["notes"] == [f"{len(book):,} fills are left out: taker or type unknown."]
+
+
+def test_one_order_with_almost_all_value_gives_no_narrow_interval(trades: pd.DataFrame, marks: pa.Table) -> None:
+    """Next to an order of 10**12 times the value, what the others paid is lost in rounding."""
+    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
+    some = takers[takers["market"] == "ETH-USDC"].reset_index(drop=True)
+    book = some.index[some["fill_type"] == "dex"][0]
+    some.loc[book, "notional"] = some.loc[book, "notional"] * 10**12
+    found = lab.fills.compare_venues(some, marks).iloc[0]
+    assert found["verdict"] == "undecided"
+
+
+def test_trades_as_prices_are_no_outside_market(trades: pd.DataFrame) -> None:
+    found = lab.fills.compare_venues(trades, trades)
+    assert found["reference"].tolist() == ["own trades"]
+    assert_same(found, lab.fills.compare_venues(trades))
+
+
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
+    "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
+    "no interval": (lambda f: lab.fills.compare_venues(f, intervals=None), r"intervals=None is not a level"),
+    "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
+    "no time": (lambda f: lab.fills.compare_venues(f, horizon="0s"), r"horizon='0s' leaves no time for a price"),
+    "its own column": (lambda f: lab.fills.compare_venues(f, by="verdict"), r"'verdict'. The result has its own"),
+    "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
+    "no prices": (lambda f: lab.fills.compare_venues(f, f[["market"]]), r"no column 'created_at'"),
+    "other markets": (
+        lambda f: lab.fills.compare_venues(f, f[["created_at", "price"]].assign(market="LRCETH")),
+        r"prices= has no price of a market in trades",
+    ),
+    "no comparison": (lambda f: lab.fills.describe(f), r"lab.fills.describe: the frame has no column 'fills'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_in_words(trades: pd.DataFrame, case: str) -> None:
+    assert_refused(*REFUSED[case], trades)
