@@ -44,7 +44,7 @@ SLOW = {
         "tqdm.notebook",
         "IPython",
     ),
-    *("polars", "duckdb", "pyspark", "deltalake"),
+    *("polars", "duckdb", "pyspark"),
 }
 DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns and yields
     *("GL06", "GL07", "GL08", "GL10", "SS01", "SS03"),

@@ -132,8 +132,13 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
 
         return spark.ask(question, trades, prices, tables)
     if kind == "archive":
-        opened = trades.scan("duckdb")
-        return frames.to_pandas(collected(ask(question, opened, prices, **tables), question.caller))
+        # The database of an archive finds no variables, only tables that are registered.
+        given = {name: _with_hugeints(table) for name, table in tables.items()}
+        if prices is not None:
+            given["given_prices"] = with_decimals(_prices_in_memory(question, prices))
+        with trades.opened(**given) as opened:
+            found = _ask_relation(question, opened, prices, tables, as_table=True)
+            return frames.to_pandas(collected(found, question.caller))
     if kind == "duckdb":
         return _ask_relation(question, trades, prices, tables)
     found = named(ask_in_memory(question, trades, prices, tables), question.keys)
@@ -190,7 +195,9 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     return with_decimals(found)
 
 
-def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]) -> Any:
+def _ask_relation(
+    question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table], *, as_table: bool = False
+) -> Any:
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
@@ -220,7 +227,7 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
         if not question.has_groups:
             return found
         table = named(with_decimals(found.to_arrow_table()), question.keys)
-        return frames.like(trades, without_note(table))
+        return without_note(table) if as_table else frames.like(trades, without_note(table))
     except Exception as error:
         raise translated(error, caller) from None
 
