@@ -127,7 +127,7 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             names = {"lab": lab, "client": lab.connect()}
         if request.node.name.startswith("loopring_lab.archive."):
-            names["archive"] = lab.Archive(request.getfixturevalue("tmp_path"))
+            names["archive"] = lab.Archive(request.getfixturevalue("tmp_path") / "my-trades.duckdb")
             names["archive"].sync(names["client"], account_id=71468)
         if request.node.name.startswith(("loopring_lab.rollup.store.", "loopring_lab.rollup.blocks_client.")):
             names |= _store_of_one_block(request.getfixturevalue("tmp_path"))

@@ -199,7 +199,10 @@ def run_archive_command(arguments: argparse.Namespace, argv: Sequence[str]) -> i
         if arguments.command == "sync":
             return _sync(archive, arguments)
         if arguments.command == "verify":
-            return _verify(archive, arguments)
+            return _verify(archive)
+        if arguments.command == "export":
+            print(f"{archive.export(arguments.folder):,} trades written to {arguments.folder}")
+            return DONE
         if arguments.command == "import":
             files, account = arguments.files, arguments.account
             archive.import_pages(files, account, arguments.fill_type, source=arguments.source)
@@ -281,7 +284,7 @@ def _add_new(commands: Any) -> None:
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
     _add_repeatable(new, "--account", "account id", type=account_id)
     new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
-    new.add_argument("--blocks", metavar="FOLDER", help="folder of blocks, from loopring-lab blocks")
+    new.add_argument("--blocks", metavar="PATH", help="file of blocks, from loopring-lab blocks, or a folder of exported ones")
     new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
     meaning = "any other parameter of the template, such as every=1w"
     _add_repeatable(new, "--set", meaning, dest="parameters", metavar="NAME=VALUE")
@@ -310,7 +313,7 @@ def _add_sync(commands: Any) -> None:
         "Download missing trades into an archive. Rerun to resume after an interruption. The API key is read "
         f"from {API_KEY_VARIABLE}, or asked for on a terminal."
     )
-    sync.add_argument("path", type=Path, help="folder of the archive; created if missing")
+    sync.add_argument("path", type=Path, help="file of the archive, such as my-trades.duckdb; created if missing")
     _add_repeatable(sync, "--account", "account id", type=account_id)
     sync.add_argument(
         "--accounts-file", type=Path, metavar="FILE", help="account ids, one per line; # starts a comment"
@@ -328,25 +331,23 @@ def _add_source(command: argparse.ArgumentParser, address_help: str) -> None:
 
 
 def _add_verify(commands: Any) -> None:
-    verify = commands.add_parser("verify", help="check every file of an archive for damage")
+    verify = commands.add_parser("verify", help="check every block of an archive for damage")
     verify.description = (
-        "Compare every file of an archive with the digest recorded when it was written. The exit code is 0 "
-        "if all is well, 1 if not."
+        "Read every block of the file and compare it with the checksum that it was written with. The exit code "
+        "is 0 if all is well, 1 if not. There is no repair: restore a backup, or sync into a new file."
     )
-    verify.add_argument("path", type=Path, help="folder of the archive")
-    repair_help = (
-        "restore damaged logs from copies, set damaged files of trades aside, and download their rows again "
-        "if a source is given"
-    )
-    verify.add_argument("--repair", action="store_true", help=repair_help)
-    _add_source(verify, "address of a relayer to download from")
+    verify.add_argument("path", type=Path, help="file of the archive")
+    export = commands.add_parser("export", help="write the trades of an archive as Parquet")
+    export.description = "Write the current trades as Parquet, for Spark, Dask and others."
+    export.add_argument("path", type=Path, help="file of the archive")
+    export.add_argument("folder", type=Path, help="folder to write; must not exist yet, or be empty")
 
 
 def _add_report_and_import(commands: Any) -> None:
     report = commands.add_parser("report", help="show what an archive holds, and what is missing")
-    report.add_argument("path", type=Path, help="folder of the archive")
+    report.add_argument("path", type=Path, help="file of the archive")
     imports = commands.add_parser("import", help="add saved responses to an archive, without a relayer")
-    imports.add_argument("path", type=Path, help="folder of the archive; created if missing")
+    imports.add_argument("path", type=Path, help="file of the archive, such as my-trades.duckdb; created if missing")
     imports.add_argument("files", type=Path, nargs="+", help="files or folders of saved responses")
     account_help = "account of the trades, if neither file names nor rows say it"
     imports.add_argument("--account", type=account_id, help=account_help)
@@ -373,9 +374,9 @@ def _add_blocks(commands: Any) -> None:
     )
     report = actions.add_parser("report", help="show which blocks are held, and how many are missing")
     for action in (sync, imports):
-        action.add_argument("path", type=Path, help="folder of the store; created if missing")
+        action.add_argument("path", type=Path, help="file of the store, such as my-blocks.duckdb; created if missing")
     for action in (check, report):
-        action.add_argument("path", type=Path, help="folder of the store")
+        action.add_argument("path", type=Path, help="file of the store")
     sync.add_argument("--exchange", metavar="ADDRESS", help="the exchange's contract (default: Ethereum's)")
     sync.add_argument("--from-block", type=int, metavar="N", help="Ethereum block to begin with")
     sync.add_argument("--to-block", type=int, metavar="N", help="Ethereum block to end with")
@@ -431,18 +432,13 @@ def _sync(archive: Archive, arguments: argparse.Namespace) -> int:
         client.close()
 
 
-def _verify(archive: Archive, arguments: argparse.Namespace) -> int:
+def _verify(archive: Archive) -> int:
     found = archive.verify()
-    if len(found) and arguments.repair:
-        client = _connect(arguments) if arguments.base_url or arguments.recording else None
-        found = archive.repair(client)
-        print(found.astype(object).fillna("?").to_string(index=False))
-        return _print_report(archive.report())
     if found.empty:
-        print("every file is as it was recorded")
+        print("every block of the file is as it was written")
         return DONE
-    print(found.astype(object).fillna("?").to_string(index=False))
-    return INCOMPLETE if set(found["problem"]) != {"not recorded"} else DONE
+    print("\n".join(found["problem"]))
+    return INCOMPLETE
 
 
 def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:

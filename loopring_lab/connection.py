@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_RATE = 5.0
+MARK_OF_OLD_STORE = "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
 
 
 def connect(
@@ -51,8 +54,9 @@ def connect(
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``.
     blocks : path or rollup.Store, optional
-        Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. Methods
-        that only a relayer can answer raise `LabError`.
+        Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
+        `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
+        with a ``tokens.json`` among them. Methods that only a relayer can answer raise `LabError`.
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
@@ -81,7 +85,7 @@ def connect(
     LabError
         Several of `base_url`, `recording` and `blocks` are given, or an argument cannot be used.
     NotAnArchive
-        The folder of `blocks` holds none.
+        `blocks` holds none.
 
     Examples
     --------
@@ -127,7 +131,31 @@ def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> 
 
     if source is not None:
         raise LabError("connect: blocks name their own source. Leave source= out.")
-    return BlocksClient(blocks if isinstance(blocks, Store) else Store(blocks))
+    if not isinstance(blocks, Store):
+        path = Path(blocks)
+        is_exported = path.is_dir() and not (path / MARK_OF_OLD_STORE).exists()
+        blocks = _store_of_exported(path, _names_in(path)) if is_exported else Store(blocks)
+    return BlocksClient(blocks)
+
+
+@functools.cache
+def _store_of_exported(folder: Path, names: tuple[tuple[str, int, int], ...]) -> Store:
+    """Import exported files into a store for this process; again if a file has changed."""
+    from loopring_lab.rollup.store import Store
+
+    del names
+    private = tempfile.TemporaryDirectory(prefix="loopring-lab-blocks-")
+    atexit.register(private.cleanup)
+    store = Store(Path(private.name) / "blocks.duckdb")
+    tokens = folder / "tokens.json"
+    store.import_files(folder, tokens=tokens if tokens.is_file() else None, progress=False)
+    return store
+
+
+def _names_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes when a file of a folder does."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:

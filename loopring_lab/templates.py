@@ -164,8 +164,10 @@ def _checked_values(template: Template, values: dict[str, Any], target: Path) ->
         if folder is None:
             continue
         is_made = "files" in template.parameters  # the notebook makes its folder
-        if not is_made and not Path(folder).is_dir():
-            raise LabError(f"the folder {folder} does not exist. Name the folder of {meaning}.")
+        # Blocks are in one file, or exported to a folder.
+        is_there = Path(folder).is_dir() or (name == "blocks" and Path(folder).is_file())
+        if not is_made and not is_there:
+            raise LabError(f"{folder} does not exist. Name the place of {meaning}.")
         if name == "recording" and not (Path(folder) / "tokens.json").is_file():
             raise LabError(f"{folder} has no tokens.json. Name the folder of {meaning}.")
         if not Path(folder).is_absolute():

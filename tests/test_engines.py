@@ -454,5 +454,5 @@ lab.fees.summary(trades), lab.fees.tiers(trades), lab.fills.orders(trades), lab.
 print(json.dumps([*loaded, sorted(sys.modules)]))
 """
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
-    engines = {"duckdb", "polars", "pyspark", "deltalake"}
+    engines = {"duckdb", "polars", "pyspark"}
     assert [engines & set(before), engines & set(after)] == [set(), {"duckdb"}]

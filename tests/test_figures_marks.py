@@ -178,7 +178,7 @@ def test_rows_of_differences_are_found_along_the_vertical_axis() -> None:
 
 
 def test_balances_say_what_was_recomputed_and_published(tmp_path: Path) -> None:
-    store = lab.rollup.Store(tmp_path)
+    store = lab.rollup.Store(tmp_path / "blocks.duckdb")
     store.sync(to_block=11_153_000, progress=False)
     balances = store.blocks().balances(1, store.tokens())
     figure = figures.pool_balance(balances)

@@ -134,8 +134,7 @@ def test_each_file_is_held_to_its_hash() -> None:
 def test_an_extra_brings_its_packages_and_no_others() -> None:
     plain = held("3.11.9", extras=())
     assert {"pyarrow", "pandas", "duckdb", "eth-account"} <= set(plain)
-    assert not {"deltalake", "pytest", "pyspark", "ccxt"} & set(plain)
-    assert set(held("3.11.9", extras=("archive",))) - set(plain) == {"deltalake", "arro3-core", "deprecated", "wrapt"}
+    assert not {"pytest", "pyspark", "ccxt"} & set(plain)
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -108,7 +108,7 @@ def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
         ("zzz", "a.ipynb", {}, "Choose from first-look, "),
         ("first-look", "a.txt", {}, "does not end in .ipynb"),
         ("first-look", "a.ipynb", {"acount_id": 1}, "Did you mean 'account_id'"),
-        ("first-look", "a.ipynb", {"recording": "nowhere"}, "the folder nowhere does not exist"),
+        ("first-look", "a.ipynb", {"recording": "nowhere"}, "nowhere does not exist"),
     ],
 )
 def test_impossible_requests_are_refused_with_the_reason(

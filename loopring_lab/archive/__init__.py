@@ -1,65 +1,73 @@
 """Trades stored locally: complete by the source's own count, and readable by every engine.
 
-An archive is a folder of Delta Lake tables. Rows are committed atomically, also while others commit; each
-keeps its members verbatim beside the typed columns.
+An archive is one DuckDB file. Rows are committed in transactions, also while others wait to read or write;
+each keeps its members verbatim beside the typed columns.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive import damage, maintenance, queries
-from loopring_lab.archive.folder import AnyFolder, ArchiveFolder, SettledFolder, is_of_blocks
+from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import Import
-from loopring_lab.archive.records import listings, to_frame
+from loopring_lab.archive.rows import to_frame
+from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id, parse_span, parse_utc, to_milliseconds
-from loopring_lab.storage import compaction
-from loopring_lab.storage.compaction import Compacted
+from loopring_lab.storage import StoredFile, bound_source
 from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
+    import duckdb
+
     from loopring_lab.rollup import Store
 
 __all__ = ["Archive"]
 
 
 class Archive:
-    """Trades of any number of accounts, stored in a folder.
+    """Trades of any number of accounts, stored in one DuckDB file.
 
-    Methods that read raise `NotAnArchive` while there are no trades, and `DamagedArchive` if a file is
-    missing or not as it was written; methods that write raise `ArchiveError` if the folder cannot be written
-    to, and nothing committed before is lost. What they report survives a power cut: files are synced to disk
-    first. Examples of methods start from the ``archive`` made below.
+    The file is open only while it is read or written, so processes take turns: a notebook reads while
+    ``loopring-lab sync`` writes. Methods that read raise `NotAnArchive` while there are no trades, and
+    `DamagedArchive` if a block of the file is not as it was written; methods that write raise `ArchiveError`
+    if the file cannot be written to, and nothing committed before is lost, also by a kill or a power cut.
+    There is no repair: restore a backup, or sync again into a new file. Examples of methods start from the
+    ``archive`` made below.
+
+    Other programs that read DuckDB files can open it as well: its view ``trades`` has the current trades.
+    Of a file that somebody else made, only tables that are defined as ours are read, and no code in it runs.
 
     Parameters
     ----------
     path : path
-        The folder; created when trades are first added.
+        The file; created when trades are first added.
 
     Raises
     ------
     NotAnArchive
-        The path holds something else.
-    NewerArchive
-        A later version of the toolkit wrote the archive.
+        The path is a folder, such as an earlier version of the toolkit wrote.
     LabError
-        The package deltalake is not installed, or no folder can have this path.
+        No file can have this path.
 
     Examples
     --------
     >>> import tempfile
-    >>> archive = lab.Archive(tempfile.mkdtemp())
+    >>> from pathlib import Path
+    >>> archive = lab.Archive(Path(tempfile.mkdtemp(), "my-trades.duckdb"))
     >>> archive.sync(client, account_id=71468)[["fill_type", "rows", "missing", "complete"]]
       fill_type  rows  missing  complete
     0       amm   689        0      True
@@ -67,23 +75,24 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._opened: AnyFolder = SettledFolder(path) if is_of_blocks(path) else ArchiveFolder(path)
+        self._file = StoredFile(path, KIND)
 
     def __repr__(self) -> str:
-        return f"Archive({self._folder.described()})"
+        return f"Archive({self._file.described()})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Archive</b> in {escape(str(self._folder.shown))}"
+        where = f"<b>Archive</b> in {escape(str(self._file.shown))}"
+        if not self._file.exists():
+            return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
         try:
-            if not self._folder.check():
-                return f"<p>{where}: empty. <code>archive.sync(client, account_id=…)</code> fills it.</p>"
             report = self.report()
-            self._folder.own_manifest()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
         missing = int(report["missing"].fillna(0).sum())
-        state = "nothing is missing" if report["complete"].all() else f"{missing:,} known to be missing"
-        if isinstance(self._folder, SettledFolder) and not report["complete"].all():
+        state = f"{missing:,} known to be missing"
+        if report["complete"].all():
+            state = "nothing is missing"
+        elif report["total"].isna().all():
             state = "blocks are missing between them"
         return (
             f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
@@ -93,7 +102,7 @@ class Archive:
     @property
     def source(self) -> str | None:
         """Name of the source that the archive is bound to; None while it is empty."""
-        bound = self._folder.source()
+        bound = self._file.source()
         return bound.name if bound else None
 
     def sync(
@@ -160,8 +169,9 @@ class Archive:
         if full and start is not None:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
+        self._refuse(queries.refuse_blocks)
         with client._transport.new_budget(of_bytes=False).activate():
-            Sync(self._of_a_relayer(), client, histories, to_milliseconds(start), full).run(progress)
+            Sync(self._file, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
 
     def import_pages(
@@ -215,7 +225,6 @@ class Archive:
         Examples
         --------
         >>> import tempfile
-        >>> import tempfile
         >>> from pathlib import Path
         >>> file = Path(tempfile.mkdtemp(), "10083-dex.json")
         >>> row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
@@ -228,8 +237,9 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
+        self._refuse(queries.refuse_blocks)
         with track("trades", progress) as report:
-            Import(self._of_a_relayer(), account, fill_type, source, report).run(paths)
+            Import(self._file, account, fill_type, source, report).run(paths)
         return self.report()
 
     def import_blocks(self, store: Store, progress: Watching = None) -> pd.DataFrame:
@@ -237,11 +247,11 @@ class Archive:
 
         Only blocks that the archive does not hold are read. They are committed in batches, all blocks of a
         batch or none; rerun after an interruption to resume. Concurrent imports create no duplicates. The
-        rows are those of `rollup.Blocks.trades` without a listing of markets, in few large files sorted by
-        account. A block is converted once, with the tokens that the store lists then. An account that the
-        store names as a pool only later is corrected by the next import.
+        rows are those of `rollup.Blocks.trades` without a listing of markets, sorted by account. A block is
+        converted once, with the tokens that the store lists then. An account that the store names as a pool
+        only later is corrected by the next import.
 
-        An archive of blocks holds nothing else: `sync`, `import_pages` and `reread` refuse it.
+        An archive of blocks holds nothing else: `sync` and `import_pages` refuse it.
 
         Parameters
         ----------
@@ -274,9 +284,9 @@ class Archive:
         >>> token = '{"symbol": "T%d", "tokenId": %d, "decimals": 18}'
         >>> listing = f"[{token % (0, 0)}, {token % (1, 1)}]"
         >>> size = (folder / "tokens.json").write_text(listing)
-        >>> store = lab.rollup.Store(folder / "blocks")
+        >>> store = lab.rollup.Store(folder / "blocks.duckdb")
         >>> held = store.import_files(folder / "block.hex", tokens=folder / "tokens.json", first_block=20)
-        >>> settled = lab.Archive(folder / "archive")
+        >>> settled = lab.Archive(folder / "settled.duckdb")
         >>> settled.import_blocks(store)[["account_id", "fill_type", "rows", "complete"]]
            account_id fill_type  rows  complete
         0       10001       dex     1      True
@@ -287,8 +297,9 @@ class Archive:
 
         if not isinstance(store, Store):
             raise LabError(f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}.")
+        self._refuse(queries.refuse_relayers)
         with track("blocks", progress) as watch:
-            BlockImport(self._of_blocks(), store).run(watch)
+            BlockImport(self._file, store).run(watch)
         return self.report()
 
     def trades(
@@ -324,18 +335,23 @@ class Archive:
         """
         accounts = None if account_id is None else [account_id]
         asked = _asked(since, until, accounts)
-        rows = self._folder.read_trades(asked.expression(), asked.accounts)
-        known = listings(self._folder)
-        used = set(pc.unique(rows["listing"]).to_pylist()) if "listing" in rows.column_names else known
-        snapshots = [known[digest] for digest in known if digest in used] or list(known.values())
-        if not snapshots:
-            raise self._folder.nothing_yet()
-        frame = to_frame(rows, snapshots[-1])
-        sources = dict.fromkeys(snapshot.source for snapshot in snapshots)
-        synthetic = any(snapshot.synthetic for snapshot in snapshots)
-        frame.attrs |= {"fee_token": "received", "source": "; ".join(sources), "synthetic": synthetic}
+        with self._file.reading() as connection:
+            rows = connection.sql(
+                f"SELECT {', '.join(TYPED)}, listing FROM held.main.rows WHERE {asked.condition()}"
+            ).to_arrow_table()
+            known = queries.listings(connection)
+            [(of_blocks,)] = connection.execute("SELECT EXISTS (FROM held.main.blocks)").fetchall()
+            source = bound_source(connection)
+        if not known:
+            raise self._file.nothing_yet()
+        used = set(pc.unique(rows["listing"]).to_pylist())
+        listings = [listing for digest, listing in known.items() if digest in used] or list(known.values())
+        if of_blocks:
+            rows = rows.sort_by([("trade_id", "ascending"), ("role", "descending")])
+        frame = to_frame(rows, listings[-1], in_order=of_blocks)
+        frame.attrs |= {"fee_token": "received", "source": source.name, "synthetic": source.synthetic}
         if frame.empty:
-            queries.refuse_unknown(self._folder, asked.accounts)
+            queries.refuse_unknown(self._file, asked.accounts)
         return frame
 
     def scan(
@@ -346,17 +362,17 @@ class Archive:
         until: Moment = None,
         accounts: Iterable[int] | None = None,
     ) -> Any:
-        """Open trades on another engine, without reading them yet.
+        """Open trades on another engine.
 
-        Files that cannot hold trades of the time and the accounts asked for are neither opened nor checked.
+        The functions of `fees` and `fills` take the archive itself, and read only the columns that they need.
 
         Parameters
         ----------
         engine : {'duckdb', 'polars', 'spark', 'pyarrow'}
-            Each relation of DuckDB has a connection of its own, within the limit of `lab.engine.set_memory`;
-            ask it in SQL with ``relation.query("trades", "SELECT ...")``. Spark's active session is used,
-            also one of Spark Connect whose server can read the archive's folder, and set to show times in
-            UTC. pyarrow reads immediately.
+            DuckDB reads the file each time that the relation is asked; it has a connection of its own that all
+            scans share, within the limit of `lab.engine.set_memory`; ask it in SQL with
+            ``relation.query("trades", "SELECT ...")``. The others read immediately, into memory; Spark's active
+            session is used, and set to show times in UTC. For more than memory holds, see `export`.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional
@@ -364,9 +380,9 @@ class Archive:
 
         Returns
         -------
-        duckdb.DuckDBPyRelation, polars.LazyFrame, Spark DataFrame or pyarrow.Table
+        duckdb.DuckDBPyRelation, polars.LazyFrame, Spark DataFrame, or pyarrow.Table
             The columns of `tables.trades`, the current version of each trade, in no order: amounts as
-            ``decimal128(38, 18)``, times in UTC. It does not change while others write to the archive.
+            ``decimal128(38, 18)``, times in UTC. A relation refuses to be read after the archive has changed.
 
         Raises
         ------
@@ -381,9 +397,65 @@ class Archive:
         [('amm', 689), ('dex', 11)]
         """
         asked = _asked(since, until, accounts)
-        found = queries.scan(self._folder, engine, asked)
-        queries.refuse_unknown(self._folder, asked.accounts)
+        found = scans.scan(self._file, engine, asked)
+        queries.refuse_unknown(self._file, asked.accounts)
         return found
+
+    @contextmanager
+    def opened(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyRelation]:
+        """Open the current trades as a relation for the time of a ``with`` block; nobody can write meanwhile.
+
+        Parameters
+        ----------
+        **tables : pyarrow.Table
+            Further tables, for queries by these names.
+
+        Yields
+        ------
+        duckdb.DuckDBPyRelation
+            The columns of `tables.trades`; amounts are whole numbers of 1e-18 (HUGEINT).
+
+        Examples
+        --------
+        >>> with archive.opened() as trades:
+        ...     trades.aggregate("count(DISTINCT market)").fetchall()
+        [(4,)]
+        """
+        with self._file.reading() as connection:
+            for name, table in tables.items():
+                connection.register(name, table)
+            yield connection.sql(f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current")
+
+    def query(self, sql: str) -> pd.DataFrame:
+        """Run SQL over the archive; it can read nothing else, and change nothing.
+
+        Parameters
+        ----------
+        sql : str
+            A query in DuckDB's dialect. ``trades`` are the current versions, with the columns of
+            `tables.trades`; ``rows`` are all versions, with what was received (``verbatim``), when
+            (``retrieved_at``), and whether they are ``current`` and were ``imported``; ``syncs`` and
+            ``listings`` are what the source counted and listed, ``blocks`` which ones were imported, and
+            ``source`` where all of it is from.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The result, with exact amounts.
+
+        Raises
+        ------
+        ArchiveError
+            The query cannot be run; the message says why.
+
+        Examples
+        --------
+        >>> archive.query("SELECT fill_type, count(*) AS fills FROM trades GROUP BY ALL ORDER BY ALL")
+          fill_type  fills
+        0       amm    689
+        1       dex     11
+        """
+        return scans.query(self._file, sql)
 
     def report(self, accounts: Iterable[int] | None = None) -> pd.DataFrame:
         """Report what the archive holds and whether anything is missing.
@@ -414,148 +486,78 @@ class Archive:
         0       amm   689    689      True
         1       dex    11     11      True
         """
-        return queries.report(self._folder, None if accounts is None else list(accounts))
-
-    def compact(self) -> Compacted:
-        """Replace many small files with a few large ones, which are faster to read.
-
-        Replaced files stay for a week, for readers that still use them; older ones are removed. Other files
-        in the folder are not touched.
-
-        Returns
-        -------
-        Compacted
-            The numbers of files ``before`` and ``after``, and of old ones ``removed``.
-
-        Examples
-        --------
-        >>> archive.compact().removed
-        0
-        """
-        return compaction.compact(self._folder)
+        return queries.report(self._file, None if accounts is None else list(accounts))
 
     def verify(self) -> pd.DataFrame:
-        """Read every file and compare it with the digest recorded when it was written.
+        """Read every block of the file, and compare it with the checksum that it was written with.
 
-        Reading checks a file once in a session, by its CRC-32; this checks all files by their BLAKE2b, also
-        those that are rarely read: logs, earlier states, the archive's own records.
+        Other methods check the blocks that they read.
 
         Returns
         -------
         pandas.DataFrame
-            A line for each ``file`` with a ``problem`` ('damaged', 'missing', or 'not recorded': committed
-            just before a crash, or by another program), the ``account_id`` and ``rows`` it holds, where
-            known, and ``advice``. Empty if all is well.
+            A line for each ``table`` with a ``problem``, and ``advice``. Empty if all is well.
 
         Raises
         ------
         NotAnArchive
             There are no trades yet.
+        DamagedArchive
+            The file is damaged where it says what it holds.
 
         Examples
         --------
         >>> archive.verify().empty
         True
         """
-        return damage.verify(self._folder)
+        return scans.verify(self._file)
 
-    def repair(self, client: Client | None = None, progress: Watching = None) -> pd.DataFrame:
-        """Repair what `verify` finds, and download the rows that damaged files held.
-
-        Logs and records are restored from copies that the archive keeps. A damaged file of trades is moved to
-        the folder ``set-aside``, never deleted; rows that the relayer no longer lists are taken from it where
-        their typed columns agree with their members as received. Other files are not touched.
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        since: Moment = None,
+        until: Moment = None,
+        accounts: Iterable[int] | None = None,
+    ) -> int:
+        """Write trades as Parquet, for Spark, Dask, DuckDB, Polars, R and others.
 
         Parameters
         ----------
-        client : Client, optional
-            From `connect`, to the source of the trades. Without it nothing is downloaded: `sync` or import
-            later.
-        progress : bool or callable, optional
-            As for `sync`.
+        folder : path
+            Does not exist yet, or is empty. Files are in ``account_id=.../year=...``, with checksums of their
+            pages.
+        since, until : str, datetime or Timestamp, optional
+            As for `trades`.
+        accounts : iterable of int, optional
+            Only these accounts.
 
         Returns
         -------
-        pandas.DataFrame
-            The lines of `verify`, with what was ``done`` instead of advice.
+        int
+            The number of trades written: all of them, or an error.
 
         Raises
         ------
-        DamagedArchive
-            A log is damaged and its copy is, too; nothing was changed in it.
-        RelayerError, TransportError, UnexpectedAnswer
-            As for `sync`; what could be repaired without a relayer is.
+        LabError
+            The folder holds something.
+        DiskRefused
+            It cannot be written to.
 
         Examples
         --------
-        >>> archive.repair(client).empty
-        True
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> archive.export(Path(tempfile.mkdtemp(), "exported"))
+        700
         """
-        folder = self._folder
-        repaired, set_aside = damage.repair(folder)
-        if isinstance(folder, SettledFolder):
-            return repaired
-        accounts = sorted({account for account, _ in set_aside})
-        try:
-            if client is not None and accounts:
-                self.sync(client, accounts=accounts, progress=progress)
-        finally:
-            damage.salvage(folder, set_aside)
-        return repaired
+        return scans.export(self._file, Path(folder), _asked(since, until, accounts))
 
-    def reread(self) -> pd.DataFrame:
-        """Convert all rows anew from the members as received, with the listings of their time.
-
-        For use after an upgrade of the toolkit that reads rows better.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A line for each ``account_id`` and ``column`` that changed, with the number of ``rows``; empty if
-            nothing did.
-
-        Raises
-        ------
-        UnexpectedAnswer, AmountError
-            A row cannot be read; the rows of that account stay as they are.
-        DamagedArchive
-            A file is damaged; nothing was changed.
-
-        Examples
-        --------
-        >>> archive.reread().empty
-        True
-        """
-        return maintenance.reread(self._of_a_relayer())
-
-    @property
-    def _folder(self) -> AnyFolder:
-        """The folder as the kind that it has become, if others filled it since."""
-        if isinstance(self._opened, ArchiveFolder) and is_of_blocks(self._opened.shown):
-            self._opened = SettledFolder(self._opened.shown)
-        return self._opened
-
-    def _of_a_relayer(self) -> ArchiveFolder:
-        """Return the folder for trades as a relayer sends them."""
-        folder = self._folder
-        if isinstance(folder, SettledFolder):
-            raise ArchiveError(
-                f"{folder.shown}: holds trades read from blocks, which archive.import_blocks(store) adds. "
-                "Trades as a relayer sends them are kept apart, and nothing was added: use another folder."
-            )
-        return folder
-
-    def _of_blocks(self) -> SettledFolder:
-        """Return the folder for trades read from blocks."""
-        folder = self._folder
-        if isinstance(folder, SettledFolder):
-            return folder
-        if folder.manifest():
-            raise ArchiveError(
-                f"{folder.shown}: holds trades as a relayer sent them. Trades read from blocks are kept "
-                "apart, and nothing was added: use another folder."
-            )
-        return SettledFolder(folder.shown)
+    def _refuse(self, check: Callable[[duckdb.DuckDBPyConnection, StoredFile], None]) -> None:
+        """Refuse to add what the archive does not hold, before anything is asked for."""
+        if self._file.source():
+            with self._file.reading() as connection:
+                check(connection, self._file)
 
 
 def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:

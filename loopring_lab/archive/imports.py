@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.archive import records
-from loopring_lab.archive.folder import ArchiveFolder
-from loopring_lab.archive.merge import merge_pages
-from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
+from loopring_lab.archive import merge, queries
+from loopring_lab.archive.queries import SyncRecord
+from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage
+from loopring_lab.archive.sync import convert
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_DOCUMENT,
@@ -26,7 +27,7 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.source import FILE, Source
-from loopring_lab.storage.delta import retry_on_conflict
+from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -44,17 +45,18 @@ class Import:
 
     def __init__(
         self,
-        folder: ArchiveFolder,
+        file: StoredFile,
         account_id: int | None,
         fill_type: str | None,
         source: str | None,
         progress: Progress,
     ) -> None:
-        self._folder, self._progress = folder, progress
+        self._archive, self._progress = file, progress
         self._account_id, self._fill_type, self._named = account_id, fill_type, source
         self._totals: dict[HistoryKey, tuple[int, int]] = {}
-        self._listings: dict[tuple[Path, Source], ListingSnapshot] = {}
+        self._listings: dict[Path, ListingSnapshot] = {}
         self._bound: dict[Path, Source] = {}
+        self._source: Source | None = None  # of the file that is read
         self._listing: ListingSnapshot | None = None
         self._archived: ListingSnapshot | None = None
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
@@ -105,20 +107,19 @@ class Import:
         for folder in (file.parent, file.parent.parent):
             if (folder / TOKENS).is_file() and (folder / MARKETS).is_file():
                 source = self._source_of(file, folder)
-                if (folder, source) not in self._listings:
-                    listing = _read_listing(folder, source)
-                    self._bind(file, source)
-                    records.store_listing(self._folder, listing)
-                    self._listings[folder, source] = listing
-                return self._listings[folder, source]
-        if self._archived is None and self._folder.check():
-            self._archived = next(reversed(records.listings(self._folder).values()), None)
+                listing = self._listings.get(folder) or _read_listing(folder)
+                self._bind(file, source, listing)
+                self._listings[folder] = listing
+                return listing
+        if self._archived is None and self._archive.source():
+            with self._archive.reading() as connection:
+                self._archived = next(reversed(queries.listings(connection).values()), None)
         if self._archived is None:
             raise LabError(
                 f"{file}: no {TOKENS} and {MARKETS} beside it or in the folder above. They "
                 "scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
             )
-        self._bind(file, self._source_of(file, file.parent))
+        self._bind(file, self._source_of(file, file.parent), self._archived)
         return self._archived
 
     def _source_of(self, file: Path, folder: Path) -> Source:
@@ -126,27 +127,39 @@ class Import:
         if file.parent in self._bound:
             return self._bound[file.parent]
         source = Source.of_saved(folder, self._named, file.parent, file.parent.parent)
-        bound = self._folder.source()
+        bound = self._archive.source()
         return bound if bound and bound.name == self._named == source.name else source
 
-    def _bind(self, file: Path, source: Source) -> None:
+    def _bind(self, file: Path, source: Source, listing: ListingSnapshot) -> None:
+        """Bind the archive to the source of a file, in a transaction that stores the listing."""
         if file.parent not in self._bound:
-            self._folder = retry_on_conflict(self._folder.bind, source)
+            with self._archive.writing(source) as connection:
+                queries.refuse_blocks(connection, self._archive)
+                queries.store_listing(connection, listing)
             self._bound[file.parent] = source
+        self._source = self._bound[file.parent]
 
     def _commit(self) -> None:
         batch, self._batch, self._batch_bytes = self._batch, defaultdict(list), 0
-        if self._listing:
-            for error in merge_pages(self._folder, batch, self._listing, imported=True).values():
-                raise error
+        if not self._listing:
+            return
+        parts, errors = convert(batch, self._listing)
+        if parts:
+            with self._archive.writing(self._source) as connection:
+                merge.add(connection, pa.concat_tables(parts), imported=True)
+        for error in errors.values():
+            raise error
 
     def _store_totals(self) -> None:
         """Record what the relayer counted in its latest answer."""
         counted = []
         for key, (moment, total) in self._totals.items():
-            complete = len(records.held_identities(self._folder, key)) == total
+            complete = len(queries.held_identities(self._archive, key)) == total
             counted.append(SyncRecord(*key, moment, total, 0 if complete else None))
-        records.store_sync_records(self._folder, counted)
+        if counted:
+            with self._archive.writing(self._source) as connection:
+                queries.store_sync_records(connection, counted)
+        self._archive.settle()
 
 
 def _find_files(paths: Paths) -> list[Path]:
@@ -155,11 +168,11 @@ def _find_files(paths: Paths) -> list[Path]:
     return [file for file in files if file.name not in (TOKENS, MARKETS, FILE)]
 
 
-def _read_listing(folder: Path, source: Source) -> ListingSnapshot:
+def _read_listing(folder: Path) -> ListingSnapshot:
     files = [folder / TOKENS, folder / MARKETS]
     tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
     moment = min(map(_modified_ms, files))
-    return ListingSnapshot(tokens, markets, source.name, source.synthetic, moment)
+    return ListingSnapshot(tokens, markets, moment)
 
 
 def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 
-from loopring_lab.archive import records
-from loopring_lab.archive.folder import ArchiveFolder
-from loopring_lab.archive.merge import merge_pages
-from loopring_lab.archive.records import HistoryKey, ListingSnapshot, RawPage, SyncRecord
+import pyarrow as pa
+
+from loopring_lab.archive import merge, queries
+from loopring_lab.archive.queries import SyncRecord
+from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, to_rows
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import (
+    AmountError,
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    UnexpectedAnswer,
+)
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.source import Source
-from loopring_lab.storage.compaction import compact_small_files
-from loopring_lab.storage.delta import retry_on_conflict
+from loopring_lab.storage import StoredFile
+from loopring_lab.tables import wire
 
-BATCH_ROWS, BATCH_SECONDS = 5_000, 5.0
+# A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
+BATCH_ROWS = 20_000
+BATCH_SECONDS = 5.0
 
 
 class Sync:
@@ -28,7 +38,7 @@ class Sync:
 
     def __init__(
         self,
-        folder: ArchiveFolder,
+        file: StoredFile,
         client: Client,
         keys: Sequence[HistoryKey],
         since: int | None,
@@ -37,11 +47,12 @@ class Sync:
         self._client, self._keys, self._full = client, keys, full
         self._window = Window(since=since)
         tokens, markets = (text.decode() for text in client.listings())
-        source = _source_of(client)
-        self._listing = ListingSnapshot(tokens, markets, source.name, source.synthetic, now_ms())
-        self._folder = retry_on_conflict(folder.bind, source)
-        records.store_listing(self._folder, self._listing)
-        self._last = records.last_sync_records(self._folder)
+        self._file, self._source = file, _source_of(client)
+        self._listing = ListingSnapshot(tokens, markets, now_ms())
+        with file.writing(self._source) as connection:
+            queries.refuse_blocks(connection, file)
+            queries.store_listing(connection, self._listing)
+            self._last = queries.last_sync_records(connection)
         self._begun: dict[History, AbstractSet[int]] = {}
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._committed_at = time.monotonic()
@@ -60,19 +71,18 @@ class Sync:
             self._errors.append(error)
         finally:
             self._commit(list(self._begun))
-        compact_small_files(self._folder)
+            self._file.settle()
         if self._errors:
             raise self._errors[0]
 
     def _histories(self) -> Iterator[History]:
         """Look up what is held of a history only when its turn comes, to save memory."""
         for key in self._keys:
-            last, held = self._last.get(key), records.held_identities(self._folder, key)
+            last, held = self._last.get(key), queries.held_identities(self._file, key)
             gone = last.gone if last else 0
+            history = History(*key, window=self._window, held=held, gone=gone or 0)
             if self._full:
                 history = History(*key)
-            else:
-                history = History(*key, window=self._window, held=held, gone=gone or 0)
             self._begun[history] = held
             yield history
 
@@ -83,14 +93,18 @@ class Sync:
     def _commit(self, done: list[History]) -> None:
         """Commit the rows read, then what was counted of the histories that are done."""
         batch, self._batch = self._batch, defaultdict(list)
-        errors = merge_pages(self._folder, batch, self._listing)
+        parts, errors = convert(batch, self._listing)
         self._errors += errors.values()
         for history in self._begun:
             if error := errors.get(_key(history)):
                 history.fail(error)
         held = {history: self._begun.pop(history) for history in done}
         found = [self._record(history, held[history]) for history in done if history.requests]
-        records.store_sync_records(self._folder, found)
+        if parts or found:
+            with self._file.writing(self._source) as connection:
+                if parts:
+                    merge.add(connection, pa.concat_tables(parts), imported=False)
+                queries.store_sync_records(connection, found)
         self._committed_at = time.monotonic()
 
     def _record(self, history: History, held: AbstractSet[int]) -> SyncRecord:
@@ -101,6 +115,21 @@ class Sync:
         checked_at = now if is_whole and (self._full or not held) else None
         since = history.window.since
         return SyncRecord(*_key(history), now, read.total, gone, history.requests, since, checked_at)
+
+
+def convert(
+    batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
+) -> tuple[list[pa.Table], dict[HistoryKey, LabError]]:
+    """Convert pages to rows, history by history; return the errors of those that are left out."""
+    parts: list[pa.Table] = []
+    errors: dict[HistoryKey, LabError] = {}
+    for key, pages in batch.items():
+        try:
+            wire.refuse_without_trades(page.batch for page in pages)
+            parts.append(to_rows(key, pages, listing))
+        except (UnexpectedAnswer, AmountError) as error:
+            errors[key] = error
+    return [part for part in parts if len(part)], errors
 
 
 def _source_of(client: Client) -> Source:

@@ -87,7 +87,7 @@ def kind_of(frame: Any) -> str:
         return "duckdb"
     if package == "pyspark" and name == "DataFrame":
         return "spark"
-    if hasattr(frame, "scan") and hasattr(frame, "report"):
+    if hasattr(frame, "scan") and hasattr(frame, "opened"):
         return "archive"
     hint = "Pass a pandas, pyarrow, Polars, DuckDB or Spark frame, or an Archive, such as client.trades(...) returns."
     if package.startswith("dask"):

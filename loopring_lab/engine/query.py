@@ -51,11 +51,12 @@ from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
 
-# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known.
+# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known. A relayer
+# gives the block 0 to what is in no block yet; blocks read without their numbers have places all the same.
 # A block has 384 transactions at most; 43 bits remain for the millisecond, which reaches the year 2248.
 PLACE_BITS = 20
 MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
-        + CASE WHEN block_id > 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
+        + CASE WHEN block_id IS DISTINCT FROM 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
@@ -131,8 +132,13 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
 
         return spark.ask(question, trades, prices, tables)
     if kind == "archive":
-        opened = trades.scan("duckdb")
-        return frames.to_pandas(collected(ask(question, opened, prices, **tables), question.caller))
+        # The database of an archive finds no variables, only tables that are registered.
+        given = {name: _with_hugeints(table) for name, table in tables.items()}
+        if prices is not None:
+            given["given_prices"] = with_decimals(_prices_in_memory(question, prices))
+        with trades.opened(**given) as opened:
+            found = _ask_relation(question, opened, prices, tables, as_table=True)
+            return frames.to_pandas(collected(found, question.caller))
     if kind == "duckdb":
         return _ask_relation(question, trades, prices, tables)
     found = named(ask_in_memory(question, trades, prices, tables), question.keys)
@@ -189,7 +195,9 @@ def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     return with_decimals(found)
 
 
-def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]) -> Any:
+def _ask_relation(
+    question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table], *, as_table: bool = False
+) -> Any:
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
     caller = question.caller
     types = _types(trades)
@@ -219,7 +227,7 @@ def _ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[
         if not question.has_groups:
             return found
         table = named(with_decimals(found.to_arrow_table()), question.keys)
-        return frames.like(trades, without_note(table))
+        return without_note(table) if as_table else frames.like(trades, without_note(table))
     except Exception as error:
         raise translated(error, caller) from None
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
 
@@ -30,7 +30,9 @@ class _Session:
     def __init__(self) -> None:
         self.limit = 1 << 30
         self.parent: Path | None = None  # of the spill folder; None for the system's temporary folder
+        self.spill_folder: Path | None = None  # made when first needed
         self.database: duckdb.DuckDBPyConnection | None = None
+        self.shared: duckdb.DuckDBPyConnection | None = None
         self.lock = threading.Lock()
 
 
@@ -74,6 +76,8 @@ def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] |
     with _session.lock:
         _session.limit = size
         _session.parent = parent
+        _session.spill_folder = None
+        _session.shared = None
         _session.database = None  # answers that are still read keep the old one alive
 
 
@@ -87,13 +91,35 @@ def cursor() -> duckdb.DuckDBPyConnection:
     return found
 
 
+def shared() -> duckdb.DuckDBPyConnection:
+    """Return the connection of relations that a user asks, and may join with one another and with frames."""
+    import duckdb
+
+    with _session.lock:
+        if _session.shared is None:
+            _session.shared = duckdb.connect(config=_limits() | {"preserve_insertion_order": "false"})
+            _session.shared.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        return _session.shared
+
+
+def limits() -> dict[str, Any]:
+    """Return the settings of a DuckDB database that bound its memory, as for analyses."""
+    with _session.lock:
+        return _limits()
+
+
+def _limits() -> dict[str, Any]:
+    if _session.spill_folder is None:
+        _session.spill_folder = _make_spill_folder()
+    return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
+
+
 def _open() -> duckdb.DuckDBPyConnection:
     import duckdb
 
     return duckdb.connect(
-        config={
-            "memory_limit": f"{_session.limit}B",
-            "temp_directory": str(_make_spill_folder()),
+        config=_limits()
+        | {
             # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
             "preserve_insertion_order": "false",
             # A frame is given by name; a variable of the caller must never be taken for a table.
@@ -127,6 +153,12 @@ def _close_before_fork() -> None:
     # So there is none while a process forks, and each opens one of its own when it asks again.
     _session.lock.acquire()
     _session.database = None
+    _session.shared = None
+
+
+def _begin_in_child() -> None:
+    _session.spill_folder = None  # that of the parent goes with the parent
+    _session.lock.release()
 
 
 def _parse_size(limit: str | int) -> int:
@@ -140,5 +172,6 @@ def _parse_size(limit: str | int) -> int:
 
 
 if hasattr(os, "register_at_fork"):
-    release = _session.lock.release
-    os.register_at_fork(before=_close_before_fork, after_in_parent=release, after_in_child=release)
+    os.register_at_fork(
+        before=_close_before_fork, after_in_parent=_session.lock.release, after_in_child=_begin_in_child
+    )

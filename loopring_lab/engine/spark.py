@@ -72,7 +72,7 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
     columns = [*keys, *question.medians]
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return ask_in_memory(question, part, part_prices, given, last="rows").select(columns)
+        return _for_spark(ask_in_memory(question, part, part_prices, given, last="rows").select(columns))
 
     rows = _on_workers(question, trades, prices, work)
     middles = [functions.median(name).alias(name) for name in question.medians]

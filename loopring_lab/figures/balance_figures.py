@@ -75,9 +75,9 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
     title = f"Balance of {account} in {token}"
     with drawing(balances, ax, title, _note(line, line[is_stated])) as axes:
         axes.plot(along, amounts["level"], color=COLOURS[0], drawstyle="steps-post", label="recomputed")
-        stated = amounts["published_units"]
+        stated = amounts["published_units"][is_stated]
         dots: Any = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgecolor": "white"}
-        axes.plot(along, stated, color=COLOURS[1], label="published", **dots)
+        axes.plot(along[is_stated], stated, color=COLOURS[1], label="published", **dots)
         if is_one_block:
             axes.set_xlabel("transaction in the block")
             plain_numbers(axes.xaxis)

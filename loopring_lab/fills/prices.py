@@ -194,6 +194,7 @@ def all_in_cost(
     """
     caller = "lab.fills.all_in_cost"
     if not isinstance(reference, str):
+        frames.kind_of(reference)  # raises where it is no frame
         if prices is not None:
             raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
         prices = reference

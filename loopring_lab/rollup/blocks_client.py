@@ -47,15 +47,13 @@ class BlocksClient(Client):
     """
 
     def __init__(self, store: Store) -> None:
-        bound = store._folder.source()
-        if bound is None:
-            raise store._folder.nothing_yet()
+        bound = store.stored.index().source
         super().__init__(NoRelayer(), bound)  # type: ignore[arg-type]
         self._store = store
         self._kept: tuple[pa.Table, list[Blocks]] | None = None
 
     def __repr__(self) -> str:
-        count = len(self._store._held())
+        count = len(self._store.stored.index().blocks)
         return f"BlocksClient({self.source}, {count:,} block{'' if count == 1 else 's'})"
 
     @property
@@ -192,8 +190,8 @@ class BlocksClient(Client):
         >>> lab.connect(blocks=store).exchange().chain_id
         1
         """
-        bound = self._store._folder.source()
-        if bound is None or bound.exchange is None or bound.chain_id is None:
+        bound = self._store.stored.index().source
+        if bound.exchange is None or bound.chain_id is None:
             raise LabError(
                 "exchange: these blocks do not say which chain they are on. A store that synced does."
             )
@@ -210,7 +208,7 @@ class BlocksClient(Client):
 
     def _batches(self) -> Iterable[Blocks]:
         """Read the blocks; a small store is kept in memory until blocks are added to it."""
-        held = self._store._held()
+        held = self._store.stored.index().blocks
         if pc.sum(held["block_size"].fill_null(LARGEST)).as_py() > KEPT_SLOTS:
             return self._store.batches(AT_ONCE)
         if self._kept is None or self._kept[0] is not held:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.bounded import MAX_INT64
 from loopring_lab.errors import LabError, RpcError
-from loopring_lab.rollup.holdings import Submission
 from loopring_lab.rollup.rpc import number, octets, undocumented
+from loopring_lab.rollup.stored import Submission
 
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"

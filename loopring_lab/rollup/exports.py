@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -32,14 +32,11 @@ from loopring_lab.bounded import (
 )
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
-from loopring_lab.rollup import calldata, holdings
+from loopring_lab.rollup import calldata
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
-from loopring_lab.rollup.holdings import Submission
+from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
 from loopring_lab.source import FILE, Source
-
-if TYPE_CHECKING:
-    from loopring_lab.rollup.store import Store
 
 ENDINGS = (".hex", ".bin", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".parquet")
 HINT = "Save it again, or leave it out; batches committed before it stay."
@@ -67,7 +64,7 @@ class Call(NamedTuple):
 class Import:
     """Adds the blocks of files to a store."""
 
-    def __init__(self, store: Store, first_block: int | None, source: str | None, progress: Progress) -> None:
+    def __init__(self, store: StoredBlocks, first_block: int | None, source: str | None, progress: Progress) -> None:
         if first_block is not None and (type(first_block) is not int or not 0 <= first_block < 1 << 32):
             raise LabError(f"first_block={first_block!r} is not the number of a block. Give an integer.")
         self._store, self._next, self._named, self._progress = store, first_block, source, progress
@@ -92,9 +89,9 @@ class Import:
         finally:
             self._commit()
         if listing is not None:
-            self._store._store_tokens(listing)
+            self._store.store_tokens(listing)
         if files:
-            self._store._compact()
+            self._store.file.settle()
         return self._counts
 
     def _take(self, file: Path, item: Call | Log | None) -> None:
@@ -125,10 +122,10 @@ class Import:
         """Bind the store to the exchange of the first block or event; the store refuses others."""
         if self._exchange:
             return
-        bound = self._store._folder.source()
+        bound = self._store.file.source()
         if bound is None or bound.exchange != exchange or self._named is not None:
             bound = _source_of(file, exchange, self._named)
-        self._store._bind(bound)
+        self._store.bind(bound)
         self._exchange = exchange
 
     def _commit(self) -> None:
@@ -136,12 +133,12 @@ class Import:
         events, self._events = self._events, []
         batch, self._batch, self._bytes = self._batch, [], 0
         if events or self._addresses:
-            self._store._record_scan(None, None, holdings.rows_of_events(events), self._addresses)
+            self._store.add_events(events, contracts=self._addresses)
         try:
-            self._counts["added"] += self._store._add([raw for _, raw in batch])
+            self._counts["added"] += self._store.add([raw for _, raw in batch])
         except BlockError:
             for where, raw in batch:
-                _refuse_unreadable(where, raw)
+                refuse_unreadable(where, raw)
             raise
         self._progress(self._read, self._read)
 
@@ -177,13 +174,6 @@ def _blocks(call: Call) -> list[RawBlock]:
         if is_submission or not call.is_transaction:
             raise
         return []
-
-
-def _refuse_unreadable(where: str, raw: RawBlock) -> None:
-    try:
-        holdings.rows_of([raw])
-    except BlockError as error:
-        raise BlockError(f"{where}: {error}") from None
 
 
 def _listing(file: Path) -> str:

@@ -28,14 +28,13 @@ from loopring_lab.rollup.events import (
     read_log,
     token_record,
 )
-from loopring_lab.rollup.holdings import Submission, rows_of_events
 from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets, undocumented
+from loopring_lab.rollup.stored import StoredBlocks, Submission
 from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock
-    from loopring_lab.rollup.store import Store
 
 FIRST_L1_BLOCK = 11_149_814
 CONFIRMATIONS = 64
@@ -70,7 +69,7 @@ class Wanted(NamedTuple):
 
 
 def sync(
-    store: Store, rpc: SecretText | None, wanted: Wanted, limits: dict[str, Any], progress: Watching
+    store: StoredBlocks, rpc: SecretText | None, wanted: Wanted, limits: dict[str, Any], progress: Watching
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
     for name, value in wanted._asdict().items():
@@ -95,7 +94,7 @@ def sync(
 class Sync:
     """One download: events of L1 blocks not read yet, then the blocks that the store does not hold."""
 
-    def __init__(self, store: Store, rpc: Rpc, budget: Budget, report: Progress) -> None:
+    def __init__(self, store: StoredBlocks, rpc: Rpc, budget: Budget, report: Progress) -> None:
         self._store, self._rpc, self._budget, self._report = store, rpc, budget, report
         self._span, self._answered = MOST_L1_BLOCKS, 0
         self._events: dict[int, Submission] = {}
@@ -113,10 +112,10 @@ class Sync:
         stated = self._rpc.source
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
         synthetic = stated is not None and stated.synthetic
-        self._store._bind(Source(name, synthetic, self._exchange, chain_id))
-        known = (Submission(**row) for row in self._store._submissions().to_pylist())
+        self._store.bind(Source(name, synthetic, self._exchange, chain_id))
+        known = (Submission(**row) for row in self._store.index().events.to_pylist())
         self._events = {event.block_id: event for event in known}
-        self._held = set(self._store._held()["data_sha256"].to_pylist())
+        self._held = set(self._store.index().blocks["data_sha256"].to_pylist())
         newest = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber")
         newest -= (
             (0 if synthetic else CONFIRMATIONS) if wanted.confirmations is None else wanted.confirmations
@@ -129,7 +128,7 @@ class Sync:
         self._read_blocks(None if (wanted.from_block, wanted.to_block) == (None, None) else span)
 
     def _read_events(self, span: Span) -> None:
-        scanned = [Span(*one) for one in self._store._scanned()]
+        scanned = [Span(*one) for one in self._store.scanned()]
         for several in _chunks(self._gaps(scanned), lambda: GAPS_AT_ONCE):
             answers = self._rpc.ask_many([Call("eth_getLogs", [self._filter(gap)]) for gap in several])
             for gap, answer in zip(several, answers, strict=True):
@@ -220,17 +219,17 @@ class Sync:
 
     def _record(self, span: Span | None) -> None:
         """Commit the events found, with the span that was read for the first time."""
-        first, last = span or (None, None)
-        self._store._record_scan(first, last, rows_of_events(self._fresh), self._tokens)
+        if span or self._fresh or self._tokens:
+            self._store.add_events(self._fresh, span, self._tokens)
         self._fresh, self._tokens, self._committed_at = [], {}, time.monotonic()
 
     def _learn_tokens(self) -> None:
         """Ask for symbols and decimals of tokens that are not listed yet."""
-        listing = self._store._token_listing()
+        listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
         unknown = {
             token_id: address
-            for token_id, address in self._store._token_addresses().items()
+            for token_id, address in self._store.contracts().items()
             if str(token_id) not in listed
         }
         contracts = [address for address in unknown.values() if int(address, 16)]
@@ -243,7 +242,7 @@ class Sync:
         found = [token_record(one, address, answers.get(address)) for one, address in unknown.items()]
         if any(found):
             listing += filter(None, found)
-            self._store._store_tokens(to_json(listing))
+            self._store.store_tokens(to_json(listing))
 
     def _read_blocks(self, wanted: Span | None) -> None:
         pending = sorted(
@@ -266,7 +265,7 @@ class Sync:
                 self._report(held, total)
         finally:
             self._commit()
-        self._store._compact()
+        self._store.file.settle()
         if self._problems:
             count, first = len(self._problems), self._problems[0]
             others = f"{count:,} blocks could not be read; all others are stored. The first: "
@@ -279,7 +278,7 @@ class Sync:
     def _commit(self) -> None:
         batch, self._batch = self._batch, []
         if batch:
-            self._store._add(batch)
+            self._store.add(batch)
         self._committed_at = time.monotonic()
 
     def _fetch(self, groups: list[list[Submission]]) -> list[tuple[list[RawBlock], list[LabError]]]:

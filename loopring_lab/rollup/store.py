@@ -1,4 +1,4 @@
-"""Blocks of the exchange stored locally: each once, in order, and provably complete."""
+"""Blocks of the exchange stored locally in one file: each once, in order, and provably complete."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.holdings import Holdings, Index
+from loopring_lab.rollup.stored import READ_AT_ONCE, StoredBlocks
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
 
-READ_AT_ONCE = 512
 _REPORT = {
     "first": ("block_id", "min"), "last": ("block_id", "max"), "blocks": ("timestamp", "size"),
     "first_time": ("timestamp", "min"), "last_time": ("timestamp", "max"),
@@ -30,31 +29,30 @@ _REPORT = {
 }  # fmt: skip
 
 
-class Store(Holdings):
-    """Blocks of one exchange, stored in a folder.
+class Store:
+    """Blocks of one exchange, stored in one DuckDB file.
 
     Blocks are committed all or none, compressed, and never changed; a block that is held is not added again,
     whatever file or endpoint it comes from. A block's number is that of the event with the hash of its data,
     or as given, or else it follows from its neighbours: blocks are neighbours if a state root ends one and
     begins the other, and no third block. Numbers are never guessed otherwise.
 
-    Methods that read raise `NotAnArchive` while there are no blocks, and `DamagedArchive` if a file is
-    missing or not as it was written; methods that write raise `ArchiveError` if the folder cannot be written
-    to, and nothing committed before is lost. Examples of methods start from the ``store`` made below.
+    The file is open only while it is read or written, as that of an `Archive`. Methods that read raise
+    `NotAnArchive` while there are no blocks, and `DamagedArchive` if a part of the file is not as it was
+    written; methods that write raise `ArchiveError` if the file cannot be written to, and nothing committed
+    before is lost. Examples of methods start from the ``store`` made below.
 
     Parameters
     ----------
     path : path
-        The folder; created when blocks are first added.
+        The file; created when blocks are first added.
 
     Raises
     ------
     NotAnArchive
-        The path holds something else.
-    NewerArchive
-        A later version of the toolkit wrote the store.
+        The path is a folder, such as an earlier version of the toolkit wrote.
     LabError
-        The package deltalake is not installed, or no folder can have this path.
+        No file can have this path.
 
     Examples
     --------
@@ -63,20 +61,23 @@ class Store(Holdings):
     >>> folder = Path(tempfile.mkdtemp())
     >>> exchange, roots = "0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4", "aa" * 32 + "bb" * 32
     >>> size = (folder / "block.hex").write_text(exchange + roots + "5f9bd5f000000000000000002711")
-    >>> store = lab.rollup.Store(folder / "my-blocks")
+    >>> store = lab.rollup.Store(folder / "my-blocks.duckdb")
     >>> store.import_files(folder / "block.hex", first_block=20)[["first", "last", "blocks"]]
        first  last  blocks
     0     20    20       1
     """
 
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.stored = StoredBlocks(path)
+
     def __repr__(self) -> str:
-        return f"Store({self._folder.described()})"
+        return f"Store({self.stored.file.described()})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Block store</b> in {escape(str(self._folder.shown))}"
+        where = f"<b>Block store</b> in {escape(str(self.stored.file.shown))}"
+        if not self.stored.file.exists():
+            return f"<p>{where}: empty. <code>store.sync(rpc=…)</code> fills it.</p>"
         try:
-            if not self._folder.check():
-                return f"<p>{where}: empty. <code>store.sync(rpc=…)</code> fills it.</p>"
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
@@ -95,7 +96,7 @@ class Store(Holdings):
     @property
     def source(self) -> str | None:
         """Name of the source that the store is bound to; None while it is empty."""
-        bound = self._folder.source()
+        bound = self.stored.file.source()
         return bound.name if bound else None
 
     def sync(
@@ -160,7 +161,7 @@ class Store(Holdings):
 
         Examples
         --------
-        >>> chain = lab.rollup.Store(folder / "embedded")
+        >>> chain = lab.rollup.Store(folder / "embedded.duckdb")
         >>> chain.sync(to_block=11_151_000)[["blocks", "missing"]]
         Embedded chain: synthetic world, seed 1. Nothing here is real market data.
            blocks  missing
@@ -172,7 +173,7 @@ class Store(Holdings):
 
         wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
         limits: dict[str, Any] = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
-        fetching.sync(self, address, wanted, limits, progress)
+        fetching.sync(self.stored, address, wanted, limits, progress)
         return self.report()
 
     def import_files(
@@ -239,7 +240,7 @@ class Store(Holdings):
         from loopring_lab.rollup import exports
 
         with track("blocks", progress) as watch:
-            counts = exports.Import(self, first_block, source, watch).run(paths, tokens)
+            counts = exports.Import(self.stored, first_block, source, watch).run(paths, tokens)
         report = self.report()
         report.attrs |= counts
         return report
@@ -264,8 +265,8 @@ class Store(Holdings):
         """
         from loopring_lab.rollup import checks
 
-        bound = self._folder.source()
-        return checks.check(self.batches(), self._submissions(), bound.chain_id if bound else None, progress)
+        index = self.stored.index()
+        return checks.check(self.batches(), index.events, index.source.chain_id, progress)
 
     def report(self) -> pd.DataFrame:
         """Report which blocks are held.
@@ -284,7 +285,8 @@ class Store(Holdings):
            first  last  blocks  missing
         0     20    20       1        0
         """
-        rows = self._read_index().blocks.select(["block_id", "timestamp", "l1_block"])
+        index = self.stored.index()
+        rows = index.blocks.select(["block_id", "timestamp", "l1_block"])
         held = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         number = held["block_id"]
         run = (number.diff() != 1).fillna(True).cumsum().where(number.notna(), len(held) + 1)
@@ -293,10 +295,11 @@ class Store(Holdings):
         )
         frame.insert(3, "missing", frame["first"].shift(-1) - frame["last"] - 1)
         if len(known := frame["last"].dropna()):
-            frame.loc[len(known) - 1, "missing"] = self._named_after(known.iloc[-1])
+            later = pc.greater(pc.unique(index.events["block_id"]), int(known.iloc[-1]))
+            frame.loc[len(known) - 1, "missing"] = pc.sum(later).as_py() or 0
         for name in ("first_time", "last_time"):
             frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype("datetime64[ms, UTC]")
-        frame.attrs |= self._attrs()
+        frame.attrs |= index.attrs
         return frame
 
     def tokens(self) -> pd.DataFrame:
@@ -320,14 +323,14 @@ class Store(Holdings):
         >>> store.tokens()["decimals"].to_dict()
         {'ETH': 18}
         """
-        listing = self._last_listing()
+        listing = self.stored.last_listing()
         if listing is None:
             raise LabError(
-                f"{self._folder.shown}: no tokens here yet. Give a listing, "
+                f"{self.stored.file.shown}: no tokens here yet. Give a listing, "
                 "store.import_files([], tokens=...), or ask an endpoint: store.sync(rpc=...)."
             )
         frame = tables.tokens(listing)
-        frame.attrs |= self._attrs()
+        frame.attrs |= self.stored.index().attrs
         return frame
 
     def blocks(self, first: int | None = None, last: int | None = None) -> Blocks:
@@ -354,7 +357,7 @@ class Store(Holdings):
         >>> store.blocks(20, 29).headers()["block_id"].tolist()
         [20]
         """
-        index = self._read_index()
+        index = self.stored.index()
         rows, number = index.blocks, pc.field("block_id")
         for name, bound in (("first", first), ("last", last)):
             if bound is not None and (type(bound) is not int or not 0 <= bound < 1 << 63):
@@ -365,12 +368,12 @@ class Store(Holdings):
             rows = rows.filter(number <= last)
         if not len(rows):
             raise LabError(
-                f"{self._folder.shown}: holds no block from {first} to {last}. "
+                f"{self.stored.file.shown}: holds no block from {first} to {last}. "
                 "store.report() shows what it holds."
             )
         starts = range(0, len(rows), READ_AT_ONCE)
-        raw = [one for at in starts for one in index.raw(self._folder, rows.slice(at, READ_AT_ONCE))]
-        return Blocks(raw, index.pools, self._attrs(), _next_number(index))
+        raw = [one for at in starts for one in self.stored.raw(rows.slice(at, READ_AT_ONCE))]
+        return Blocks(raw, index.pools, index.attrs, index.next_number)
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:
         """Read the whole store in order, in bounded memory.
@@ -392,8 +395,8 @@ class Store(Holdings):
         """
         if type(size) is not int or size < 1:
             raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
-        index = self._read_index()
-        yield from self._batches_of(index, index.blocks, size)
+        index = self.stored.index()
+        yield from self.stored.batches(index, index.blocks, size)
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -408,25 +411,4 @@ class Store(Holdings):
         >>> store.pools()
         set()
         """
-        return set(self._read_index().pools)
-
-    def _batches_of(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
-        """Read blocks, given by rows of the index, in batches."""
-        attrs, at_once, count_from = self._attrs(), size * max(1, READ_AT_ONCE // size), _next_number(index)
-        for at in range(0, len(rows), at_once):
-            raw = index.raw(self._folder, rows.slice(at, at_once))
-            for start in range(0, len(raw), size):
-                batch = Blocks(raw[start : start + size], index.pools, attrs, count_from)
-                count_from += sum(one.block_id is None for one in batch.raw)
-                yield batch
-
-    def _named_after(self, number: int) -> int:
-        """Count the blocks after a number that events name."""
-        known = pc.unique(self._submissions()["block_id"])
-        return int(pc.sum(pc.greater(known, number)).as_py() or 0)
-
-
-def _next_number(index: Index) -> int:
-    """Return the first number after those held, from which blocks without one are counted."""
-    last = pc.max(index.blocks["block_id"]).as_py()
-    return 0 if last is None else last + 1
+        return set(self.stored.index().pools)

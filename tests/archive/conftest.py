@@ -17,13 +17,13 @@ def small() -> Ledger:
 
 @pytest.fixture(scope="session")
 def synced(small: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("synced") / "archive"
+    file = tmp_path_factory.mktemp("synced") / "archive.duckdb"
     with Relayer(small) as relayer:
-        Archive(folder).sync(client_of(relayer), accounts=small.accounts)
-    return folder
+        Archive(file).sync(client_of(relayer), accounts=small.accounts)
+    return file
 
 
 @pytest.fixture
 def archive(synced: Path, tmp_path: Path) -> Archive:
     """An archive of all of `small`, the test's own."""
-    return Archive(shutil.copytree(synced, tmp_path / "my archive, ü"))
+    return Archive(shutil.copy(synced, tmp_path / "my archive, ü.duckdb"))

@@ -87,9 +87,9 @@ def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive: 
         whole(fee, decimals[token]) for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)
     ]
     assert sorted(fees) == sorted(int(row[6]) for row in ledger(rewritten).rows)
-    before = archive._folder.table("trades").version()
+    before = archive.query("FROM rows")
     assert sync(archive, ledger(rewritten), full=True)["second_versions"].sum() == 100
-    assert archive._folder.table("trades").version() == before, "nothing changed, so nothing is committed"
+    pd.testing.assert_frame_equal(archive.query("FROM rows"), before)
 
 
 def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
@@ -97,7 +97,7 @@ def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
         archive.sync(client_of(relayer), account_id=ACCOUNT, full=True)
         pages = sum(-(-len(relayer.rows(ACCOUNT, kind)) // 50) for kind in ("amm", "dex"))
         assert relayer.counts.requests["/user/trades"] == pages
-    check(archive._folder.path, *ledger().truth())
+    check(archive._file.path, *ledger().truth())
 
 
 def test_only_a_whole_reading_counts_as_a_check(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_command_reads_everything_too(
     with Relayer(ledger(rewritten)) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         monkeypatch.setattr("loopring_lab.connection.connect", lambda *_, **__: client_of(relayer))
-        words = ["sync", str(archive._folder.path), "--account", str(ACCOUNT), "--base-url", relayer.base_url]
+        words = ["sync", str(archive._file.path), "--account", str(ACCOUNT), "--base-url", relayer.base_url]
         assert main([*words, "--full"]) == 0
     assert "checked_at" in capsys.readouterr().out
     assert archive.report()["second_versions"].sum() == 100
@@ -174,7 +174,7 @@ def test_no_clock_decides_which_version_is_current(tmp_path: Path, clock: list[i
         current = archive.trades()
         assert len(current) == TRADES
         expected = {int(row[1]): row for row in ledger(change).rows}
-        held = archive._folder.read("trades", ["trade_id", "verbatim", "current"]).to_pylist()
+        held = archive.query("SELECT trade_id, verbatim, current FROM rows").to_dict("records")
         assert {
             row["trade_id"]: tuple(json.loads(row["verbatim"])) for row in held if row["current"]
         } == expected

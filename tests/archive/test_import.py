@@ -112,7 +112,6 @@ def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_syn
         assert archive.report()["rows"].tolist() == [105, 114]
         assert_frame_equal(archive.trades(147661), read)
         assert lab.anomalies(archive.trades())["reason"].tolist() == listed["reason"].tolist()
-        assert archive.reread().empty
         before = archive.report()
         archive.sync(client, account_id=147661)
         archive.import_pages(odd / "trades", source=archive.source)

@@ -2,12 +2,13 @@
 
 import functools
 import json
-import os
+import tempfile
 from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -16,29 +17,34 @@ from hypothesis import strategies as st
 from support.ledger import Ledger, client_of
 from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 
-import loopring_lab as lab
 from loopring_lab import tables
-from loopring_lab.archive import Archive, queries
-from loopring_lab.archive.folder import SCHEMAS, TRADES
-from loopring_lab.archive.merge import KEY, VERSION, resolve_versions
-from loopring_lab.archive.records import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
+from loopring_lab.archive import Archive, merge
+from loopring_lab.archive.rows import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
+from loopring_lab.archive.schema import TYPED
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer import Relayer
+from loopring_lab.source import Source
 from loopring_lab.tables import wire
 
 KEYS = st.tuples(st.sampled_from([1, 2]), st.sampled_from([5, 6, None]), st.sampled_from(["BUY", "SELL"]))
 ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 
 
-def rows(some: list[tuple[Any, str, int]], imported: bool = False) -> pa.Table:
+def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
     """Make rows of identities, contents and pages; what else a row holds does not matter here."""
-    names = dict.fromkeys(SCHEMAS[TRADES].names)
     every = [
-        names | {"account_id": key[0], "trade_id": key[1], "side": key[2], "asked": "dex", "verbatim": text}
-        | {"retrieved_at": page, "version": 1, "current": True, "imported": imported}
+        dict.fromkeys(TYPED)
+        | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text, "run": page}
         for key, text, page in some
     ]  # fmt: skip
-    return pa.Table.from_pylist(every, SCHEMAS[TRADES])
+    integers = ("account_id", "trade_id", "block_id", "index_in_block", "token_id", "storage_id", "run")
+    names = [*TYPED, "verbatim", "retrieved_at", "listing", "run"]
+    schema = pa.schema([(name, pa.int64() if name in integers else pa.string()) for name in names])
+    for name in ("size", "price", "notional", "fee"):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int64()))
+    for name in ("created_at", "retrieved_at"):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC")))
+    return pa.Table.from_pylist(every, schema)
 
 
 def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], imported: bool) -> None:
@@ -57,22 +63,22 @@ def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], im
             version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=120)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
 def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any, str, int]], bool]]) -> None:
-    table, model = SCHEMAS[TRADES].empty_table(), defaultdict(list)
-    for batch, imported in batches:
-        fresh, changes = resolve_versions(rows(batch, imported), table.select([*KEY, *VERSION]))
-        names = (*KEY, "version")
-        turned = {tuple(line[name] for name in names): line for line in changes.to_pylist()}
-        lines = [line | turned.get(tuple(line[name] for name in names), {}) for line in table.to_pylist()]
-        assert len(lines) == len(table)
-        table = pa.Table.from_pylist(lines + fresh.to_pylist(), SCHEMAS[TRADES])
-        plain(model, batch, imported)
+    model: dict[Any, list[list[Any]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Archive(Path(folder, "a"))
+        for made, imported in batches:
+            batch = sorted(made, key=lambda one: one[2])  # pages are read in order
+            with archive._file.writing(Source("model")) as connection:
+                merge.add(connection, rows(batch), imported=imported)
+            plain(model, batch, imported)
+        lines = archive.query("FROM rows").to_dict("records") if batches else []
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
-    for line in table.to_pylist():
-        key = (line["account_id"], line["trade_id"], line["side"])
-        held[key][line["version"]] = [line["verbatim"], line["current"]]
+    for line in lines:
+        trade_id = None if pd.isna(line["trade_id"]) else int(line["trade_id"])
+        held[line["account_id"], trade_id, line["side"]][line["version"]] = [line["verbatim"], line["current"]]
     expected = {
         key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)} for key, versions in model.items()
     }
@@ -88,7 +94,7 @@ def listed() -> ListingSnapshot:
         )
     ]
     named = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
-    return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), "made up", True, 0)
+    return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), 0)
 
 
 def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
@@ -118,7 +124,13 @@ def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: st
     assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)
     expected = tables.trades([body], tokens(), markets(), fill_type=kind, account_id=147661)
     unique = table.take(pa.array(sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()))
-    assert_same(to_frame(unique, listed()), expected)
+    assert_same(to_frame(as_stored(unique), listed(), in_order=False), expected)
+
+
+def as_stored(table: pa.Table) -> pa.Table:
+    """Return amounts as DuckDB hands them over."""
+    with duckdb.connect(config={"arrow_lossless_conversion": "true"}) as connection:
+        return connection.from_arrow(table).to_arrow_table()
 
 
 def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
@@ -163,7 +175,7 @@ def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
 @pytest.mark.parametrize("size", ["1.5", "9" * 60])
 def test_a_size_that_cannot_be_held_costs_its_row_only(size: str) -> None:
     table = typed_rows(page([row(), row(size=size)]))
-    assert [amount is None for amount in table["size"].to_pylist()] == [False, True]
+    assert table["size"].is_null().to_pylist() == [False, True]
     assert size in table["extra"][1].as_py()
     assert json.loads(table["verbatim"][1].as_py())[3] == size
 
@@ -171,29 +183,6 @@ def test_a_size_that_cannot_be_held_costs_its_row_only(size: str) -> None:
 def test_a_row_of_another_account_is_refused() -> None:
     with pytest.raises(UnexpectedAnswer, match="account 147661, which was asked for, got account 5"):
         typed_rows(page([row(), row(accountId="5")]))
-
-
-# Reading again, compacting
-
-
-def test_reading_again_changes_nothing_as_long_as_the_reader_is_the_same(archive: Archive) -> None:
-    before = archive.trades()
-    assert archive.reread().empty
-    pd.testing.assert_frame_equal(archive.trades(), before)
-
-
-def test_a_better_reader_is_run_over_old_rows(archive: Archive, small: Ledger) -> None:
-    expected = archive.trades()
-    account = small.accounts[1]
-    disk = archive._folder
-    table = disk.table(TRADES)
-    old = disk.read(TRADES, keys=[account], table=table)
-    spoiled = old.set_column(old.schema.get_field_index("role"), "role", pa.nulls(len(old), pa.string()))
-    disk.replace(account, spoiled, table, [])
-    assert archive.trades(account)["role"].isna().all()
-    assert archive.reread().to_dict("records") == [{"account_id": account, "column": "role", "rows": 120}]
-    pd.testing.assert_frame_equal(archive.trades(), expected)
-    assert archive.reread().empty
 
 
 def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> None:
@@ -210,63 +199,7 @@ def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> N
         expected = client_of(relayer).trades(second)
     pd.testing.assert_frame_equal(archive.trades(first), before)
     pd.testing.assert_frame_equal(archive.trades(second), expected)
-    assert archive.reread().empty
-    assert len(disk_rows(archive, "listings")) == 2
-
-
-def disk_rows(archive: Archive, name: str) -> list[Any]:
-    return archive._folder.read(name).to_pylist()
-
-
-def test_compacting_changes_no_row_and_takes_no_file_from_a_reader(archive: Archive, small: Ledger) -> None:
-    folder = archive._folder.path / "trades"
-    with Relayer(Ledger(2, 140, seed=3)) as relayer:
-        archive.sync(client_of(relayer), accounts=small.accounts)
-    before, files = archive.trades(), set(folder.rglob("*.parquet"))
-    result = archive.compact()
-    assert result.after < result.before
-    assert result.removed == 0
-    assert files <= set(folder.rglob("*.parquet"))
-    pd.testing.assert_frame_equal(archive.trades(), before)
-    assert archive.report()["complete"].all()
-
-
-def test_compacting_removes_old_replaced_files_and_nothing_of_the_user_s(
-    archive: Archive, small: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Relayer(Ledger(2, 140, seed=3)) as relayer:
-        archive.sync(client_of(relayer), accounts=small.accounts)
-    replaced = list(map(Path, queries.list_files(archive._folder)))
-    before = archive.trades()
-    archive.compact()
-    folder = archive._folder.path
-    mine = [folder / "notes.txt", folder / "trades" / "fees.csv", replaced[0].with_name("part-mine.parquet")]
-    for file in mine:
-        file.write_bytes(replaced[0].read_bytes())
-    for file in folder.rglob("*"):
-        os.utime(file, (1e9, 1e9))
-    assert archive.compact().removed == 0
-    monkeypatch.setattr("loopring_lab.storage.compaction.KEPT_HOURS", 0)
-    assert archive.compact().removed == len(replaced) + 2 == 6  # two of the syncs
-    assert [file for file in replaced if file.exists()] == []
-    assert all(file.exists() for file in mine)
-    pd.testing.assert_frame_equal(archive.trades(), before)
-    assert archive.verify().empty
-
-
-def test_many_small_files_are_compacted_by_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loopring_lab.storage.compaction.MANY_FILES", 1)
-    archive = Archive(tmp_path / "a")
-    ledger = Ledger(1, 60)
-    every = ledger.keys
-    for shown in range(20, 61, 10):
-        ledger.keys = every[:shown]
-        vars(ledger).pop("history", None)
-        with Relayer(ledger) as relayer:
-            archive.sync(client_of(relayer), account_id=20_000)
-    assert len(queries.list_files(archive._folder)) <= 2
-    assert len(archive.trades()) == 60
-    assert lab.anomalies(archive.trades()).empty
+    assert len(archive.query("FROM listings")) == 2
 
 
 def test_rows_are_kept_as_sent_without_white_space() -> None:

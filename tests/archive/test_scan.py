@@ -1,10 +1,12 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
+import shutil
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import narwhals as nw
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -13,8 +15,10 @@ from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive, queries
-from loopring_lab.errors import DamagedArchive, LabError
+from loopring_lab import storage
+from loopring_lab.archive import Archive
+from loopring_lab.engine import portable, set_memory
+from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.relayer import Relayer
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
@@ -30,20 +34,12 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def to_arrow(frame: Any) -> pa.Table:
-    """Take any engine's frame as Arrow, its types as they are."""
-    if isinstance(frame, pa.Table):
-        return frame
-    if isinstance(frame, pd.DataFrame):
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if hasattr(frame, "sparkSession"):
-        return frame.toArrow()
-    return frame.to_arrow_table() if hasattr(frame, "to_arrow_table") else frame.collect().to_arrow()
-
-
 def collected(frame: Any) -> pd.DataFrame:
     """Take any engine's frame as pandas, times as whole milliseconds."""
-    table = to_arrow(frame)
+    if hasattr(frame, "sparkSession"):
+        table = frame.toArrow()
+    else:
+        table = nw.from_native(frame).lazy().collect("pyarrow").to_native()
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -81,7 +77,7 @@ def test_every_engine_gives_the_same_digits(archive: Archive, small: Ledger, eng
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: str) -> None:
-    expected = lab.engine.portable(archive.trades())
+    expected = portable(archive.trades())
     moments = expected["created_at"].cast(pa.int64())
     ours = (
         expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
@@ -95,7 +91,8 @@ def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: st
 def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
     expected = lab.fees.summary(archive.trades(), by=["market"])
     found = lab.fees.summary(archive.scan(engine), by=["market"])
-    table = to_arrow(found)
+    table = found.toArrow() if engine == "spark" else found if engine == "pyarrow" else None
+    table = nw.from_native(found).lazy().collect("pyarrow").to_native() if table is None else table
     for name in ("fills", "fee", "notional"):
         assert [str(one) for one in table[name].to_pylist()] == [str(one) for one in expected[name]]
 
@@ -146,17 +143,6 @@ def test_a_scan_gives_the_time_and_the_accounts_asked_for(
         assert ids(archive.scan(engine, **asked)) == sorted(expected)
 
 
-@pytest.mark.parametrize("engine", ENGINES[:-1], indirect=True)
-def test_files_of_other_accounts_and_times_are_not_needed(archive: Archive, engine: str) -> None:
-    for file in queries.list_files(archive._folder):
-        if "account_id=20000" in file:
-            Path(file).unlink()
-    assert len(ids(archive.scan(engine, accounts=[20_001]))) == 120
-    assert ids(archive.scan(engine, until="2021")) == []
-    with pytest.raises(DamagedArchive):
-        archive.scan(engine)
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -188,11 +174,12 @@ def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
 def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    package_or_skip("duckdb")
     (tmp_path / "here").mkdir()
     (tmp_path / "spilled").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     before = archive.scan("duckdb")
-    lab.engine.set_memory("100MiB", tmp_path / "spilled")
+    set_memory("100MiB", tmp_path / "spilled")
     try:
         trades = archive.scan("duckdb")
         setting = "SELECT current_setting('memory_limit'), current_setting('TimeZone')"
@@ -206,31 +193,83 @@ def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
         assert not list((tmp_path / "here").iterdir())
         assert sums(before, "duckdb") == sums(trades, "duckdb")
     finally:
-        lab.engine.set_memory()
+        set_memory()
 
 
-def test_answers_join_with_the_frame_they_are_of(archive: Archive) -> None:
-    trades = archive.scan("duckdb")
-    fees = lab.fees.summary(trades, by="market").set_alias("fees")
-    same = "trades.market = fees.market AND trades.fee_token = fees.fee_token"
-    joined = trades.set_alias("trades").join(fees, same)
-    assert len(joined.project("trades.trade_id").fetchall()) == 240
+def test_frames_of_two_archives_join(archive: Archive, tmp_path: Path) -> None:
+    shutil.copy(archive._file.path, tmp_path / "copy")
+    one, two = archive.scan("duckdb"), Archive(tmp_path / "copy").scan("duckdb")
+    joined = one.set_alias("one").join(two.set_alias("two"), "one.trade_id = two.trade_id")
+    assert len(joined.project("one.trade_id").fetchall()) == 240
 
 
-def test_two_scans_of_two_threads_are_read_at_once(archive: Archive, small: Ledger) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda _: sums(archive.scan("duckdb"), "duckdb"), range(4))
-        assert list(found) == [truth(small)] * 4
-
-
-def test_a_scan_stays_as_it_is_while_others_write(archive: Archive, small: Ledger) -> None:
-    frames = {name: archive.scan(name) for name in ("duckdb", "polars")}
+def test_a_scan_never_mixes_two_states_of_an_archive(archive: Archive, small: Ledger) -> None:
+    frames = {name: archive.scan(name) for name in ("duckdb", "polars", "pyarrow")}
     more = Ledger(3, 120, seed=9)
     with Relayer(more) as relayer:
         archive.sync(client_of(relayer), account_id=more.accounts[2])
-    archive.compact()
-    for name, frame in frames.items():
-        assert sums(frame, name) == truth(small)
+    for name in ("polars", "pyarrow"):
+        assert sums(frames[name], name) == truth(small)
+    with pytest.raises(Exception, match=r"the archive has changed since. Call archive.scan\(...\) again"):
+        sums(frames["duckdb"], "duckdb")
+    assert archive.scan("duckdb").aggregate("count(*)").fetchall() == [(360,)]
+
+
+def test_a_scan_keeps_nobody_from_writing_and_opened_does(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(storage, "PATIENCE", 0.3)
+    monkeypatch.setattr(storage, "QUIET", 0.1)
+    relation = archive.scan("duckdb")
+    with archive._file.writing():
+        pass
+    assert len(relation) == 240
+    with archive.opened() as trades:
+        assert trades.aggregate("sum(fee), count(*)").fetchall()[0][1] == 240
+        assert archive.report()["complete"].all(), "readers share the file"
+        said = "used by another thread of this process for more than"
+        with pytest.raises(ArchiveError, match=said), archive._file.writing():
+            pass
+    assert "waiting for another thread of this process" in caplog.text
+    with archive._file.writing():
+        pass
+
+
+def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive: Archive, tmp_path: Path) -> None:
+    found = archive.query("SELECT sum(fee) AS fee, sum(trade_id) AS ids, count(*) AS rows FROM trades")
+    expected = archive.trades()
+    assert found["fee"][0] == sum(expected["fee"])
+    assert found["ids"][0] == expected["trade_id"].sum()
+    for name in ("rows", "syncs", "listings", "source", "blocks"):
+        assert list(archive.query(f"FROM {name}"))
+    canary = tmp_path / "canary.csv"
+    canary.write_text("a\n1\n")
+    before = archive._file.path.read_bytes()
+    for sql in (
+        f"FROM '{canary}'", f"FROM read_text('{canary}')", f"COPY trades TO '{tmp_path / 'out.csv'}'",
+        f"ATTACH '{tmp_path / 'other'}'", "INSTALL httpfs", "LOAD httpfs", "SET enable_external_access = true",
+        "DELETE FROM held.main.rows", "DROP TABLE held.main.rows", "SELEC 1", "FROM nowhere",
+    ):  # fmt: skip
+        with pytest.raises(LabError):
+            archive.query(sql)
+    assert archive._file.path.read_bytes() == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["canary.csv", archive._file.path.name]
+    assert canary.read_text() == "a\n1\n"
+
+
+def test_an_export_is_read_by_others_and_is_whole_or_absent(archive: Archive, tmp_path: Path) -> None:
+    assert archive.export(tmp_path / "out", accounts=[20_000]) == 120
+    files = list((tmp_path / "out").rglob("*.parquet"))
+    assert {file.parent.parent.name for file in files} == {"account_id=20000"}
+    read = duckdb.connect().read_parquet(str(tmp_path / "out/**/*.parquet"), hive_partitioning=True)
+    total = read.aggregate("count(*), sum(fee)").fetchall()
+    assert total == archive.scan("duckdb", accounts=[20_000]).aggregate("count(*), sum(fee)").fetchall()
+    with pytest.raises(LabError, match="is there already"):
+        archive.export(tmp_path / "out")
+    with pytest.raises(LabError, match="is there already"):
+        archive.export(archive._file.path)
+    with pytest.raises(DiskRefused, match="cannot be written"):
+        archive.export(archive._file.path / "below a file")
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
@@ -247,11 +286,6 @@ def test_an_unknown_engine_is_refused(archive: Archive) -> None:
         LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"
     ):
         archive.scan("excel")
-
-
-def test_dask_is_refused_with_the_way_out(archive: Archive) -> None:
-    with pytest.raises(LabError, match=r"Read the archive with scan\('duckdb'\) or scan\('spark'\)"):
-        archive.scan("dask")
 
 
 def test_an_engine_that_is_not_installed_is_named(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

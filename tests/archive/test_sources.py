@@ -1,26 +1,21 @@
 """An archive holds the trades of one source: who may write to it, and who is refused."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from support.archive_kills import check
 from support.ledger import Ledger
 from support.named_sources import Named, addressed, held, race_once, racing, silent
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
-from loopring_lab.archive.folder import ADDED, SCHEMAS
-from loopring_lab.archive.merge import merge_pages
+from loopring_lab.archive import sync as syncing
 from loopring_lab.errors import ArchiveError, LabError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.source import Source
 
 ONE, OTHER = Named("world one", 1), Named("world two", 2)
 REAL = Named("world one", 3, synthetic=False)
@@ -38,17 +33,17 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def contents(path: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {file: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.is_file()}
 
 
 def assert_refused(archive: Archive, client: lab.Client, *said: str) -> None:
     """Check that a sync is refused, that the error names both sources, and that nothing is written."""
-    before = contents(archive._folder.path)
+    before = contents(archive._file.path)
     with pytest.raises(ArchiveError) as caught:
         archive.sync(client, account_id=ACCOUNT)
-    for words in (*said, "nothing was added", "use another folder"):
+    for words in (*said, "nothing was added", "use another file"):
         assert words in str(caught.value)
-    assert contents(archive._folder.path) == before
+    assert contents(archive._file.path) == before
 
 
 def test_the_archive_says_what_it_is_bound_to(archive: Archive, tmp_path: Path) -> None:
@@ -74,20 +69,13 @@ def test_an_exchange_once_known_is_kept_to(tmp_path: Path, saved: Path) -> None:
     archive = Archive(tmp_path / "a")
     (saved / "source.json").write_text('{"name": "world one", "synthetic": true}')
     archive.import_pages(saved)
-    for table in ("trades", "listings", "syncs"):
-        assert "exchange" not in json.loads(description(archive, table))
+    assert archive._file.source() == Source("world one", True)
     with Relayer(ONE) as relayer:
         archive.sync(addressed(relayer), account_id=ACCOUNT)
-    for table in ("trades", "listings", "syncs"):
-        assert json.loads(description(archive, table))["chainId"] == Settings().chain_id
+    assert archive._file.source().chain_id == Settings().chain_id
     assert archive.verify().empty
     with Relayer(ONE, Settings(exchange=EXCHANGE)) as relayer:
         assert_refused(archive, addressed(relayer), EXCHANGE)
-
-
-def description(archive: Archive, table: str) -> str:
-    text: str = DeltaTable(str(archive._folder.path / table)).metadata().description
-    return text
 
 
 def test_the_same_source_at_another_address_is_accepted(archive: Archive) -> None:
@@ -96,7 +84,7 @@ def test_the_same_source_at_another_address_is_accepted(archive: Archive) -> Non
             by_name = relayer.base_url.replace("127.0.0.1", "localhost")
             for url in (relayer.base_url, by_name, by_name + "/api/v3/"):
                 assert archive.sync(addressed(relayer, url), account_id=ACCOUNT)["complete"].all()
-    check(archive._folder.path, *ONE.truth())
+    check(archive._file.path, *ONE.truth())
 
 
 def test_a_relayer_that_states_nothing_is_known_by_its_address(tmp_path: Path) -> None:
@@ -135,16 +123,17 @@ def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(tmp_path
 def test_an_archive_that_is_replaced_during_a_sync_is_not_written_to(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = archive._folder.path
+    path = archive._file.path
     with Relayer(ONE) as relayer, Relayer(OTHER) as other:
 
         def replaced(*words: Any) -> Any:
             monkeypatch.undo()
-            shutil.rmtree(path)
+            path.unlink()
             Archive(path).sync(addressed(other), account_id=ACCOUNT)
-            return merge_pages(*words)
+            return convert(*words)
 
-        monkeypatch.setattr("loopring_lab.archive.sync.merge_pages", replaced)
+        convert = syncing.convert
+        monkeypatch.setattr("loopring_lab.archive.sync.convert", replaced)
         with pytest.raises(ArchiveError, match=r"'world two'.* are from 'world one'"):
             archive.sync(addressed(relayer), account_id=ACCOUNT, full=True)
     assert held(path) == OTHER.truth()[0]
@@ -227,50 +216,3 @@ def test_a_source_file_that_cannot_be_read_is_named(tmp_path: Path, saved: Path,
     with pytest.raises(UnexpectedAnswer, match=r"source\.json: expected"):
         Archive(tmp_path / "a").import_pages(saved)
     assert not (tmp_path / "a").exists()
-
-
-# Archives of schema 1
-
-
-@pytest.fixture
-def old(archive: Archive) -> Iterator[Archive]:
-    """An archive of world one, as the version before wrote it."""
-    path = archive._folder.path
-    tables = {name: DeltaTable(str(path / name)).to_pyarrow_dataset().to_table() for name in SCHEMAS}
-    shutil.rmtree(path)
-    path.mkdir()
-    (path / "archive.json").write_text('{"format": "loopring_lab archive", "schema": 1}\n')
-    for name, rows in tables.items():
-        schema = pa.schema([field for field in SCHEMAS[name] if field.name not in ADDED])
-        partition = ["account_id"] if name == "trades" else None
-        table = DeltaTable.create(str(path / name), schema=schema, partition_by=partition)
-        deltalake.write_deltalake(table, rows.select(schema.names).cast(schema), mode="append")
-    return Archive(path)
-
-
-def test_an_archive_of_schema_1_is_read_as_it_is(old: Archive) -> None:
-    before = contents(old._folder.path)
-    assert old.report()["complete"].all()
-    assert old.report()["checked_at"].isna().all()
-    assert (len(old.trades()), old.source) == (30, "world one")
-    assert len(old.scan("pyarrow")) == 30
-    assert contents(old._folder.path) == before
-
-
-def test_the_next_write_binds_an_archive_of_schema_1(old: Archive) -> None:
-    with Relayer(OTHER) as relayer:
-        assert_refused(old, addressed(relayer), "'world one'", "'world two'")
-    with Relayer(ONE) as relayer:
-        report = old.sync(addressed(relayer), account_id=ACCOUNT, full=True)
-        assert report["complete"].all()
-        assert report["checked_at"].notna().all()
-    check(old._folder.path, *ONE.truth())
-    assert json.loads((old._folder.path / "archive.json").read_text())["schema"] == 2
-    assert json.loads(description(old, "trades"))["chainId"] == Settings().chain_id
-    assert old.verify().empty
-
-
-def test_rows_of_schema_1_can_be_converted_anew(old: Archive) -> None:
-    assert old.reread().empty
-    assert json.loads(description(old, "syncs")) == {"name": "world one", "synthetic": True}
-    check(old._folder.path, *ONE.truth())

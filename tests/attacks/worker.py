@@ -49,7 +49,7 @@ def warm_up() -> None:
 
     eth-account raises Python's recursion limit, as it does in any session with a wallet.
     """
-    import deltalake  # noqa: F401
+    import duckdb  # noqa: F401
     import eth_account  # noqa: F401
 
     from loopring_lab.relayer import Relayer, World

@@ -106,8 +106,9 @@ def check_agreement(exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[st
 def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
     """Print each analysis beside its float version."""
     with tempfile.TemporaryDirectory() as folder:
-        large_archive.write(Path(folder), trades)
-        exact = lab.Archive(folder).trades()
+        file = Path(folder) / "a.duckdb"
+        large_archive.write(file, trades)
+        exact = lab.Archive(file).trades()
     floats = on_floats.float_columns(exact)
     print(f"{len(exact):,} trades, medians of {rounds}, in turns")
     print(f"{'analysis':36} {'exact':>8} {'floats':>8} {'ratio':>6}")
@@ -128,8 +129,8 @@ def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
 def ask(folder: str, name: str) -> float:
     """Return the seconds of the processor that an analysis of an archive takes."""
     begin = time.process_time()
-    found = LARGE[name](lab.Archive(folder).scan("duckdb"))
-    assert isinstance(found, Figure) or found.fetchall()
+    found = LARGE[name](lab.Archive(folder))
+    assert isinstance(found, Figure) or len(found)
     return time.process_time() - begin
 
 
@@ -140,9 +141,8 @@ def from_disk(folder: str, name: str, runs: int) -> list[float]:
     """
     found = []
     for _ in range(runs):
-        for path in Path(folder).rglob("*.parquet"):
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with Path(folder).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         found.append(alone(ask, folder, name))
     return [statistics.median(column) for column in zip(*found, strict=True)]
 

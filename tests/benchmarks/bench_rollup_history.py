@@ -21,6 +21,7 @@ from timing import status
 
 import loopring_lab as lab
 from loopring_lab.rollup import Store
+from loopring_lab.rollup.stored import Submission
 from loopring_lab.source import Source
 
 BLOCKS, MEMORY = 67_896, 2 << 30
@@ -30,43 +31,45 @@ TOKENS = 10 + POOLS
 
 def write(folder: Path, blocks: int) -> str:
     """Generate the blocks and their events, and add them to a store."""
-    store, history = Store(folder / "store"), History(blocks)
-    store._bind(SOURCE)
+    store, history = Store(folder / "store.duckdb"), History(blocks)
+    store.stored.bind(SOURCE)
     tokens = ",".join(f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}' for one in range(TOKENS))
-    store._store_tokens(f"[{tokens}]")
-    added = sum(store._add(batch) for batch in history.batches())
+    store.stored.store_tokens(f"[{tokens}]")
+    added = sum(store.stored.add(batch) for batch in history.batches())
     submissions = history.submissions()
-    store._record_scan(11_149_814, int(submissions["l1_block"][-1].as_py()), submissions)
+    events = (Submission(**row) for row in submissions.select(Submission._fields).to_pylist())
+    store.stored.add_events(events, (11_149_814, int(submissions["l1_block"][-1].as_py())))
+    store.stored.file.settle()
     assert added == blocks
-    return f"{size_of(folder / 'store'):,.0f} MB"
+    return f"{size_of(folder / 'store.duckdb'):,.0f} MB"
 
 
 def check(folder: Path, blocks: int) -> str:
-    found = Store(folder / "store").check(progress=False)
+    found = Store(folder / "store.duckdb").check(progress=False)
     assert found.problems.empty, found.problems
     return f"{int(found.summary['checked'].max()):,} checked, no problem"
 
 
 def import_blocks(folder: Path, blocks: int) -> str:
-    report = lab.Archive(folder / "archive").import_blocks(Store(folder / "store"), progress=False)
+    report = lab.Archive(folder / "archive.duckdb").import_blocks(Store(folder / "store.duckdb"), progress=False)
     assert report["complete"].all()
     assert report["rows"].sum() == 2 * blocks * LAYOUT["spot_trade"]
-    return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive'):,.0f} MB"
+    return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive.duckdb'):,.0f} MB"
 
 
 def import_again(folder: Path, blocks: int) -> str:
-    report = lab.Archive(folder / "archive").import_blocks(Store(folder / "store"), progress=False)
+    report = lab.Archive(folder / "archive.duckdb").import_blocks(Store(folder / "store.duckdb"), progress=False)
     return f"{report['rows'].sum():,} rows"
 
 
 def summarise(folder: Path, blocks: int) -> str:
-    found = lab.fees.summary(lab.Archive(folder / "archive").scan("duckdb"), by="fill_type").df()
+    found = lab.fees.summary(lab.Archive(folder / "archive.duckdb"), by="fill_type")
     assert found["fills"].sum() == 2 * blocks * LAYOUT["spot_trade"]
     return f"{len(found)} lines"
 
 
 def one_account(folder: Path, blocks: int) -> str:
-    trades = lab.Archive(folder / "archive").trades(account_id=10_777)
+    trades = lab.Archive(folder / "archive.duckdb").trades(account_id=10_777)
     return f"{len(trades):,} rows"
 
 
@@ -74,7 +77,8 @@ STEPS: list[Callable[[Path, int], str]] = [write, check, import_blocks, import_a
 
 
 def size_of(folder: Path) -> float:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+    paths = [folder] if folder.is_file() else folder.rglob("*")
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:

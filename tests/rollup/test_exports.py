@@ -45,8 +45,8 @@ def log_of(number: int, **known: Any) -> dict[str, Any]:
     one = event(number)
     return {
         "address": "0x" + EXCHANGE.hex().upper(), "topics": [SUBMITTED, f"0x{number:064x}"], "removed": False,
-        "data": "0x" + (one["merkle_root"] + one["public_data_hash"]).hex(), "logIndex": hex(one["log_index"]),
-        "blockNumber": hex(one["l1_block"]), "transactionHash": one["transaction_hash"],
+        "data": "0x" + (one.merkle_root + one.public_data_hash).hex(), "logIndex": hex(one.log_index),
+        "blockNumber": hex(one.l1_block), "transactionHash": one.transaction_hash,
     } | known  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_the_recorded_block_is_imported_once_and_only_once(store: Store) -> None
     assert raw.data == recorded_bytes("data.hex")
     assert raw.form == "53228430"
     assert store.source == f"exchange {ADDRESS} on chain 1"
-    assert store._folder.source() == Source(store.source, False, ADDRESS, 1)
+    assert store.stored.file.source() == Source(store.source, False, ADDRESS, 1)
 
 
 def test_the_recorded_listing_of_tokens_is_read_without_those_of_unknown_decimals(
@@ -199,10 +199,10 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store: Stor
     write_table(tmp_path / "calls.jsonl", [transaction(1), transaction(2), transaction(3)])
     report = store.import_files([tmp_path / "logs.json", tmp_path / "calls.jsonl"])
     assert report.attrs["skipped"] == 3
-    assert store._submissions().to_pylist() == [event(1), event(2)]
-    assert store._token_addresses() == {7: "0x" + "cd" * 20}
+    assert store.stored.index().events.to_pylist() == [event(1)._asdict(), event(2)._asdict()]
+    assert store.stored.contracts() == {7: "0x" + "cd" * 20}
     assert numbers_of(store) == [1, 2, 3]
-    assert store._scanned() == []
+    assert store.stored.scanned() == []
 
 
 def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> No
     named = Store(tmp_path / "named")
     named.import_files(tmp_path / "a.bin", source="mine")
     named.import_files(tmp_path / "a.bin")
-    assert named._folder.source() == Source("mine", False, ADDRESS, 1)
+    assert named.stored.file.source() == Source("mine", False, ADDRESS, 1)
     (tmp_path / "source.json").write_text(json.dumps({"name": "a", "exchange": "0x" + "66" * 20}))
     with pytest.raises(LabError, match=r"but source\.json says"):
         Store(tmp_path / "other").import_files(tmp_path / "a.bin")

@@ -23,6 +23,7 @@ from loopring_lab import transport
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.rollup import Store, fetching
+from loopring_lab.rollup.stored import StoredBlocks
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
@@ -223,7 +224,7 @@ def test_logs_that_were_not_asked_for_are_refused(store: Store, lie: dict[str, A
     chain.eth_getLogs = lambda wanted: chain.logs
     with pytest.raises(RpcError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
         sync(store, chain)
-    assert store._scanned() == []
+    assert store.stored.scanned() == []
 
 
 def test_events_that_were_undone_are_passed_over(store: Store) -> None:
@@ -348,8 +349,10 @@ def test_what_is_read_is_stored_when_progress_ends_the_read(store: Store) -> Non
 def test_blocks_are_committed_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "BATCH_BLOCKS", 10)
     sizes: list[int] = []
-    real = Store._add
-    monkeypatch.setattr(Store, "_add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks))
+    real = StoredBlocks.add
+    monkeypatch.setattr(
+        StoredBlocks, "add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks)
+    )
     chain = ScriptedChain(60)
     chain.most_in_batch = 4
     sync(store, chain)

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from support.child_output import wait
 from support.ledger import Ledger, client_of
@@ -18,11 +17,13 @@ from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
 
 import loopring_lab as lab
-from loopring_lab.archive import Archive, from_blocks, queries
-from loopring_lab.errors import ArchiveError, DamagedArchive, LabError, NotAnArchive
+from loopring_lab.archive import Archive, from_blocks
+from loopring_lab.engine import portable
+from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.stored import StoredBlocks
 from loopring_lab.source import Source
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
@@ -61,16 +62,16 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
 
 def filled(path: Path, *numbers: int) -> Store:
     store = opened(path)
-    store._store_tokens(TOKENS)
-    store._add([fills_block(number) for number in numbers])
+    store.stored.store_tokens(TOKENS)
+    store.stored.add([fills_block(number) for number in numbers])
     return store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = filled(tmp_path / "store, ü", *range(100, 120))
-    made._add([made_block(number) for number in range(120, 124)])  # every field at random
-    made._add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
+    made.stored.add([made_block(number) for number in range(120, 124)])  # every field at random
+    made.stored.add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
     return made
 
 
@@ -82,8 +83,8 @@ def archive(store: Store, tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_blocks, "ROWS_OF_A_FILE", 60)
+def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_blocks, "ROWS_OF_A_TRANSACTION", 60)
     monkeypatch.setattr(from_blocks, "BLOCKS_AT_ONCE", 2)
 
 
@@ -115,7 +116,7 @@ def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
     package_or_skip({"spark": "pyspark"}.get(engine, engine))
     if engine == "spark":
         skip_without_java()
-    frame, whole = archive.scan(engine), lab.engine.portable(archive.trades())
+    frame, whole = archive.scan(engine), portable(archive.trades())
     collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
     found = getattr(frame, collect[engine])()
     rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
@@ -155,7 +156,7 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path)
     store, archive = filled(tmp_path / "store", 10, 11, 14), Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
     assert "blocks are missing" in archive._repr_html_()
-    store._add([fills_block(12), fills_block(13)])
+    store.stored.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
 
@@ -165,40 +166,21 @@ def test_importing_again_adds_only_new_blocks(
 ) -> None:
     read = list[int]()
 
-    def watched(self: Store, index: object, rows: object, size: int) -> object:
+    def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
         read.append(len(rows))
         return original(self, index, rows, size)
 
-    original = Store._batches_of
-    monkeypatch.setattr(Store, "_batches_of", watched)
-    before = archive._folder.table("settled").version()
+    original = StoredBlocks.batches
+    monkeypatch.setattr(StoredBlocks, "batches", watched)
     archive.import_blocks(store)
     assert read == [0], "neither the blocks held, nor those without fills"
-    assert archive._folder.table("settled").version() == before
-    store._add([fills_block(127), fills_block(128)])
+    store.stored.add([fills_block(127), fills_block(128)])
     archive.import_blocks(store)
     assert read == [0, 2]
     check_equal(archive, store)
 
 
-@pytest.mark.usefixtures("small_files")
-def test_files_are_sorted_by_account_and_then_time(store: Store, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "a")
-    archive.import_blocks(store)
-    files = queries.list_files(archive._folder)
-    assert len(files) > 5
-    for file in files:
-        keys = pq.read_table(file, columns=["account_id", "trade_id"]).to_pandas()
-        assert keys.equals(keys.sort_values(["account_id", "trade_id"], kind="stable").reset_index(drop=True))
-    assert sum(len(pq.read_table(file)) for file in files) == len(expected(store))
-    check_equal(archive, store)
-    assert archive.compact().after == 3
-    check_equal(archive, store)
-    assert archive.import_blocks(store)["complete"].all()
-    assert archive.verify().empty
-
-
-@pytest.mark.usefixtures("small_files")
+@pytest.mark.usefixtures("small_transactions")
 def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     store: Store, tmp_path: Path
 ) -> None:
@@ -217,7 +199,6 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     counts = whole.groupby("block_id").size()
     for block, count in part.groupby("block_id").size().items():
         assert count == counts[block]
-    assert not archive.report()["complete"].any()
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
 
@@ -226,7 +207,7 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
     """Start a process that imports in many small commits, and tells each."""
     code = (
         "import loopring_lab as lab; from loopring_lab.archive import from_blocks as f;"
-        "f.ROWS_OF_A_FILE, f.BLOCKS_AT_ONCE = 40, 2;"
+        "f.ROWS_OF_A_TRANSACTION, f.BLOCKS_AT_ONCE = 40, 2;"
         f"store = lab.rollup.Store({str(store)!r});"
         f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
     )
@@ -238,7 +219,7 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
 def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     store, path, dice = filled(tmp_path / "store", *range(100, 400)), tmp_path / "a", random.Random(3)
     for _ in range(4):
-        with importer(store._folder.path, path) as process:
+        with importer(store.stored.file.path, path) as process:
             assert wait(process.stdout, 60)
             while dice.random() < 0.8:
                 process.stdout.readline()
@@ -252,13 +233,13 @@ def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     assert Archive(path).verify().empty
 
 
-@pytest.mark.usefixtures("small_files")
+@pytest.mark.usefixtures("small_transactions")
 def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> None:
     errors, path = list[Exception](), tmp_path / "shared"
 
     def run() -> None:
         try:
-            Archive(path).import_blocks(Store(store._folder.path), progress=False)
+            Archive(path).import_blocks(Store(store.stored.file.path), progress=False)
         except Exception as error:  # noqa: BLE001 - shown by the test
             errors.append(error)
 
@@ -275,21 +256,20 @@ def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> Non
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, archive: Archive) -> None:
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
-    store._add([fills_block(127, pool=LATE_POOL)])
+    store.stored.add([fills_block(127, pool=LATE_POOL)])
     archive.import_blocks(store)
     assert (archive.trades(LATE_POOL)["fill_type"] == "amm").all()
     check_equal(archive, store)
-    version = archive._folder.table("settled").version()
     archive.import_blocks(store)
-    assert archive._folder.table("settled").version() == version
+    check_equal(archive, store)
 
 
 def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Path) -> None:
     other = Store(tmp_path / "other")
     exchange = SOURCE.exchange
-    other._bind(Source("another name", True, exchange, 5))
-    other._store_tokens(TOKENS)
-    other._add([fills_block(900)])
+    other.stored.bind(Source("another name", True, exchange, 5))
+    other.stored.store_tokens(TOKENS)
+    other.stored.add([fills_block(900)])
     before = len(archive.trades())
     with pytest.raises(ArchiveError, match="holds trades from .*and these are from 'another name'"):
         archive.import_blocks(other)
@@ -297,14 +277,12 @@ def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Pa
     ledger = Ledger(accounts=1, trades=5)
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
-        with pytest.raises(ArchiveError, match="read from blocks.*use another folder"):
+        with pytest.raises(ArchiveError, match="read from blocks.*use another file"):
             archive.sync(client, accounts=ledger.accounts)
         relayed = Archive(tmp_path / "relayed")
         relayed.sync(client, accounts=ledger.accounts)
     with pytest.raises(ArchiveError, match="read from blocks"):
         archive.import_pages(tmp_path)
-    with pytest.raises(ArchiveError, match="read from blocks"):
-        archive.reread()
     with pytest.raises(ArchiveError, match="as a relayer sent them"):
         relayed.import_blocks(other)
     with pytest.raises(LabError, match=r"expected a lab\.rollup\.Store, got str"):
@@ -315,34 +293,16 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path:
     archive, store = Archive(tmp_path / "a"), opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):
         archive.import_blocks(Store(tmp_path / "nothing"))
-    store._add([fills_block(7)])
+    store.stored.add([fills_block(7)])
     with pytest.raises(LabError, match="no tokens here yet"):
         archive.import_blocks(store)
-    store._store_tokens(TOKENS)
-    store._add([fills_block(30)._replace(block_id=None)])
+    store.stored.store_tokens(TOKENS)
+    store.stored.add([fills_block(30)._replace(block_id=None)])
     with pytest.raises(LabError, match="1 of 2 blocks have no number.*first_block="):
         archive.import_blocks(store)
     assert not (tmp_path / "a").exists()
     with pytest.raises(NotAnArchive):
         archive.trades()
-
-
-def test_a_damaged_file_is_set_aside_and_its_rows_are_imported_again(archive: Archive, store: Store) -> None:
-    file = Path(next(iter(queries.list_files(archive._folder))))
-    content = bytearray(file.read_bytes())
-    content[len(content) // 3] ^= 16
-    file.write_bytes(content)
-    again = Archive(archive._folder.path)
-    with pytest.raises(DamagedArchive, match=r"archive\.import_blocks\(store\) adds their rows again"):
-        again.trades()
-    found = again.verify()
-    assert found[["file", "problem"]].values.tolist() == [[f"settled/{file.name}", "damaged"]]
-    assert "import_blocks then adds its rows again" in found["advice"].iloc[0]
-    assert again.repair()["done"].tolist() == [f"moved to set-aside/settled/{file.name}"]
-    assert len(again.trades()) == 0
-    assert again.import_blocks(store)["complete"].all()
-    check_equal(again, store)
-    assert again.verify().empty
 
 
 def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp_path: Path) -> None:
@@ -354,6 +314,7 @@ def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp
 
 
 def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
+    package_or_skip("duckdb")
     store, archive = filled(tmp_path / "store", *range(100, 140)), Archive(tmp_path / "a")
     archive.import_blocks(store)
     names, lines = ["fill_type", "fee_token", "fills", "fee", "received", "both_sides"], []

@@ -13,12 +13,12 @@ from loopring_lab.redaction import Redactor, SecretText
 ADDRESS = "https://rpc.example.com/v3/0123456789abcdef"
 
 
-def test_an_address_given_as_the_folder_is_refused_and_not_repeated(tmp_path, monkeypatch) -> None:
+def test_an_address_given_as_the_file_is_refused_and_not_repeated(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for open_it in (lab.rollup.Store, lambda address: lab.connect(blocks=address)):
         with pytest.raises(LabError) as refusal:
             open_it(ADDRESS)
-        assert "folder" in str(refusal.value)
+        assert "is no path of a block store. Give a file" in str(refusal.value)
         assert "0123456789abcdef" not in str(refusal.value)
     assert not any(tmp_path.iterdir())
 

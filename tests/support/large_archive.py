@@ -1,8 +1,8 @@
-"""A large archive of trades from blocks, generated as arrays straight into its folder: any number of rows.
+"""A large archive of trades from blocks, generated as arrays straight into its file: any number of rows.
 
 Both sides of most fills on twenty markets over two years: orders with one or several fills, some in the same
 millisecond, a few that rest for days, and fees in steps that are truncated as the exchange does. Equal seeds
-give equal rows. Run: python tests/support/large_archive.py FOLDER ROWS
+give equal rows. Run: python tests/support/large_archive.py FILE ROWS
 """
 
 import json
@@ -17,10 +17,13 @@ import pyarrow.compute as pc
 
 from loopring_lab import Archive
 from loopring_lab.amounts.scaling import reduce_scale, with_scale
-from loopring_lab.archive import records
-from loopring_lab.archive.folder import IMPORTS, SETTLED, SETTLED_SCHEMAS, SettledFolder
-from loopring_lab.archive.records import ListingSnapshot
+from loopring_lab.archive import queries
+from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
+from loopring_lab.archive.rows import ListingSnapshot, stored
+from loopring_lab.archive.schema import KIND, TYPED
+from loopring_lab.engine import portable
 from loopring_lab.source import Source
+from loopring_lab.storage import StoredFile
 
 SOURCE = Source("generated large archive", synthetic=True)
 ROWS_OF_A_FILE = 1_000_000
@@ -69,21 +72,23 @@ class Fills(NamedTuple):
         return Fills(*(column[..., rows] for column in self))
 
 
-def write(folder: Path, rows: int, seed: int = 1) -> None:
-    """Fill a new folder with an archive of this many rows, file by file, each sorted by account."""
-    bound = SettledFolder(folder).bind(SOURCE)
-    records.store_listing(bound, ListingSnapshot(_tokens(), "[]", SOURCE.name, True, START))
-    files = -(-rows // ROWS_OF_A_FILE)
+def write(path: Path, rows: int, seed: int = 1) -> None:
+    """Fill a new archive with this many rows, in transactions that are each sorted by account."""
+    file = StoredFile(path, KIND)
+    listing = ListingSnapshot(_tokens(), queries.NO_MARKETS, START)
+    parts = -(-rows // ROWS_OF_A_FILE)
     level = np.log(list(MARKETS.values()))
-    for file in range(files):
-        count = min(ROWS_OF_A_FILE, rows - file * ROWS_OF_A_FILE)
-        span = [START + DAYS * DAY * edge // files for edge in (file, file + 1)]
-        level, table = _file_of_trades(file, count, span, level, np.random.default_rng((seed, file)))
-        bound.append(SETTLED, table, bound.table(SETTLED), [SETTLED])
-    settled = bound.table(SETTLED)
-    blocks = files * (ROWS_OF_A_FILE // FILLS_OF_A_BLOCK)
-    line = {"first": FIRST_BLOCK, "last": FIRST_BLOCK + blocks, "rows": rows, "version": settled.version()}
-    records.append_numbered(bound, IMPORTS, [line | {"imported_at": START}], bound.table(IMPORTS))
+    for part in range(parts):
+        count = min(ROWS_OF_A_FILE, rows - part * ROWS_OF_A_FILE)
+        span = [START + DAYS * DAY * edge // parts for edge in (part, part + 1)]
+        level, table = _file_of_trades(part, count, span, level, np.random.default_rng((seed, part)))
+        with file.writing(SOURCE) as connection:
+            queries.store_listing(connection, listing)
+            connection.register("sent", stored(table))
+            connection.execute(ADD_ROWS, [listing.digest])
+            held = pc.unique(table["block_id"]).to_pylist()
+            connection.execute(ADD_BLOCKS, [held])
+    file.settle()
 
 
 def _file_of_trades(
@@ -236,7 +241,7 @@ def _rows(fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: 
         "storage_id": np.where(order == -1, one.number, order) & 0xFFFF_FFFF,
         "extra": pa.nulls(len(at), pa.string()),
     }  # fmt: skip
-    return pa.table(columns).cast(SETTLED_SCHEMAS[SETTLED])
+    return portable(pa.table(columns).select(TYPED))
 
 
 def _named(names: list[str], codes: np.ndarray) -> pa.Array:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import requests
-from deltalake import DeltaTable
 from support.ledger import Ledger, count_rows
 from support.scripted_server import Answer, Request, ScriptedServer, scripted
 
@@ -63,10 +62,8 @@ def silent(relayer: Relayer, stated: str | None = None, path: str = "") -> Itera
 
 def held(path: Path) -> Counter[Any]:
     """Count the trades that an archive holds, by identity."""
-    rows = DeltaTable(str(path / "trades")).to_pyarrow_dataset().to_table(["account_id", "asked", "verbatim"])
-    each = zip(
-        rows["account_id"].to_pylist(), rows["asked"].to_pylist(), rows["verbatim"].to_pylist(), strict=True
-    )
+    rows = Archive(path).query("SELECT account_id, fill_type, verbatim FROM rows")
+    each = rows.itertuples(index=False)
     return count_rows((account, kind, json.loads(text)) for account, kind, text in each)[0]
 
 

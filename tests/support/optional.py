@@ -8,7 +8,7 @@ import pytest
 
 EXTRAS = {"pyspark": "spark", "voila": "lab"}
 EXTRAS |= dict.fromkeys(("grpc", "grpc_status", "zstandard"), "spark")
-EXTRAS |= {"deltalake": "archive", "playwright": "browser", "polars": "test"}
+EXTRAS |= {"playwright": "browser", "polars": "test"}
 EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {
     "axe_playwright_python": "browser"
 }

@@ -1,95 +1,110 @@
-"""A power cut, simulated: a killed writer's folder is cut back to what was fsynced, or torn beyond it.
+"""Power cuts: whatever was not synced to disk may be lost, block by block.
 
-The writer's `os.fsync` notes what is durable: of a file its length, of a folder its names. Files of an archive
-are written once or grow at their end, so a length says what a file held. deltalake itself syncs nothing.
+A library that is loaded before all others keeps a copy of each file as it was when it was last synced. A cut
+mixes blocks of that copy with blocks of the file as it is, and shortens logs. Needs Linux and a C compiler.
 """
 
-import itertools
-import json
 import os
 import random
 import shutil
-import signal
-import uuid
+import subprocess
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+
+# DuckDB's blocks, after three headers. It rewrites a block of metadata in place, and a cut within such a write
+# does damage that `verify` names: blocks are lost or kept as wholes here.
+HEADERS, HEADER, BLOCK = 3, 4096, 262_144
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static long calls = 0;
+
+static void keep(int fd) {
+    char link[64], path[4096], copy[8192], fresh[8200], buffer[65536];
+    const char *root = getenv("POWER_ROOT"), *notes = getenv("POWER_NOTES");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (!root || !notes || length < 0) return;
+    path[length] = 0;
+    if (strncmp(path, root, strlen(root))) return;
+    snprintf(copy, sizeof copy, "%s/%s", notes, strrchr(path, '/') + 1);
+    snprintf(fresh, sizeof fresh, "%s.fresh", copy);
+    FILE *from = fopen(link, "rb"), *to = fopen(fresh, "wb");
+    size_t count;
+    while ((count = fread(buffer, 1, sizeof buffer, from)) > 0) fwrite(buffer, 1, count, to);
+    fclose(to);
+    rename(fresh, copy);
+    // Closing `from` would drop the locks that the process has on the file: it stays open.
+}
+
+static int synced(int fd, const char *name) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    const char *last = getenv("POWER_SYNCS");
+    if (last && ++calls >= atol(last)) kill(getpid(), SIGKILL);
+    int found = real(fd);
+    if (!found) keep(fd);
+    return found;
+}
+
+int fsync(int fd) { return synced(fd, "fsync"); }
+int fdatasync(int fd) { return synced(fd, "fdatasync"); }
+"""
 
 
-class Disk:
-    """What of a folder would survive: notes in another folder on the same file system."""
+def compiled(folder: Path) -> Path | None:
+    """Compile the library; None where there is no compiler."""
+    if not shutil.which("cc"):
+        return None
+    (folder / "power.c").write_text(SOURCE)
+    library = folder / "power.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "power.c", "-ldl"], check=True)
+    return library
 
-    def __init__(self, root: Path, notes: Path) -> None:
-        self.root, self.notes = root, notes
 
-    def start(self) -> None:
-        """Take everything that is there as durable."""
-        shutil.rmtree(self.notes, ignore_errors=True)
-        self.notes.mkdir(parents=True)
-        for path in (self.root.parent, self.root, *self.root.rglob("*")):
-            if path.exists():
-                self.note(path)
+def watched(library: Path, root: Path, notes: Path) -> dict[str, str]:
+    """Return the environment of a process whose files in `root` are watched."""
+    names = {"LD_PRELOAD": str(library), "POWER_ROOT": str(root.resolve()), "POWER_NOTES": str(notes)}
+    return os.environ | names
 
-    def watch(self, syncs: int) -> None:
-        """Note what this process syncs from now on, and kill it before its sync of this number counts.
 
-        The real sync is left out: a kill loses no memory.
-        """
-        left = itertools.count(syncs, -1)
+def cut_power(root: Path, notes: Path, dice: random.Random) -> None:
+    """Turn files into what a power cut may have left of them; what is left is durable from then on."""
+    for file in root.iterdir():
+        durable = notes / file.name
+        _cut(file, durable.read_bytes() if durable.exists() else b"", dice)
+    for durable in notes.iterdir():
+        if not (root / durable.name).exists() and dice.random() < 0.5:
+            shutil.copyfile(durable, root / durable.name)  # it was removed, and that was not durable
+    shutil.rmtree(notes)
+    shutil.copytree(root, notes)
 
-        def fsync(descriptor: Any) -> None:
-            if next(left) <= 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
-            path = Path(f"/proc/self/fd/{number}").readlink()
-            if path == self.root.parent or path.is_relative_to(self.root):
-                self.note(path)
 
-        os.fsync = fsync
+def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
+    now = file.read_bytes()
+    if file.name.endswith(".wal"):
+        # A log only grows: more or less of its end is lost. It may also be the log before it was begun anew.
+        if not now.startswith(durable):
+            durable = dice.choice([b"", durable])
+            now = durable or now
+        file.write_bytes(now[: dice.choice([len(durable), dice.randint(len(durable), len(now)), len(now)])])
+        return
+    length = dice.choice([len(durable), len(now)])
+    # None, some, or all of what was written since has reached the disk.
+    share = dice.choice([0.0, 0.5, 1.0])
+    parts = []
+    for start, stop in pairwise(_borders(length)):
+        chosen = now if dice.random() < share else durable
+        parts.append(chosen[start:stop].ljust(stop - start, b"\0"))
+    file.write_bytes(b"".join(parts))
 
-    def note(self, path: Path) -> None:
-        inode = path.stat().st_ino
-        if path.is_dir():
-            with os.scandir(path) as entries:
-                durable: Any = {entry.name: entry.inode() for entry in entries}
-        else:
-            durable = path.stat().st_size
-            if not (self.notes / f"{inode}.file").exists():
-                os.link(path, self.notes / f"{inode}.file")  # also keeps the inode from being used again
-        fresh = self.notes / uuid.uuid4().hex
-        fresh.write_text(json.dumps(durable))
-        fresh.replace(self.notes / f"{inode}.json")
 
-    def cut_power(self, dice: random.Random) -> None:
-        """Undo what was not synced: mostly all of it, at times a part."""
-        self._cut_folder(self.root.parent, dice, only=self.root.name)
-
-    def _durable(self, inode: int) -> Any:
-        note = self.notes / f"{inode}.json"
-        return json.loads(note.read_text()) if note.exists() else None
-
-    def _cut_folder(self, folder: Path, dice: random.Random, only: str | None = None) -> None:
-        names = self._durable(folder.stat().st_ino) or {}
-        for path in list(folder.iterdir()):
-            if only not in (None, path.name):
-                continue
-            inode = path.stat().st_ino
-            if names.get(path.name) != inode and dice.random() < 0.6:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-                continue
-            if path.is_dir():
-                self._cut_folder(path, dice)
-            else:
-                self._cut_file(path, self._durable(inode) or 0, dice)
-        for name, inode in names.items():
-            old, path = self.notes / f"{inode}.file", folder / name
-            if old.exists() and not path.exists() and only is None:  # removed or replaced, but not durably
-                shutil.copyfile(old, path)
-                os.truncate(path, self._durable(inode))
-
-    def _cut_file(self, path: Path, durable: int, dice: random.Random) -> None:
-        size = path.stat().st_size
-        if size > durable:
-            kept = dice.choice([durable, durable, dice.randint(durable, size), size])
-            os.truncate(path, kept)
-            if dice.random() < 0.5:
-                os.truncate(path, size)  # zeros where nothing was written
+def _borders(length: int) -> list[int]:
+    """Return where the headers and blocks of a file begin, and where it ends."""
+    starts = [*range(0, HEADERS * HEADER, HEADER), *range(HEADERS * HEADER, length, BLOCK)]
+    return [*(start for start in starts if start < length), length]

@@ -17,9 +17,9 @@ def public_frames(folder: Path) -> dict[str, Callable[[], pd.DataFrame]]:
     """Return what makes each frame, by the name of the function that returns it."""
     client = lab.connect()
     trades = client.trades(POOL_ACCOUNT, limit=200, progress=False)
-    archive = lab.Archive(folder / "archive")
+    archive = lab.Archive(folder / "archive.duckdb")
     with Relayer() as relayer:
-        store = lab.rollup.Store(folder / "blocks")
+        store = lab.rollup.Store(folder / "blocks.duckdb")
         store.sync(relayer.rpc_url, rate=None, to_block=POOL_BLOCKS, progress=False)
     saved = folder / "prices.csv"
     saved.write_text("created_at,market,price\n2022-01-01T00:00:00Z,LRC-ETH,0.0005\n")
@@ -58,9 +58,8 @@ def _of_archive(archive: Any, client: Any, store: Any, folder: Path) -> dict[str
         "Archive.report": archive.report,
         "Archive.trades": archive.trades,
         "Archive.verify": archive.verify,
-        "Archive.repair": lambda: archive.repair(client, progress=False),
-        "Archive.reread": archive.reread,
-        "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks").import_blocks(
+        "Archive.query": lambda: archive.query("FROM trades"),
+        "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks.duckdb").import_blocks(
             store, progress=False
         ),
     }

@@ -83,7 +83,7 @@ def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
 def held(path: Path) -> int:
     """Count the blocks that were stored, without opening the store as a sync does."""
     try:
-        return len(Store(path)._held())
+        return len(Store(path).stored.index().blocks)
     except Exception:  # noqa: BLE001 - the store may not be there yet
         return 0
 
@@ -146,6 +146,6 @@ def check(store: Store, truth: dict[int, bytes]) -> None:
     raw = [one for batch in store.batches() for one in batch.raw]
     assert [one.block_id for one in raw] == sorted(truth)
     assert all(one.data == truth[one.block_id] for one in raw)
-    rows = store._folder.read("blocks", ["data_sha256"])["data_sha256"].to_pylist()
+    rows = store.stored.index().blocks["data_sha256"].to_pylist()
     assert len(rows) == len(set(rows)) == len(truth)
     assert store.report()["missing"].tolist() == [0]

@@ -8,6 +8,7 @@ from support.rollup_blocks import EXCHANGE, block_data, slot, submit, varied_dat
 
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
+from loopring_lab.rollup.stored import Submission
 from loopring_lab.source import Source
 
 ADDRESS = f"0x{EXCHANGE.hex()}"
@@ -45,18 +46,18 @@ def made_call(*numbers: int, compress: bool = True) -> bytes:
     return wrapped(submit([made_data(number) for number in numbers]), compress=compress)
 
 
-def event(number: int, data: bytes | None = None, **known: Any) -> dict[str, Any]:
-    """Return the event of a block as `Store._record_scan` takes it."""
+def event(number: int, data: bytes | None = None, **known: Any) -> Submission:
+    """Return the event of a block."""
     digest = hashlib.sha256(made_data(number) if data is None else data).digest()
     facts = {"block_id": number, "merkle_root": root(number), "public_data_hash": digest, "log_index": 3,
              "l1_block": 11_000_000 + number, "transaction_hash": f"0x{number:064x}"}  # fmt: skip
-    return facts | known
+    return Submission(**(facts | known))
 
 
 def opened(path: Path) -> Store:
     """Return a store that is bound to the exchange of made blocks."""
     store = Store(path)
-    store._bind(SOURCE)
+    store.stored.bind(SOURCE)
     return store
 
 
@@ -68,14 +69,6 @@ def add_for_ever(path: str, first: int, batch: int, stop: int) -> None:
     """Add blocks in batches, and print the last number of each batch when it is committed."""
     store = opened(Path(path))
     for start in range(first, stop, batch):
-        store._add([made_block(number) for number in range(start, min(start + batch, stop))])
-        store._record_scan(start, start + batch - 1, _events(range(start, min(start + batch, stop))))
+        store.stored.add([made_block(number) for number in range(start, min(start + batch, stop))])
+        store.stored.add_events(map(event, range(start, min(start + batch, stop))), (start, start + batch - 1))
         print(min(start + batch, stop) - 1, flush=True)
-
-
-def _events(numbers: range) -> Any:
-    import pyarrow as pa
-
-    from loopring_lab.rollup.holdings import SCHEMAS
-
-    return pa.Table.from_pylist([event(number) for number in numbers], SCHEMAS["logs"])

@@ -30,7 +30,7 @@ def drawn() -> dict[str, bytes]:
     client = lab.connect()
     trades = pd.concat([client.trades(account) for account in (10083, 11519, 58344)])
     with tempfile.TemporaryDirectory() as folder:
-        store = lab.rollup.Store(folder)
+        store = lab.rollup.Store(Path(folder, "blocks.duckdb"))
         store.sync(to_block=11_221_814, progress=False)
         balances = store.blocks().balances(1, store.tokens())
     figures = {

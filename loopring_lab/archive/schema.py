@@ -1,0 +1,68 @@
+"""The tables of an archive.
+
+``rows`` holds every version of every row: what was received, and its typed columns. Amounts are whole numbers
+of 1e-18, which add up ten times faster than decimals; the view ``trades`` has the current versions, with
+amounts as decimals.
+"""
+
+from __future__ import annotations
+
+from loopring_lab.engine.frames import AMOUNTS
+from loopring_lab.storage import Kind
+
+TYPED = (
+    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role"),
+    *("size", "price", "notional", "fee", "fee_token", "fee_bps", "order_hash"),
+    *("block_id", "index_in_block", "token_id", "storage_id", "extra"),
+)
+"""The columns of `tables.trades`."""
+
+
+def decimal(name: str) -> str:
+    """Return SQL of an amount as a decimal: 38 digits without a point, times 1e-18."""
+    return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
+
+
+SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TYPED)
+"""SQL of the columns of `tables.trades`, amounts as decimals."""
+
+TABLES = """
+-- Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
+-- from 1; current are those that the source listed last. `listing` scales the amounts. A row that was read from
+-- a block has no text, and was received when its block was imported.
+CREATE TABLE held.rows (
+    created_at TIMESTAMPTZ, trade_id BIGINT, account_id BIGINT NOT NULL, market VARCHAR, base VARCHAR,
+    quote VARCHAR, side VARCHAR, fill_type VARCHAR, role VARCHAR,
+    size HUGEINT, price HUGEINT, notional HUGEINT, fee HUGEINT,
+    fee_token VARCHAR, fee_bps DOUBLE, order_hash VARCHAR,
+    block_id BIGINT, index_in_block BIGINT, token_id BIGINT, storage_id BIGINT, extra VARCHAR,
+    verbatim VARCHAR, retrieved_at TIMESTAMPTZ, listing VARCHAR,
+    version INTEGER NOT NULL, current BOOLEAN NOT NULL, imported BOOLEAN NOT NULL
+);
+
+-- Tokens and markets as the source listed them at a time, as JSON; `listing` is a hash of both.
+CREATE TABLE held.listings (listing VARCHAR NOT NULL, tokens VARCHAR NOT NULL, markets VARCHAR NOT NULL,
+    retrieved_at TIMESTAMPTZ NOT NULL);
+
+-- How many rows of a history the source counted, in the order of `number`. `gone` is the number held that it
+-- no longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read.
+CREATE TABLE held.syncs (number BIGINT NOT NULL, account_id BIGINT NOT NULL, fill_type VARCHAR NOT NULL,
+    synced_at TIMESTAMPTZ NOT NULL, total BIGINT NOT NULL, gone BIGINT, requests BIGINT NOT NULL,
+    since TIMESTAMPTZ, checked_at TIMESTAMPTZ);
+
+-- Blocks that were imported, with the number of rows that each has.
+CREATE TABLE held.blocks (block_id BIGINT NOT NULL, rows BIGINT NOT NULL, imported_at TIMESTAMPTZ NOT NULL);
+"""
+VIEWS = f"""
+CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;
+"""
+
+KIND = Kind(
+    noun="archive",
+    contents="trades",
+    schema=TABLES + VIEWS,
+    fill="archive.sync(client, account_id=...), loopring-lab sync, or archive.import_blocks(store)",
+    same_source="If both are one source, give it the archive's name: source=archive.source, or a source.json "
+    "beside saved files.",
+    marks=("archive.json", "settled.json"),
+)

@@ -1,0 +1,392 @@
+"""What a block store holds on disk: blocks, events of the exchange's contract and listings of tokens.
+
+Two blocks are one if their data is the same. A block is stored once; what becomes known of it later, such as
+the transaction that submitted it, is filled in, and nothing that is known is ever replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab import tables
+from loopring_lab.bounded import parse_json
+from loopring_lab.errors import BlockError, DamagedArchive
+from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.calldata import MAX_CALL, RawBlock
+from loopring_lab.source import Source
+from loopring_lab.storage import Kind, StoredFile, bound_source
+
+if TYPE_CHECKING:
+    import duckdb
+
+READ_AT_ONCE = 512  # blocks, some 10 MB of their data
+CODEC = "zstd"
+
+SCHEMA = """
+-- Blocks, each once, in the order in which they came: `data` is what the exchange hashes to `sha256`, compressed
+-- with zstd, and `data_size` its length. `number`, the transaction and `form` (the selector of its call, which
+-- tells `place`, `block_type` and `auxiliary`) are null until they are known.
+CREATE TABLE held.blocks (
+    sha256 BLOB NOT NULL, number BIGINT, timestamp BIGINT NOT NULL, l1_block BIGINT, transaction_hash VARCHAR,
+    form VARCHAR, place BIGINT, block_type BIGINT, block_size BIGINT, block_version BIGINT,
+    merkle_root_before BLOB NOT NULL, merkle_root_after BLOB NOT NULL,
+    auxiliary BLOB, data_size BIGINT NOT NULL, data BLOB NOT NULL
+);
+-- Accounts that amm updates in any block name.
+CREATE TABLE held.pools (account_id BIGINT NOT NULL);
+
+-- Events of the exchange: a block was submitted.
+CREATE TABLE held.events (block_id BIGINT NOT NULL, merkle_root BLOB NOT NULL, public_data_hash BLOB NOT NULL,
+    l1_block BIGINT NOT NULL, transaction_hash VARCHAR NOT NULL, log_index BIGINT NOT NULL);
+
+-- Ranges of Ethereum blocks whose events were read.
+CREATE TABLE held.scans (first BIGINT NOT NULL, last BIGINT NOT NULL);
+
+-- Contracts of tokens, as events name them; listings of tokens, as JSON, the last of which counts.
+CREATE TABLE held.contracts (token_id BIGINT NOT NULL, address VARCHAR NOT NULL);
+CREATE TABLE held.tokens (listing VARCHAR NOT NULL);
+"""
+KIND = Kind(
+    noun="block store",
+    contents="blocks",
+    schema=SCHEMA,
+    fill="store.sync(rpc=...), or store.import_files(paths)",
+    same_source="",
+    marks=("blocks.json",),
+)
+
+# What a later submission of a block can tell of it.
+TOLD = (
+    *("number", "l1_block", "transaction_hash"),
+    *("form", "place", "block_type", "block_size", "block_version", "auxiliary"),
+)
+FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
+
+REFUSE = """
+WITH
+-- Which block has which number: as arrived, as held, as events say.
+pairs AS (
+    SELECT number, sha256 FROM sent
+    UNION SELECT number, sha256 FROM held.main.blocks
+    UNION SELECT block_id, public_data_hash FROM held.main.events
+),
+-- Pairs of two blocks with one number, or of two numbers of one block.
+clashes AS (
+    SELECT one.number AS first_number, one.sha256 AS first, other.number AS second_number, other.sha256 AS second
+    FROM pairs AS one JOIN pairs AS other
+    ON (one.number = other.number AND one.sha256 < other.sha256)
+    UNION ALL
+    SELECT one.number, one.sha256, other.number, other.sha256
+    FROM pairs AS one JOIN pairs AS other
+    ON (one.sha256 = other.sha256 AND one.number < other.number)
+)
+FROM clashes
+WHERE first IN (SELECT sha256 FROM sent) OR second IN (SELECT sha256 FROM sent)
+ORDER BY ALL LIMIT 1
+"""
+MERGE = f"""
+MERGE INTO held.main.blocks AS held_blocks
+-- Each block that arrived, with what is known first of it.
+USING (
+    SELECT sha256, min(arrival) AS arrival,
+        {", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))}
+    FROM sent GROUP BY sha256 ORDER BY arrival
+) AS arrived
+ON held_blocks.sha256 = arrived.sha256
+WHEN MATCHED AND ({" OR ".join(f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD)})
+    THEN UPDATE SET {", ".join(f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD)}
+WHEN NOT MATCHED
+    THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))})
+    VALUES (arrived.sha256, {", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))})
+"""
+ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
+ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
+INDEX = """
+SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, block_version, transaction_hash,
+    form, sha256 AS data_sha256, merkle_root_before, merkle_root_after
+FROM held.main.blocks
+"""
+LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
+EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
+DATA = """
+SELECT sha256, auxiliary, data_size, data FROM held.main.blocks WHERE sha256 IN (SELECT data_sha256 FROM wanted)
+"""
+ORDER = [(name, "ascending") for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")]
+
+
+class Submission(NamedTuple):
+    """An event of the exchange: a block was submitted."""
+
+    block_id: int
+    merkle_root: bytes
+    public_data_hash: bytes
+    l1_block: int
+    transaction_hash: str
+    log_index: int
+
+
+EVENT_SCHEMA = pa.schema([
+    ("block_id", pa.int64()), ("merkle_root", pa.binary()), ("public_data_hash", pa.binary()),
+    ("l1_block", pa.int64()), ("transaction_hash", pa.string()), ("log_index", pa.int64()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Index:
+    """One state of a store: its blocks by number, without their data, its events, and its pools.
+
+    Blocks without a number are last, by time.
+    """
+
+    blocks: pa.Table
+    events: pa.Table
+    pools: frozenset[int]
+    source: Source
+
+    @property
+    def next_number(self) -> int:
+        """The first number after those held, from which blocks without one are counted."""
+        last = pc.max(self.blocks["block_id"]).as_py()
+        return 0 if last is None else last + 1
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {"source": self.source.name, "synthetic": self.source.synthetic}
+
+
+class StoredBlocks:
+    """The file of a block store."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.file = StoredFile(path, KIND)
+        self._source: Source | None = None
+        self._index: tuple[tuple[Any, ...], Index] | None = None
+
+    # Reading
+
+    def index(self) -> Index:
+        """Read what is held, without the blocks' data, unless nothing has changed since."""
+        stamp = self.file.stamp()
+        if self._index is None or self._index[0] != stamp or not stamp:
+            with self.file.reading() as connection:
+                # Nobody writes while the file is open.
+                stamp = self.file.stamp()
+                self._index = stamp, _read_index(connection)
+        return self._index[1]
+
+    def raw(self, rows: pa.Table) -> list[RawBlock]:
+        """Read blocks, given by rows of the index, with their data."""
+        with self.file.reading() as connection:
+            connection.register("wanted", rows.select(["data_sha256"]))
+            found = {digest: rest for digest, *rest in connection.execute(DATA).fetchall()}
+        blocks = []
+        for row in rows.to_pylist():
+            auxiliary, size, packed = found[row["data_sha256"]]
+            known = {name: row[name] for name in RawBlock._fields if name in row}
+            known |= {"form": row["form"] or "", "place": row["place"] or 0, "auxiliary": auxiliary or b""}
+            blocks.append(RawBlock(data=self._unpacked(packed, size), **known))
+        return blocks
+
+    def batches(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
+        """Read blocks, given by rows of the index, in batches."""
+        count_from = index.next_number
+        at_once = size * max(1, READ_AT_ONCE // size)
+        for at in range(0, len(rows), at_once):
+            raw = self.raw(rows.slice(at, at_once))
+            for start in range(0, len(raw), size):
+                batch = Blocks(raw[start : start + size], index.pools, index.attrs, count_from)
+                count_from += sum(one.block_id is None for one in batch.raw)
+                yield batch
+
+    def scanned(self) -> list[tuple[int, int]]:
+        """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in self._fetch("SELECT first, last FROM held.main.scans ORDER BY ALL"):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
+            else:
+                ranges.append((first, last))
+        return ranges
+
+    def contracts(self) -> dict[int, str]:
+        """Return the contracts of the tokens that events named, by token id."""
+        return dict(self._fetch("SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"))
+
+    def last_listing(self) -> str | None:
+        """Return the listing of tokens that was stored last, as JSON text, if there is one."""
+        rows = self._fetch(LAST_LISTING)
+        return rows[0][0] if rows else None
+
+    def listed_tokens(self) -> list[Any]:
+        """Return the records of the listing of tokens, none if there is no listing."""
+        listed = parse_json(self.last_listing() or "[]", "tokens")
+        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
+
+    # Writing
+
+    def bind(self, source: Source) -> None:
+        """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
+        bound = self.file.source()
+        if bound and bound.exchange and bound.exchange == source.exchange:
+            source = Source(bound.name, source.synthetic, source.exchange, source.chain_id)
+        with self.file.writing(source) as connection:
+            self._source = bound_source(connection)
+
+    def add(self, blocks: Sequence[RawBlock]) -> int:
+        """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
+        if not blocks:
+            return 0
+        sent, pools = _rows_of(blocks)
+        with self.file.writing(self._source) as connection:
+            self._refuse_other_exchanges(blocks, bound_source(connection))
+            connection.register("sent", sent)
+            connection.register("named", pools)
+            for first_number, first, second_number, second in connection.execute(REFUSE).fetchall():
+                raise BlockError(
+                    f"block {first_number} with sha256 {first.hex()} and block {second_number} with sha256 "
+                    f"{second.hex()} cannot both be. Nothing was added: check first_block=, or leave it out "
+                    "where events or other blocks tell the number."
+                )
+            [(before,)] = connection.execute("SELECT count(*) FROM held.main.blocks").fetchall()
+            connection.execute(MERGE)
+            connection.execute(ADD_POOLS)
+            [(after,)] = connection.execute("SELECT count(*) FROM held.main.blocks").fetchall()
+        return int(after - before)
+
+    def add_events(
+        self,
+        events: Iterable[Submission],
+        scanned: tuple[int, int] | None = None,
+        contracts: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
+        found = pa.Table.from_pylist([event._asdict() for event in events], EVENT_SCHEMA)
+        with self.file.writing(self._source) as connection:
+            connection.register("found", found)
+            connection.execute(ADD_EVENTS)
+            if scanned is not None:
+                connection.execute("INSERT INTO held.main.scans VALUES (?, ?)", list(scanned))
+            rows = connection.execute("SELECT token_id, address FROM held.main.contracts ORDER BY rowid")
+            known = dict(rows.fetchall())
+            for token_id, address in contracts.items():
+                if known.get(token_id) != address:
+                    connection.execute("INSERT INTO held.main.contracts VALUES (?, ?)", [token_id, address])
+
+    def store_tokens(self, text: str) -> None:
+        """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
+        tables.tokens(text)
+        with self.file.writing(self._source) as connection:
+            last = connection.execute(LAST_LISTING).fetchall()
+            if last != [(text,)]:
+                connection.execute("INSERT INTO held.main.tokens VALUES (?)", [text])
+
+    def _fetch(self, query: str) -> list[Any]:
+        with self.file.reading() as connection:
+            return connection.execute(query).fetchall()
+
+    def _unpacked(self, packed: bytes, size: int) -> bytes:
+        """Expand a block; a file made by others may say anything of its length."""
+        if not 0 <= size <= MAX_CALL:
+            raise DamagedArchive(
+                f"{self.file.shown}: a block of {size:,} bytes, more than a call can have. {self.file.advice}"
+            )
+        try:
+            return bytes(pa.decompress(packed, decompressed_size=size, codec=CODEC, asbytes=True))
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedArchive(
+                f"{self.file.shown}: a block cannot be expanded ({error}). {self.file.advice}"
+            ) from None
+
+    def _refuse_other_exchanges(self, blocks: Sequence[RawBlock], bound: Source) -> None:
+        for exchange in dict.fromkeys(raw.data[:20] for raw in blocks):
+            if f"0x{exchange.hex()}" != bound.exchange:
+                raise BlockError(
+                    f"{self.file.shown}: holds blocks of {bound}, and these are of the exchange "
+                    f"0x{exchange.hex()}. Nothing was added: use another file."
+                )
+
+
+def refuse_unreadable(where: str, raw: RawBlock) -> None:
+    """Raise an error that names where a block comes from if it cannot be read."""
+    try:
+        _rows_of([raw])
+    except BlockError as error:
+        raise BlockError(f"{where}: {error}") from None
+
+
+def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
+    """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
+    read = Blocks(blocks)
+    headers = read.headers_table
+    names = ("timestamp", "l1_block", "transaction_hash", "block_type", "block_size", "block_version")
+    columns: dict[str, Any] = {name: headers[name] for name in (*names, "merkle_root_before", "merkle_root_after")}
+    columns["sha256"] = headers["data_sha256"].cast(pa.binary())
+    columns["number"] = headers["block_id"]
+    for name, kind in (("place", pa.int64()), ("auxiliary", pa.binary()), ("form", pa.string())):
+        # Without a call around a block, nothing of its submission is known.
+        columns[name] = pa.array([getattr(raw, name) if raw.form else None for raw in blocks], kind)
+    columns["data_size"] = pa.array([len(raw.data) for raw in blocks], pa.int64())
+    columns["data"] = pa.array([pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks], pa.binary())
+    columns["arrival"] = pa.array(range(len(blocks)), pa.int64())
+    return pa.table(columns), pa.table({"account_id": read.table("amm_update")["account"].cast(pa.int64())})
+
+
+def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
+    blocks = connection.sql(INDEX).to_arrow_table()
+    events = connection.sql(EVENTS).to_arrow_table().cast(EVENT_SCHEMA)
+    pools = frozenset(account for (account,) in connection.execute("FROM held.main.pools").fetchall())
+    numbers = pa.array(number(blocks, events), pa.int64())
+    place = blocks.schema.get_field_index("block_id")
+    numbered = blocks.set_column(place, "block_id", numbers).sort_by(ORDER)
+    return Index(numbered, events, pools, bound_source(connection))
+
+
+def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
+    """Tell the number of each block: by the event with the hash of its data, as given, or by its neighbours.
+
+    Blocks are neighbours if a state root ends one and begins the other, and no third block of the store.
+    """
+    known = {*zip(events["public_data_hash"].to_pylist(), events["block_id"].to_pylist(), strict=True)}
+    by_hash = _unambiguous([one for one, _ in known], [one for _, one in known])
+    digests, given = blocks["data_sha256"].to_pylist(), blocks["block_id"].to_pylist()
+    numbers: list[int | None] = [by_hash.get(one, stated) for one, stated in zip(digests, given, strict=True)]
+    if None not in numbers:
+        return numbers
+    places = range(len(numbers))
+    begins = _unambiguous(blocks["merkle_root_before"].to_pylist(), places)
+    ends = _unambiguous(blocks["merkle_root_after"].to_pylist(), places)
+    after = {end: begins[root] for root, end in ends.items() if root in begins}
+    before = {begin: end for end, begin in after.items()}
+    taken = {*numbers}
+    for start in [place for place in places if numbers[place] is not None]:
+        for links, step in ((after, 1), (before, -1)):
+            _spread(numbers, start, links, step, taken)
+    return numbers
+
+
+def _spread(
+    numbers: list[int | None], start: int, links: Mapping[int, int], step: int, taken: set[int | None]
+) -> None:
+    """Number the unnumbered neighbours of a block, one after another, with numbers that no other has."""
+    at, value = start, numbers[start]
+    while value is not None and (following := links.get(at)) is not None:
+        value += step
+        if numbers[following] is not None or value in taken or value < 0:
+            return
+        numbers[following] = value
+        taken.add(value)
+        at = following
+
+
+def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:
+    """Map keys to values, without keys that occur twice."""
+    counts = Counter(keys)
+    return {key: value for key, value in zip(keys, values, strict=True) if counts[key] == 1}

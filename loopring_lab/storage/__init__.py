@@ -1,1 +1,0 @@
-"""Folders of Delta tables whose commits survive a power cut and whose files carry digests."""

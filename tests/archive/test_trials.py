@@ -1,0 +1,59 @@
+"""What files of archives stand: kills, power cuts, flipped bits, and files that somebody made to do harm."""
+
+import random
+import resource
+import time
+from pathlib import Path
+
+import pytest
+from support.archive_kills import kill_again_and_again
+from support.file_trials import cut_power_again_and_again, flip_bits, hostile_files, make_archive, open_all
+from support.power_loss import compiled
+
+from loopring_lab.archive import Archive
+
+SECONDS, MEGABYTES = 5, 200
+
+
+@pytest.mark.thorough
+def test_killed_syncs_lose_and_double_nothing(tmp_path: Path) -> None:
+    tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
+    assert tally.faults.total() > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")
+def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
+    library = compiled(tmp_path)
+    if library is None:
+        pytest.skip("needs a C compiler")
+    assert cut_power_again_and_again(tmp_path, library, cuts=5, most_syncs=15) > 0
+
+
+def test_flipped_bits_never_give_wrong_values(tmp_path: Path) -> None:
+    make_archive(tmp_path / "a.duckdb")
+    tally = flip_bits(tmp_path / "a.duckdb", flips=12, seed=5)
+    assert tally.total() == 12
+
+
+NAMES = list(hostile_files(Path(), Path("good"), Path("canary"), random.Random()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_made_to_do_harm_do_none(archive: Archive, tmp_path: Path, name: str) -> None:
+    canary = tmp_path / "canary" / "secret.txt"
+    canary.parent.mkdir()
+    canary.write_text("a secret of the user\n")
+    before = canary.stat()
+    work = tmp_path / "work"
+    work.mkdir()
+    path = work / "theirs.duckdb"
+    hostile_files(tmp_path, archive._file.path, canary, random.Random(1))[name](path)
+    made = {file.name: file.lstat().st_mtime_ns for file in work.iterdir()}
+    begun, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    open_all(path)
+    assert time.process_time() - begun < SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MEGABYTES << 10
+    assert {file.name: file.lstat().st_mtime_ns for file in work.iterdir()} == made
+    assert list(canary.parent.iterdir()) == [canary]
+    after = canary.stat()
+    assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
