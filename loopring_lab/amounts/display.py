@@ -32,7 +32,7 @@ KEYS = {"period", "market", "side", "role", "fill_type", *UNIT_COLUMNS.values()}
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
 MISSING, CUT = "-", "…"
 LONGEST = 300  # characters of text in a cell
-FLOAT_DIGITS = 15  # that a float64 holds of any decimal
+FLOAT_DIGITS = 10  # the others of a sum of floats can differ from run to run
 UNSTATED_BPS = 1  # error of a value that does not state its own, which leaves five digits, as in figures
 _EXACT = Context(prec=160)
 
@@ -117,8 +117,8 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     tokens are hidden unless rows are grouped by them, and so are empty columns. ``…`` marks amounts of which
     digits are cut, also of values in ``fee_value``: after the first digit that ``within_bps`` leaves uncertain,
     or after five digits without it. Other floats have two decimals. Pointing at a cell shows its exact value,
-    at a heading what it means. Times are UTC. Notes that a result carries in ``attrs["notes"]`` are printed
-    under the table.
+    of a float ten digits, at a heading what it means. Times are UTC. Notes that a result carries in
+    ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def _is_value(column: pd.Series, name: str) -> bool:
 
 
 def _amounts(column: pd.Series) -> list[Decimal | None]:
-    """Return amounts, and of floats the digits that they hold."""
+    """Return amounts, and of floats the digits that are the same in every run."""
     if is_exact(column):
         exact: list[Decimal | None] = as_array(column).to_pylist()
         return exact
@@ -391,7 +391,7 @@ def _format_times(column: pd.Series) -> list[str]:
 
 
 def _format_value(value: Any, float_format: str, plain: bool) -> tuple[str, str]:
-    """Return the text of a value, and its exact value where the text does not tell it."""
+    """Return the text of a value, and where that does not tell it, its exact value, of floats ten digits."""
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, (bool, np.bool_)):
@@ -416,7 +416,8 @@ def _format_float(value: float, float_format: str) -> tuple[str, str]:
     if value and not text.strip("-0.%"):
         smallest = text.strip("-")[:-1] + "1" if "%" not in text else "0.1%"
         text = f"<{smallest}" if value > 0 else f">-{smallest}"
-    return text, "" if "%" not in text and text.replace(",", "") == repr(value) else repr(value)
+    told = repr(float(f"{value:.{FLOAT_DIGITS}g}"))
+    return text, "" if "%" not in text and text.replace(",", "") == told else told
 
 
 def _short(text: str) -> tuple[str, str]:
