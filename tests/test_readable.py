@@ -160,6 +160,28 @@ def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() ->
     assert show(frame.drop(columns="within_bps")).notes == []
 
 
+def test_last_digits_of_floats_which_differ_from_run_to_run_are_never_shown() -> None:
+    runs = [pd.DataFrame({"within_bps": [value]}) for value in (14.493180216491046, 14.493180216490682)]
+    first, second = (show(run)._repr_html_() for run in runs)
+    assert first == second
+    assert [(title, text) for _, title, text in cells(first, "td")] == [("14.49318022", "14.49")]
+
+
+def test_values_in_floats_are_cut_like_exact_ones() -> None:
+    values = [0.17862481234567891, 470.18, 0.1 + 0.2, float("nan"), 123456.789]
+    frame = pd.DataFrame(
+        {"fee_value": values, "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan], "value_token": "ETH"}
+    )
+    assert show(frame).frame["fee_value (ETH)"].tolist() == ["0.1786…", "470.18", "0.3", "-", "123,456…"]
+    alone = show(frame[["fee_value", "value_token"]])
+    assert alone.frame["fee_value (ETH)"].tolist() == ["0.17862…", "470.18", "0.3", "-", "123,456…"]
+    assert ("0.1786248123", "0.17862…") in {
+        (title, text) for _, title, text in cells(alone._repr_html_(), "td")
+    }
+    endless = show(frame.assign(fee_value=float("inf"))).frame
+    assert set(endless["fee_value"]) == {"inf"}
+
+
 def cells(html: str, tag: str) -> list[tuple[str, str, str]]:
     """Return the alignment, title and text of each cell of a table."""
     found = re.findall(rf"<{tag} align=\"(\w+)\"(?:[^>]*? title=\"([^\"]*)\")?[^>]*>([^<]*)</{tag}>", html)

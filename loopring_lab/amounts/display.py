@@ -32,6 +32,8 @@ KEYS = {"period", "market", "side", "role", "fill_type", *UNIT_COLUMNS.values()}
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
 MISSING, CUT = "-", "…"
 LONGEST = 300  # characters of text in a cell
+FLOAT_DIGITS = 10  # the others of a sum of floats can differ from run to run
+UNSTATED_BPS = 1  # error of a value that does not state its own, which leaves five digits, as in figures
 _EXACT = Context(prec=160)
 
 Precision = int | pd.DataFrame
@@ -111,11 +113,12 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
     """Display a frame for reading: every significant digit and no others.
 
     In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
-    and carry their token's symbol, in the heading where all rows share one token. Columns that only name
-    those tokens are hidden unless rows are grouped by them, and so are empty columns. ``…`` marks amounts of
-    which digits are cut, also those with a stated error, ``within_bps``, after the first uncertain digit;
-    floats have two decimals. Pointing at a cell shows its exact value, at a heading what it means. Times are
-    UTC. Notes that a result carries in ``attrs["notes"]`` are printed under the table.
+    and carry their token's symbol, in the heading where all rows share one token. Columns that only name those
+    tokens are hidden unless rows are grouped by them, and so are empty columns. ``…`` marks amounts of which
+    digits are cut, also of values in ``fee_value``: after the first digit that ``within_bps`` leaves uncertain,
+    or after five digits without it. Other floats have two decimals. Pointing at a cell shows its exact value,
+    of a float ten digits, at a heading what it means. Times are UTC. Notes that a result carries in
+    ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -285,7 +288,7 @@ def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlace
     name = str(column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         return TextColumn(name, f"{name} (UTC)", _format_times(column), [""] * len(column), column)
-    if is_exact(column):
+    if is_exact(column) or _is_value(column, name):
         return _amount_column(frame, column, name, decimal_places)
     float_format = ".1%" if name.endswith("share") else ",.2f"
     plain = is_id(name)
@@ -297,8 +300,8 @@ def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlace
 def _amount_column(
     frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces
 ) -> TextColumn:
-    amounts: list[Decimal | None] = as_array(column).to_pylist()
-    certain, units = _with_certain_digits(frame, name, amounts), _units(frame, name)
+    amounts = _amounts(column)
+    certain, units = _with_certain_digits(frame, name, column, amounts), _units(frame, name)
     shown = certain
     if name not in PRICES:
         pairs = zip(certain, units, strict=True)
@@ -323,13 +326,29 @@ def _is_number(column: pd.Series) -> bool:
     return is_numeric or column.dtype.kind == "m" or kind in ("integer", "floating", "decimal")
 
 
+def _is_value(column: pd.Series, name: str) -> bool:
+    """Tell whether a column is values of fees in floats, which read like amounts."""
+    return name == "fee_value" and column.dtype.kind == "f" and bool(np.isfinite(column.dropna()).all())
+
+
+def _amounts(column: pd.Series) -> list[Decimal | None]:
+    """Return amounts, and of floats the digits that are the same in every run."""
+    if is_exact(column):
+        exact: list[Decimal | None] = as_array(column).to_pylist()
+        return exact
+    return [None if pd.isna(value) else Decimal(f"{value:.{FLOAT_DIGITS}g}") for value in column]
+
+
 def _with_certain_digits(
-    frame: pd.DataFrame, name: str, amounts: list[Decimal | None]
+    frame: pd.DataFrame, name: str, column: pd.Series, amounts: list[Decimal | None]
 ) -> list[Decimal | None]:
-    """Cut values with a stated error after the first digit that is uncertain."""
-    if name != "fee_value" or "within_bps" not in frame:
+    """Cut values after the first digit that is uncertain; exact amounts of which no error is stated stay."""
+    if name != "fee_value":
         return amounts
-    errors = [None if pd.isna(bps) else Decimal(bps) / 10_000 for bps in frame["within_bps"]]
+    unstated = None if is_exact(column) else Decimal(UNSTATED_BPS) / 10_000
+    errors = [unstated] * len(amounts)
+    if "within_bps" in frame:
+        errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in frame["within_bps"]]
     return [
         truncate(amount, max(0, -(amount * error).adjusted())) if amount and error else amount
         for amount, error in zip(amounts, errors, strict=True)
@@ -372,7 +391,7 @@ def _format_times(column: pd.Series) -> list[str]:
 
 
 def _format_value(value: Any, float_format: str, plain: bool) -> tuple[str, str]:
-    """Return the text of a value, and its exact value where the text does not tell it."""
+    """Return the text of a value, and where that does not tell it, its exact value, of floats ten digits."""
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, (bool, np.bool_)):
@@ -397,7 +416,8 @@ def _format_float(value: float, float_format: str) -> tuple[str, str]:
     if value and not text.strip("-0.%"):
         smallest = text.strip("-")[:-1] + "1" if "%" not in text else "0.1%"
         text = f"<{smallest}" if value > 0 else f">-{smallest}"
-    return text, "" if "%" not in text and text.replace(",", "") == repr(value) else repr(value)
+    told = repr(float(f"{value:.{FLOAT_DIGITS}g}"))
+    return text, "" if "%" not in text and text.replace(",", "") == told else told
 
 
 def _short(text: str) -> tuple[str, str]:
