@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import narwhals as nw
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -18,6 +17,7 @@ import loopring_lab as lab
 from loopring_lab import storage
 from loopring_lab.archive import Archive
 from loopring_lab.engine import portable, set_memory
+from loopring_lab.engine.query import collected as as_table
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.relayer import Relayer
 
@@ -36,10 +36,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def collected(frame: Any) -> pd.DataFrame:
     """Take any engine's frame as pandas, times as whole milliseconds."""
-    if hasattr(frame, "sparkSession"):
-        table = frame.toArrow()
-    else:
-        table = nw.from_native(frame).lazy().collect("pyarrow").to_native()
+    table = as_table(frame, "test")
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -91,8 +88,7 @@ def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: st
 def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
     expected = lab.fees.summary(archive.trades(), by=["market"])
     found = lab.fees.summary(archive.scan(engine), by=["market"])
-    table = found.toArrow() if engine == "spark" else found if engine == "pyarrow" else None
-    table = nw.from_native(found).lazy().collect("pyarrow").to_native() if table is None else table
+    table = as_table(found, "test")
     for name in ("fills", "fee", "notional"):
         assert [str(one) for one in table[name].to_pylist()] == [str(one) for one in expected[name]]
 

@@ -16,7 +16,7 @@ import eth_account  # noqa: F401  - raises Python's recursion limit far beyond t
 from support.wire_rows import markets, row, tokens
 
 from loopring_lab import cli, models, tables, transport
-from loopring_lab.archive import records
+from loopring_lab.archive.rows import row_texts
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Recording
 from loopring_lab.relayer.key_updates import read_update
@@ -61,7 +61,7 @@ def trades(text: bytes) -> None:
     batch = wire.read([text], ["page"])
     repr(row_keys([batch])[0].moments)
     wire.read_total(batch)
-    assert len(records.row_texts(text)) == len(batch.columns)
+    assert len(row_texts(text)) == len(batch.columns)
     repr(frame.to_dict("records"))
 
 
