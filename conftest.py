@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import re
 import tempfile
 from pathlib import Path
 

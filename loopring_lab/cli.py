@@ -284,7 +284,8 @@ def _add_new(commands: Any) -> None:
     new.add_argument("target", nargs="?", type=Path, help="notebook to write (default: TEMPLATE.ipynb)")
     _add_repeatable(new, "--account", "account id", type=account_id)
     new.add_argument("--recording", metavar="FOLDER", help="folder of saved responses")
-    new.add_argument("--blocks", metavar="PATH", help="file of blocks, from loopring-lab blocks, or a folder of exported ones")
+    kinds = "file of blocks, from loopring-lab blocks, or a folder of exported ones"
+    new.add_argument("--blocks", metavar="PATH", help=kinds)
     new.add_argument("--base-url", metavar="URL", help="address of a live relayer")
     meaning = "any other parameter of the template, such as every=1w"
     _add_repeatable(new, "--set", meaning, dest="parameters", metavar="NAME=VALUE")

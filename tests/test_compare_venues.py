@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
-from support.engines import on
+from support.engines import on, without_warnings
 from support.trade_histories import assert_refused
 from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
 
@@ -273,7 +273,8 @@ def test_venues_compare_alike_on_spark(trades: pd.DataFrame, marks: pa.Table) ->
     trades = trades.assign(role=None)
     for prices in (marks, None):
         found = lab.fills.compare_venues(trades, prices, by="side")
-        others = collected(lab.fills.compare_venues(on("spark", trades), prices, by="side"), "test").to_pandas()
+        answer = without_warnings(lab.fills.compare_venues, on("spark", trades), prices, "side")
+        others = collected(answer, "test").to_pandas()
         assert_frame_equal(others, found, rtol=1e-12, check_dtype=False, check_categorical=False)
 
 

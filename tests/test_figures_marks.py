@@ -166,14 +166,13 @@ def test_rows_of_differences_are_found_along_the_vertical_axis() -> None:
     overall = lab.fills.compare_venues(trades, prices)
     assert [mark.along for mark in figure.marks] == ["y"] * len(figure.table)
     assert [mark.y for mark in figure.marks] == [(n, n) for n in range(len(figure.table))]
-    assert figure.table["difference_bps"].iloc[0] == overall["difference_bps"].iloc[0]
+    assert figure.table["difference_bps"].iloc[0] == pytest.approx(overall["difference_bps"].iloc[0], rel=1e-9)
     assert (
         f"{overall['fills'].iloc[0]:,} fills of {overall['orders'].iloc[0]:,} orders" in figure.marks[0].text
     )
     later = figures.markouts(trades, prices=prices)
-    assert list(later.table["weighted_realized_bps"]) == list(
-        lab.fills.markouts(trades, prices, by="fill_type")["weighted_realized_bps"]
-    )
+    realized = lab.fills.markouts(trades, prices, by="fill_type")["weighted_realized_bps"]
+    assert list(later.table["weighted_realized_bps"]) == pytest.approx(list(realized), rel=1e-9)
     assert len(later.marks) == len(later.table)
 
 

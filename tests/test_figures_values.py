@@ -599,13 +599,12 @@ def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
     table = lab.fills.compare_venues(trades, prices, by="market").dropna(subset=["difference_bps"])
     figure = figures.venue_differences(trades, prices=prices)
     rows = pd.concat([overall, table.sort_values("fills", ascending=False, kind="stable")])
-    assert marks(figure) == [
-        (row.difference_bps, place, row.verdict == "undecided") for place, row in enumerate(rows.itertuples())
-    ]
+    wanted = [(row.difference_bps, place, row.verdict == "undecided") for place, row in enumerate(rows.itertuples())]
+    assert np.array(marks(figure)) == pytest.approx(np.array(wanted, float), rel=1e-9)
     segments = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
     ends = [tuple(line[:, 0]) for line in segments if np.ndim(line) == 2]
     known = rows.dropna(subset=["low_bps"])
-    assert ends[: len(known)] == [(row.low_bps, row.high_bps) for row in known.itertuples()]
+    assert np.array(ends[: len(known)]) == pytest.approx(known[["low_bps", "high_bps"]].to_numpy(), rel=1e-9)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["all", *rows["market"].iloc[1:]]
     assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))

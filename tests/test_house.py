@@ -47,7 +47,6 @@ DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns
     *("PR01", "PR02", "PR03", "PR04", "PR05", "PR07", "PR10", "RT01", "RT03", "YD01"),
 }
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def name_of(path: Path) -> str:

@@ -292,12 +292,6 @@ def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
     return paths
 
 
-def moment_of(fill: Fill) -> tuple[int, int]:
-    """Return when a fill was: the millisecond, and its place in the block, before which unknown places come."""
-    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
-    return fill.created_at, index + 1 if block and index is not None else 0
-
-
 def _valued(
     fill: Fill, fills: list[Fill], prices: list[Fill], paths: dict[str, Path], tolerance: int | None
 ) -> dict[str, Any]:
@@ -482,7 +476,7 @@ def moment_of(fill: Fill) -> Moment | None:
     if fill.created_at is None:
         return None
     block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
-    is_placed = block is not None and block > 0 and index is not None
+    is_placed = block != 0 and index is not None  # 0 is what a relayer says of a fill in no block yet
     return fill.created_at, index + 1 if is_placed else 0
 
 
