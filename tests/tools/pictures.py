@@ -70,7 +70,9 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
 
 def main() -> None:
     import shutil
+    import sys
 
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # where tests import from
     from browser.conftest import BROWSERS, in_lab, opened
     from playwright.sync_api import sync_playwright
 
