@@ -89,26 +89,21 @@ def tiers(
     """
     caller = "lab.fees.tiers"
     keys = keys_of(trades, by, caller, *RESERVED, every=every)
-    tier = keys.columns(after=", ") + "tier_bps, certainty"
+    group = keys.columns()
+    tier = f"{group}, tier_bps, certainty"
     counted = f"""
 -- fills of each group and tier
 SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
 FROM tiered
 GROUP BY {tier}"""
-    answer = f"""
-WITH totals AS (
-    SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
-        CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER ({keys.partition()}) AS DOUBLE) AS share,
-        min(first) AS first, max(last) AS last
-    FROM sums
-    GROUP BY {tier}
-),
-both_sides AS ({sums.both_sides_sql(keys)}
-)
-SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM totals AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by("tier_bps", "certainty", table="t")}"""
-    steps = _tier_steps(tokens, keys.columns(after=", "))
+    shown = f"""
+SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
+    CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER (PARTITION BY {group}) AS DOUBLE) AS share,
+    min(first) AS first, max(last) AS last
+FROM sums
+GROUP BY {tier}"""
+    answer = sums.with_sides(shown, trades, caller, keys, keys, "tier_bps", "certainty")
+    steps = _tier_steps(tokens, group)
     steps |= {"sums": counted, "pairs": sums.pairs_sql(keys), "answer": answer}
     question = Question(caller, steps, NEEDS, (*LIKE, *sums.SIDES), keys=keys)
     return ask(question, trades, units=_units(trades, tokens, caller))
@@ -143,7 +138,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "lab.fees.with_tiers"
-    steps = _tier_steps(tokens, "row, ") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
+    steps = _tier_steps(tokens, "row") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
     question = Question(caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, trades, units=_units(trades, tokens, caller))
 
@@ -165,7 +160,7 @@ FROM charged"""
     # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
     bounds = f"""
 -- the lowest and the highest tier that fit each fee, by exact products of integers
-SELECT {kept}created_at, {ALIKE} AS alike,
+SELECT {kept}, created_at, {ALIKE} AS alike,
     CASE WHEN fee IS NULL OR most IS NULL THEN NULL
         WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
         ELSE {_tier_up("fee", "most", "near_lowest")} END AS lowest,
@@ -179,7 +174,7 @@ FROM near"""
         source = LENT
     steps["tiered"] = f"""
 -- each fill with its tier
-SELECT {kept}created_at,
+SELECT {kept}, created_at,
     CAST(CASE WHEN lowest = highest THEN lowest ELSE tier END AS BIGINT) AS tier_bps,
     CASE WHEN lowest IS NULL THEN 'unknown'
         WHEN lowest > highest THEN 'none'
