@@ -10,20 +10,33 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import PLACE, PLACE_BITS
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS
 
 Nearest = Literal["last", "first"]
 """Which price a lookup finds: the last one before a moment, or the first one after it."""
 
-PRICE_COLUMNS = (*PLACE, "trade_id")
+PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
 """What prices that are trades have for the steps below: `Question.price_may_have`."""
 
-SPANS = """
+
+def spans_sql(*, with_prices: bool) -> str:
+    """Return the step ``spans`` of the time in which each order was filled, as ``first_fill`` and ``last_fill``.
+
+    `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
+    """
+    fills = "SELECT order_id, market, moment FROM trades"
+    if with_prices:
+        fills += """
+    UNION ALL
+    SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM trades)"""
+    return f"""
 -- each order with the moments of its first and last fill, unknown if that of any fill is
 SELECT order_id, market,
     CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
-FROM trades
+FROM (
+    {fills}
+) AS fills
 GROUP BY order_id, market"""
 
 

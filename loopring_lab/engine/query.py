@@ -98,7 +98,7 @@ class Question:
     price_needs: Sequence[str] = ("created_at", "market", "price")
     """Columns that a frame of prices must have."""
     price_may_have: Sequence[str] = PLACE
-    """Columns that are null in prices that lack them."""
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 
@@ -287,7 +287,9 @@ def _text(
     texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
     if price_types is not None:
         price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
-        texts["prices"] = _derived("given_prices", price_lines, ["ms", "moment"])
+        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
+        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
+        texts["prices"] = _derived("given_prices", price_lines, derived)
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.asof import SPANS, asof_sql, prices_sql
+from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level, reach_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, ask, collected
@@ -158,7 +158,7 @@ def _cost_steps(trades: Any, keys: Keys, kind: str, horizon: int, source: str) -
 SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
 FROM once
 WHERE told_role IS DISTINCT FROM 'maker'""",
-        "spans": SPANS,
+        "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
 -- fills with their size class, equal sizes in one, and the moment from which prices are too late

@@ -11,10 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.asof import PRICE_COLUMNS, SPANS, Nearest, asof_sql, before_sql, prices_sql, time_sql
+from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, ask, collected, with_note
+from loopring_lab.engine.query import Question, ask, collected, with_note
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
@@ -235,7 +235,7 @@ def price_steps(
         began = "moment + 1"
         ended = "moment"
     return {
-        "spans": SPANS,
+        "spans": spans_sql(with_prices=prices is not None),
         "known_prices": prices_sql("trades" if prices is None else "prices", nearest, *keys),
         "fills": f"""
 -- fills with the time of their order
@@ -252,7 +252,7 @@ def question_of_prices(
         caller,
         steps,
         needs,
-        (*PLACE, *ORDER_COLUMNS),
+        PRICE_COLUMNS,
         derived=("ms", "moment", "order_id"),
         keys=keys,
         price_may_have=PRICE_COLUMNS,
