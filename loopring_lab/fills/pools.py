@@ -109,7 +109,7 @@ def pool_returns(
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
 SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
-    (ms + {length + 1}) << {PLACE_BITS} AS anchor
+    (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
         "later": asof_sql(trades, "ahead", "last"),
         "valued": f"""
