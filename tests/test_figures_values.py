@@ -617,7 +617,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
     figure = figures.markouts(trades, prices=prices)
     for kind, label in LABELS.items():
         rows = table[table["fill_type"] == kind]
-        assert lines(figure)[label][1] == list(rows["weighted_realized_bps"])
+        assert lines(figure)[label][1] == pytest.approx(list(rows["weighted_realized_bps"]), rel=1e-12)
         counts = [f"{count:,}" for count in rows["fills"] - rows["unpriced"]]
         assert Counter(words(figure)) >= Counter(counts)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10s", "1min", "5min", "1h"]

@@ -123,7 +123,7 @@ SELECT o.* REPLACE (
 )
 FROM (
     SELECT o.*, if(has_one_quote, 1, worth) AS unit
-    FROM orders AS o JOIN weights AS u ON {keys.same("o", "u")}
+    FROM orders AS o LEFT JOIN weights AS u ON {keys.same("o", "u")}
     LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day
 ) AS o"""
 
