@@ -16,6 +16,7 @@ from tools import queries
 import loopring_lab as lab
 from loopring_lab.amounts import LIMIT, to_units
 from loopring_lab.engine import portable
+from loopring_lab.engine.groups import EVERYTHING
 from loopring_lab.engine.query import BOTH_SIDES
 from loopring_lab.errors import AmountError, LabError
 
@@ -89,7 +90,7 @@ def test_what_is_logged_gives_the_answer(name: str, caplog: pytest.LogCaptureFix
         found = found.sort_by("row").drop_columns("row")
         expected = expected.select(found.column_names)
     else:
-        found = found.drop_columns([name for name in found.column_names if name == BOTH_SIDES])
+        found = found.drop_columns([name for name in found.column_names if name in (BOTH_SIDES, EVERYTHING)])
         found = found.rename_columns(expected.column_names)
     assert_same(found, expected)
 

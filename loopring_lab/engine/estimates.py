@@ -79,6 +79,7 @@ def with_estimates(
         Further columns of the answer, over ``medians`` as m.
     """
     keys = question.keys
+    group = keys.columns()
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
     middles = [f"m.{name} AS median_{name}" for name in question.medians]
@@ -88,14 +89,22 @@ def with_estimates(
 
     rows = f"""
 -- what is estimated: where one rate is unknown, all are
-SELECT {keys.columns(after=", ")}order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
+SELECT {group}, order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN CAST(notional AS DOUBLE) END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs"""
 
+    quotes = f"""
+-- the quote tokens of each group
+SELECT DISTINCT {group}, quote FROM rows"""
+
+    weights = f"""
+-- whether each group is weighed in its only quote token, or in what several are worth
+SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}"""
+
     orders = f"""
 -- each order of a group: its value in its quote token, and what it paid, value times rate
-SELECT {keys.columns(after=", ")}order_id, market, quote,
+SELECT {group}, order_id, market, quote,
     min(day) AS day,
     sum(fills) AS fills,
     count(*) AS rows,
@@ -104,64 +113,59 @@ SELECT {keys.columns(after=", ")}order_id, market, quote,
     {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
     {each("sum({0}) AS sum_{0}")}
 FROM rows
-{keys.grouped_by("order_id", "market", "quote")}"""
+GROUP BY {group}, order_id, market, quote"""
 
-    valued = """
--- the same with what the quote token was worth in the most used one: null where no market leads there
-SELECT o.*, w.worth FROM orders AS o LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day"""
+    valued = f"""
+-- the same in one unit for each group: null where no market leads from the quote token to the most used one
+SELECT o.* REPLACE (
+    value * unit AS value,
+    {each("paid_{0} * unit AS paid_{0}")}
+)
+FROM (
+    SELECT o.*, if(has_one_quote, 1, worth) AS unit
+    FROM orders AS o LEFT JOIN weights AS u ON {keys.same("o", "u")}
+    LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day
+) AS o"""
 
     sums = f"""
--- sums over orders by group and quote token; those named _worth are in one token
-SELECT {keys.columns(after=", ")}quote,
+-- sums over orders by group
+SELECT {group},
     CAST(sum(fills) AS BIGINT) AS fills,
     CAST(sum(rows - priced) AS BIGINT) AS missing,
     CAST(sum(priced) AS BIGINT) AS priced,
     count(*) AS orders,
-    {each("sum(sum_{0}) AS sum_{0}")},
-    sum(value) AS value, sum(value * worth) AS value_worth,
-    sum(value * value) AS squares, sum(value * worth * value * worth) AS squares_worth,
-    count(*) FILTER (WHERE value > 0) AS weighing, count(worth) FILTER (WHERE value > 0) AS weighing_worth,
-    {each("sum(paid_{0}) AS paid_{0}, sum(paid_{0} * worth) AS paid_{0}_worth")}
+    count(*) FILTER (WHERE value > 0) AS weighing,
+    sum(value) AS value,
+    sum(value * value) AS squares,
+    {each("sum(sum_{0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
 FROM valued
-{keys.grouped_by("quote")}"""
-
-    def chosen(name: str) -> str:
-        return f"CASE WHEN has_one_quote THEN sum({name}) ELSE sum({name}_worth) END AS {name}"
+GROUP BY {group}"""
 
     means = f"""
--- means of each group; orders of one quote token are weighed in it, those of several in what they were worth
-WITH quoted AS (
-    SELECT *, coalesce(min(quote) OVER alike = max(quote) OVER alike, TRUE) AS has_one_quote
-    FROM sums WINDOW alike AS ({keys.partition()})
-),
-totals AS (
-    SELECT {keys.columns(after=", ")}has_one_quote,
-        CAST(sum(fills) AS BIGINT) AS fills,
-        CAST(sum(missing) AS BIGINT) AS missing,
-        CAST(sum(priced) AS BIGINT) AS priced,
-        CAST(sum(orders) AS BIGINT) AS orders,
-        {each("sum(sum_{0}) AS sum_{0}")},
-        {chosen("value")},
-        {chosen("squares")},
-        {chosen("weighing")},
-        {each(chosen("paid_{0}"))}
-    FROM quoted
-    {keys.grouped_by("has_one_quote")}
-)
-SELECT *,
-    {each("sum_{0} / nullif(priced, 0) AS mean_{0}, paid_{0} / nullif(value, 0) AS weighted_{0}")}
-FROM totals"""
+-- means of each group
+SELECT {group},
+    CAST(sum(fills) AS BIGINT) AS fills,
+    CAST(sum(missing) AS BIGINT) AS missing,
+    CAST(sum(priced) AS BIGINT) AS priced,
+    CAST(sum(orders) AS BIGINT) AS orders,
+    sum(weighing) AS weighing,
+    sum(value) AS value,
+    sum(squares) AS squares,
+    {each("sum(sum_{0}) / nullif(sum(priced), 0) AS mean_{0}")},
+    {each("sum(paid_{0}) / nullif(sum(value), 0) AS weighted_{0}")}
+FROM sums
+GROUP BY {group}"""
 
     spreads = f"""
 -- squared distances of what each order paid from what it would have paid at the mean
-SELECT {keys.columns("m", after=", ")}
-    {each("sum(pow((o.paid_{0} - m.weighted_{0} * o.value) * if(has_one_quote, 1, worth), 2)) AS off_{0}")}
+SELECT {keys.columns("m")},
+    {each("sum(pow(o.paid_{0} - m.weighted_{0} * o.value, 2)) AS off_{0}")}
 FROM valued AS o JOIN means AS m ON {keys.same("o", "m")}
-{keys.columns("m", before="GROUP BY ")}"""
+GROUP BY {keys.columns("m")}"""
 
     answer = f"""
 WITH off AS (
-    SELECT {keys.columns(after=", ")}{each("sum(off_{0}) AS off_{0}")} FROM spreads {keys.grouped_by()}
+    SELECT {group}, {each("sum(off_{0}) AS off_{0}")} FROM spreads GROUP BY {group}
 ),
 errors AS (  -- Kish: how many orders of equal value would say as much; then the standard error of each mean
     SELECT m.*,
@@ -175,7 +179,7 @@ reached AS (
 ),
 both_sides AS ({both_sides_sql(keys)}
 )
-SELECT {keys.columns("e", after=", ")}fills, missing AS {missing}, orders,
+SELECT {keys.columns("e")}, fills, missing AS {missing}, orders,
     {each(SHOWN)},
     {", ".join([both_sides_columns(True), *middles, *columns])}
 FROM reached AS e
@@ -186,6 +190,8 @@ LEFT JOIN both_sides AS b ON {keys.same("e", "b")}
     steps = {
         **question.steps,
         "rows": rows,
+        "quotes": quotes,
+        "weights": weights,
         "orders": orders,
         "valued": valued,
         "sums": sums,

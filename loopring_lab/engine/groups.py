@@ -21,6 +21,8 @@ DAY = 86_400 * SECOND
 FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 
+# A key of all rows, which answers leave out: with it no list of keys is empty.
+EVERYTHING = "everything"
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
 
@@ -86,7 +88,7 @@ class Keys:
     def definitions(self, types: Mapping[str, str]) -> list[str]:
         """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
         aliases = dict(zip(self.answer_names, self.aliases, strict=True))
-        lines = []
+        lines = [f"0 AS {EVERYTHING}"]
         if self.every is not None:
             lines.append(f"{period_sql(self.every)} AS {aliases['period']}")
         for name in self.of_frame:
@@ -101,31 +103,20 @@ class Keys:
         aliases = dict(zip(self.answer_names, self.aliases, strict=True))
         return [f"{source} AS {aliases[name]}" for name, source in self.derived.items()]
 
-    def columns(self, table: str = "", *, before: str = "", after: str = "") -> str:
-        """List the keys, with a comma before or after them where there are any and one is asked for."""
+    def columns(self, table: str = "") -> str:
+        """List the keys, as of a table if one is given."""
         prefix = f"{table}." if table else ""
-        listed = ", ".join(prefix + alias for alias in self.aliases)
-        return f"{before}{listed}{after}" if listed else ""
-
-    def grouped_by(self, *others: str) -> str:
-        """Return GROUP BY with the keys and other columns; empty where there are none."""
-        names = [*self.aliases, *others]
-        return f"GROUP BY {', '.join(names)}" if names else ""
+        return ", ".join(prefix + alias for alias in (EVERYTHING, *self.aliases))
 
     def same(self, left: str, right: str, *others: str) -> str:
         """Return the condition that two tables have the same keys, and the same other columns; nulls are alike."""
-        pairs = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in (*self.aliases, *others)]
-        return " AND ".join(pairs) or "TRUE"
-
-    def partition(self, *others: str) -> str:
-        """Return PARTITION BY with the keys and other columns; empty where there are none."""
-        names = [*self.aliases, *others]
-        return f"PARTITION BY {', '.join(names)}" if names else ""
+        pairs = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in (EVERYTHING, *self.aliases, *others)]
+        return " AND ".join(pairs)
 
     def sorted_by(self, *others: str, table: str = "") -> str:
-        """Return ORDER BY with the keys of a table and other columns, unknown ones last; empty without any."""
+        """Return ORDER BY with the keys of a table and other columns, unknown ones last."""
         prefix = f"{table}." if table else ""
-        terms = []
+        terms = [prefix + EVERYTHING]
         for key, name in zip(self.aliases, self.answer_names, strict=True):
             alias = prefix + key
             values = self.order.get(name)
@@ -135,7 +126,7 @@ class Keys:
             else:
                 terms.append(f"{alias} NULLS LAST")
         terms += [f"{name} NULLS LAST" for name in others]
-        return f"ORDER BY {', '.join(terms)}" if terms else ""
+        return f"ORDER BY {', '.join(terms)}"
 
 
 def keys_of(

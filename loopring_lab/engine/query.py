@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import Keys, literal, quoted
+from loopring_lab.engine.groups import EVERYTHING, Keys, literal, quoted
 from loopring_lab.errors import AmountError, LabError
 
 log = logging.getLogger("loopring_lab.sql")
@@ -70,7 +70,7 @@ ROW = "number of the row"
 # Columns that say where in its block a fill is.
 PLACE = ("block_id", "index_in_block")
 # Small tables that a question may be asked with.
-TABLES = ("worth", "pools", "units", "schedule")
+TABLES = ("worth", "pools", "units")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
 # Another one: how many fills count nowhere, as their taker or their venue is unknown.
@@ -164,30 +164,29 @@ def ask_in_memory(
     inputs = {"given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
     if prices is not None:
         inputs["given_prices"] = _prices_in_memory(question, prices)
-    connection = session.cursor()
-    try:
-        for name, table in [*inputs.items(), *tables.items()]:
-            connection.register(name, _with_hugeints(table))
+
+    def text_on(connection: Any) -> str:
         types = {name: _types(connection.table(name)) for name in inputs}
-        text = _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _as_logged(question, types, last, tables))
-        found = _to_arrow(connection.sql(text))
-    except Exception as error:
-        raise translated(error, question.caller) from None
-    finally:
-        connection.close()
-    return with_decimals(found)
+        return _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
+
+    return _run_on(text_on, question.caller, {**inputs, **tables})
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
     log.debug("-- %s\n%s", caller, text)
+    return _run_on(lambda _: text, caller, inputs)
+
+
+def _run_on(text_on: Callable[[Any], str], caller: str, inputs: Mapping[str, pa.Table]) -> pa.Table:
+    """Run the query that is the text on a connection with some tables."""
     connection = session.cursor()
     try:
         for name, table in inputs.items():
             connection.register(name, _with_hugeints(table))
-        found = _to_arrow(connection.sql(text))
+        found = _to_arrow(connection.sql(text_on(connection)))
     except Exception as error:
         raise translated(error, caller) from None
     finally:
@@ -210,7 +209,7 @@ def _ask_relation(
         else "NULL"
     )
     # Variables of these names are what DuckDB finds.
-    worth, pools, units, schedule = (tables.get(name) for name in TABLES)
+    worth, pools, units = (tables.get(name) for name in TABLES)
     given_prices: Any = None
     price_types = None
     if prices is not None:
@@ -321,30 +320,29 @@ def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]
 
 
 def _medians_in_memory(question: Question) -> str:
-    keys = question.keys
-    middle = ", ".join(f"median({name}) AS {name}" for name in question.medians)
-    return f"SELECT {keys.columns(after=', ')}{middle} FROM rows {keys.grouped_by()}"
+    group = question.keys.columns()
+    middles = ", ".join(f"median({name}) AS {name}" for name in question.medians)
+    return f"SELECT {group}, {middles} FROM rows GROUP BY {group}"
 
 
 def _medians_by_sorting(question: Question) -> str:
     """Take the middle of sorted values: sorting goes to disk, the values that ``median`` keeps do not."""
-    keys = question.keys
-    parts = []
-    for name in question.medians:
-        others = "".join(f", CAST(NULL AS DOUBLE) AS {other}" for other in question.medians if other != name)
-        parts.append(f"""
-    SELECT {keys.columns(after=", ")}avg({name}) AS {name}{others} FROM (
-        SELECT {keys.columns(after=", ")}{name},
-            row_number() OVER ({keys.partition()} ORDER BY {name}) AS place,
-            count(*) OVER ({keys.partition()}) AS values
-        FROM rows WHERE {name} IS NOT NULL
-    ) AS sorted
-    WHERE place IN ((values + 1) // 2, (values + 2) // 2)
-    {keys.grouped_by()}""")
-    every_group = f"SELECT {keys.columns(after=', ')}{', '.join(f'NULL AS {n}' for n in question.medians)} FROM rows"
-    found = " UNION ALL BY NAME ".join([*parts, f"({every_group} {keys.grouped_by()})"])
-    middle = ", ".join(f"max({name}) AS {name}" for name in question.medians)
-    return f"SELECT {keys.columns(after=', ')}{middle} FROM ({found}) AS found {keys.grouped_by()}"
+    group = question.keys.columns()
+    names = ", ".join(literal(name) for name in question.medians)
+    middles = ", ".join(f"avg(value) FILTER (WHERE name = {literal(name)}) AS {name}" for name in question.medians)
+    return f"""
+-- the value in the middle of each column, or the mean of two; unknown values come last, and alone where all are
+WITH listed AS (
+    SELECT {group}, unnest([{names}]) AS name, unnest([{", ".join(question.medians)}]) AS value FROM rows
+),
+placed AS (
+    SELECT *, count(value) OVER (PARTITION BY {group}, name) AS known,
+        row_number() OVER (PARTITION BY {group}, name ORDER BY value NULLS LAST) AS place
+    FROM listed
+)
+SELECT {group}, {middles} FROM placed
+WHERE place IN ((known + 1) // 2, (known + 2) // 2)
+GROUP BY {group}"""
 
 
 def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list[str]:
@@ -485,6 +483,8 @@ def _with_hugeints(table: pa.Table) -> pa.Table:
 def named(table: pa.Table, keys: Keys) -> pa.Table:
     """Give the keys of an answer their names."""
     names = dict(zip(keys.aliases, keys.answer_names, strict=True))
+    if EVERYTHING in table.column_names:
+        table = table.drop_columns(EVERYTHING)
     return table.rename_columns([names.get(name, name) for name in table.column_names])
 
 

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from loopring_lab.engine import frames
+from loopring_lab.engine.groups import EVERYTHING
 from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run, without_note
 from loopring_lab.errors import LabError
 
 # Steps of all markets, which are run here on what the workers return; see `query`.
-OVERALL = ("means", "answer")
+OVERALL = ("weights", "means", "answer")
 # Steps of a market with few rows, which are brought here.
-GATHERED = ("sums", "spreads", "pairs")
+GATHERED = ("quotes", "sums", "spreads", "pairs")
 
 Work = Callable[[pa.Table, pa.Table | None], pa.Table]
 """What a worker does with the trades of a market, and the prices of it where there are any."""
@@ -68,7 +69,7 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
     """Return medians of float64 columns by group, which Spark itself computes exactly."""
     from pyspark.sql import functions
 
-    keys = question.keys.aliases
+    keys = [EVERYTHING, *question.keys.aliases]
     columns = [*keys, *question.medians]
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:

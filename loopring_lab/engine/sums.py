@@ -5,7 +5,7 @@ Steps of a summary, as text for `query.Question`:
     rows     `RATES`, of which the engine takes the medians (``medians=["median_bps"]``)
     sums     `sums_sql`
     pairs    `pairs_sql`
-    answer   a query that begins with `totals_sql` and `both_sides_sql`
+    answer   `with_sides` of a query over `totals_sql`
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens.
 """
@@ -59,7 +59,7 @@ def rates_sql(keys: Keys) -> str:
     """Return the step ``rows`` of a summary."""
     return f"""
 -- the rate of each fill, to a thousandth of a basis point
-SELECT {keys.columns(after=", ")}round(fee_bps, 3) AS median_bps FROM trades"""
+SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM trades"""
 
 
 def sums_sql(keys: Keys, *others: str) -> str:
@@ -67,7 +67,7 @@ def sums_sql(keys: Keys, *others: str) -> str:
     more = "".join(f",\n    {line}" for line in others)
     return f"""
 -- sums of each group and three tokens, fills of which an amount is unknown apart
-SELECT {keys.columns(after=", ")}base, quote, fee_token,
+SELECT {keys.columns()}, base, quote, fee_token,
     size IS NOT NULL AND notional IS NOT NULL AND fee IS NOT NULL AS is_known,
     count(*) AS fills,
     count(fee) AS charged,
@@ -77,7 +77,7 @@ SELECT {keys.columns(after=", ")}base, quote, fee_token,
     CASE fee_token WHEN base THEN sum(size) WHEN quote THEN sum(notional) END AS received,
     sum(fee) AS fee{more}
 FROM trades
-{keys.grouped_by("base", "quote", "fee_token", "is_known")}"""
+GROUP BY {keys.columns()}, base, quote, fee_token, is_known"""
 
 
 def totals_sql(keys: Keys, *others: str) -> str:
@@ -86,37 +86,51 @@ def totals_sql(keys: Keys, *others: str) -> str:
     lines = [*(f"{SUMMARY[name]} AS {name}" for name in shown), *others]
     listed = ",\n    ".join(lines)
     return f"""
-SELECT {keys.columns("s", after=", ")}
+SELECT {keys.columns("s")},
     {listed}
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
-{keys.columns("s", before="GROUP BY ")}"""
+GROUP BY {keys.columns("s")}"""
 
 
 def pairs_sql(keys: Keys, rows: str = "trades") -> str:
     """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
-    no_group = "".join("NULL, " for _ in keys.aliases)
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
 WITH sides AS (
-    SELECT {keys.columns(after=", ")}trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
+    SELECT {keys.columns()}, trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
     FROM {rows}
     WHERE trade_id IS NOT NULL
-    GROUP BY {keys.columns(after=", ")}trade_id
+    GROUP BY {keys.columns()}, trade_id
 ),
 paired AS (
     SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
 )
-SELECT {keys.columns(after=", ")}FALSE AS is_all, count(*) AS fills FROM sides
-WHERE is_bought AND is_sold {keys.grouped_by()}
-UNION ALL
-SELECT {no_group}TRUE, count(*) FROM paired"""
+SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides
+WHERE is_bought AND is_sold GROUP BY {keys.columns()}
+UNION ALL BY NAME
+SELECT TRUE AS is_all, count(*) AS fills FROM paired"""
 
 
 def both_sides_sql(keys: Keys) -> str:
     """Return a query for ``both_sides`` by group, of groups that have any, from ``pairs``."""
     return f"""
-SELECT {keys.columns(after=", ")}CAST(sum(fills) AS BIGINT) AS both_sides FROM pairs
-WHERE NOT is_all {keys.grouped_by()}"""
+SELECT {keys.columns()}, CAST(sum(fills) AS BIGINT) AS both_sides FROM pairs
+WHERE NOT is_all GROUP BY {keys.columns()}"""
+
+
+def with_sides(shown: str, trades: Any, caller: str, keys: Keys, sides: Keys, *sorted_by: str) -> str:
+    """Return the last step of a summary: the query `shown` with ``both_sides``, in the order of its keys.
+
+    `sides` are the keys of ``pairs``, and `sorted_by` what tells rows with the same keys apart.
+    """
+    return f"""
+SELECT t.*,
+    {both_sides_columns(has_sides(trades, caller))}
+FROM ({shown}
+) AS t
+LEFT JOIN ({both_sides_sql(sides)}
+) AS b ON {sides.same("t", "b")}
+{keys.sorted_by(*sorted_by, table="t")}"""
 
 
 def both_sides_columns(is_known: bool) -> str:

@@ -28,10 +28,6 @@ VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
 SEVERAL = "several lines might apply"
 # Products of a rate's numerator and denominator are computed in 128 bits.
 LARGEST_PRODUCT = 2**127
-# Relative distance from which float64 products decide: their own error is a millionth of that.
-CLOSE = 1e-9
-# The highest fee that a rate allows, cut to 1e-18. No product is larger than the amount, or two parts of a rate.
-ALLOWED = "most // {0}denominator * {0}numerator + most % {0}denominator * {0}numerator // {0}denominator"
 
 
 def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
@@ -218,44 +214,35 @@ SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM ma
 
     def _judged(self) -> str:
         """Judge fills by the lines that might apply: those that might match, up to the first that does."""
-        rates = sorted({line.rate for line in self.lines if line.rate is not None})
-        ranks = ["CAST(NULL AS INTEGER)"]
+        rates = ["CAST(NULL AS DOUBLE)"]
+        fees = ["CAST(NULL AS HUGEINT)"]
         ignored = ["FALSE"]
         for number, line in enumerate(self.lines):
             applies = f"line_{number} IS DISTINCT FROM FALSE AND {number} <= coalesce(certain, {number})"
             if line.rate is None:
                 ignored.append(applies)
             else:
-                ranks.append(f"CASE WHEN {applies} THEN {rates.index(line.rate)} END")
+                rates.append(f"CASE WHEN {applies} THEN CAST('{float(line.rate)}' AS DOUBLE) END")
+                fees.append(f"CASE WHEN {applies} THEN {_allowed(line.rate)} END")
         return f"""
 -- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
-WITH rates AS (  -- what each rate is of an amount, as a fraction
-    SELECT * FROM (VALUES {_listed(map(_rate_row, rates, range(len(rates))))})
-        AS v(rate_rank, bps, numerator, denominator)
-),
-ranked AS (  -- the lowest and the highest rate of the lines that might apply
+WITH rated AS (  -- the rates of the lines that might apply, and the highest fees that these allow
     SELECT *,
-        least({_listed(ranks)}) AS lowest,
-        greatest({_listed(ranks)}) AS highest,
+        least({_listed(rates)}) AS lowest_bps,
+        greatest({_listed(rates)}) AS bps,
+        least({_listed(fees)}) AS least_allowed,
+        greatest({_listed(fees)}) AS most_allowed,
         certain IS NOT NULL AND NOT ({" OR ".join(ignored)}) AS is_rated
     FROM chosen
-),
-compared AS (  -- whether the fee is more than these rates allow on the most that may have been received
-    SELECT ranked.*, high.bps, high.numerator, high.denominator,
-        {_is_more("high")} AS is_above_highest,
-        CASE WHEN lowest = highest THEN {_is_more("high")} ELSE {_is_more("low")} END AS is_above_lowest
-    FROM ranked
-    LEFT JOIN rates AS low ON lowest = low.rate_rank
-    LEFT JOIN rates AS high ON highest = high.rate_rank
 )
 SELECT *,
     CASE WHEN bps IS NULL THEN NULL
-        WHEN is_rated AND is_above_highest THEN 'above'
-        WHEN certain IS NOT NULL AND NOT is_above_lowest THEN NULL
+        WHEN is_rated AND fee > most_allowed THEN 'above'
+        WHEN certain IS NOT NULL AND fee <= least_allowed THEN NULL
         ELSE 'unknown' END AS verdict,
-    verdict = 'above' OR (is_rated AND lowest = highest) AS is_agreed,
+    verdict = 'above' OR (is_rated AND lowest_bps = bps) AS is_agreed,
     CASE WHEN certain = possible THEN certain END AS line
-FROM compared"""
+FROM rated"""
 
     def _refuse_absent(self, values: frozenset[Any], name: str, line: int, absent: str) -> None:
         fixed = VOCABULARY.get(name, set())
@@ -305,11 +292,11 @@ SELECT line,
     min(concat(market, ' (', fill_type, ')')) FILTER (WHERE possible IS NULL) AS example
 FROM judged
 GROUP BY line"""
-LISTED = f"""
+LISTED = """
 -- fills that are not within the schedule, and what is allowed where all lines that might apply agree
 SELECT row, CAST(line AS BIGINT) AS line,
     CASE WHEN is_agreed THEN bps END AS schedule_bps,
-    CASE WHEN is_agreed AND fee IS NOT NULL THEN {ALLOWED.format("")} END AS allowed,
+    CASE WHEN is_agreed AND fee IS NOT NULL THEN most_allowed END AS allowed,
     fee - allowed AS excess,
     verdict
 FROM judged
@@ -320,17 +307,14 @@ def _listed(parts: Iterable[str]) -> str:
     return ", ".join(parts)
 
 
-def _rate_row(rate: Fraction, rank: int) -> str:
+def _allowed(rate: Fraction) -> str:
+    """Return the highest fee that a rate allows, cut to 1e-18, as SQL.
+
+    No product is larger than the amount, or two parts of the rate.
+    """
     share = rate / ALL_BPS
-    return f"({rank}, CAST('{float(rate)}' AS DOUBLE), {share.numerator}, {share.denominator})"
-
-
-def _is_more(rate: str) -> str:
-    """Return whether a fee is more than a rate allows: by float64, and exactly where that is too close."""
-    allowed = f"CAST(most AS DOUBLE) * {rate}.numerator / {rate}.denominator"
-    return f"""CASE WHEN CAST(fee AS DOUBLE) > {allowed} * {1 + CLOSE} + 10 THEN TRUE
-            WHEN CAST(fee AS DOUBLE) < {allowed} * {1 - CLOSE} - 10 THEN FALSE
-            ELSE fee > {ALLOWED.format(f"{rate}.")} END"""
+    parts = f"most // {share.denominator} * {share.numerator}"
+    return f"{parts} + most % {share.denominator} * {share.numerator} // {share.denominator}"
 
 
 def _lines(schedule: Any) -> list[_Line]:

@@ -88,19 +88,11 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     outer = keys_of(trades, by, caller, *RESERVED, every=every)
     keys = sums.with_key(outer, "fee_token")
-    answer = f"""
-WITH totals AS ({sums.totals_sql(keys)}
-),
-both_sides AS ({sums.both_sides_sql(outer)}
-)
-SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM totals AS t LEFT JOIN both_sides AS b ON {outer.same("t", "b")}
-{keys.sorted_by(table="t")}"""
     steps = {
         "rows": sums.rates_sql(keys),
         "sums": sums.sums_sql(keys),
         "pairs": sums.pairs_sql(outer),
-        "answer": answer,
+        "answer": sums.with_sides(sums.totals_sql(keys), trades, caller, keys, outer),
     }
     return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)
 

@@ -89,26 +89,21 @@ def tiers(
     """
     caller = "lab.fees.tiers"
     keys = keys_of(trades, by, caller, *RESERVED, every=every)
-    tier = keys.columns(after=", ") + "tier_bps, certainty"
+    group = keys.columns()
+    tier = f"{group}, tier_bps, certainty"
     counted = f"""
 -- fills of each group and tier
 SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
 FROM tiered
 GROUP BY {tier}"""
-    answer = f"""
-WITH totals AS (
-    SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
-        CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER ({keys.partition()}) AS DOUBLE) AS share,
-        min(first) AS first, max(last) AS last
-    FROM sums
-    GROUP BY {tier}
-),
-both_sides AS ({sums.both_sides_sql(keys)}
-)
-SELECT t.*, {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM totals AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by("tier_bps", "certainty", table="t")}"""
-    steps = _tier_steps(tokens, keys.columns(after=", "))
+    shown = f"""
+SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
+    CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER (PARTITION BY {group}) AS DOUBLE) AS share,
+    min(first) AS first, max(last) AS last
+FROM sums
+GROUP BY {tier}"""
+    answer = sums.with_sides(shown, trades, caller, keys, keys, "tier_bps", "certainty")
+    steps = _tier_steps(tokens, group)
     steps |= {"sums": counted, "pairs": sums.pairs_sql(keys), "answer": answer}
     question = Question(caller, steps, NEEDS, (*LIKE, *sums.SIDES), keys=keys)
     return ask(question, trades, units=_units(trades, tokens, caller))
@@ -143,35 +138,29 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "lab.fees.with_tiers"
-    steps = _tier_steps(tokens, "row, ") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
+    steps = _tier_steps(tokens, "row") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
     question = Question(caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, trades, units=_units(trades, tokens, caller))
 
 
 def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
     """Return the steps up to ``tiered``: each fill with its tier and how certain that is, beside columns `kept`."""
-    near = f"""
--- fees, and the least and the most that may have been received in the token of each; null where not known.
--- The whole tiers next to the bounds are found with float64; {TOO_HIGH} stands for all that are too high
-WITH charged AS (
-    SELECT trades.*, coalesce(unit, {10**PLACES}) AS unit, {RECEIVED} AS least, {MOST_RECEIVED} AS most
-    FROM trades LEFT JOIN units ON fee_token = token
-)
-SELECT *,
-    {_nearest_tier("fee", "most")} AS near_lowest,
-    {_nearest_tier("fee + unit", "least")} AS near_highest
-FROM charged"""
+    charged = f"""
+-- fees, and the least and the most that may have been received in the token of each; null where not known
+SELECT received.*, coalesce(unit, {10**PLACES}) AS unit
+FROM (SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades) AS received
+LEFT JOIN units ON fee_token = token"""
     # The exchange charges whole basis points and cuts the fee to the token's smallest unit, so tier t may have
     # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
     bounds = f"""
--- the lowest and the highest tier that fit each fee, by exact products of integers
-SELECT {kept}created_at, {ALIKE} AS alike,
+-- the lowest and the highest tier that fit each fee; {TOO_HIGH} stands for all that are too high
+SELECT {kept}, created_at, {ALIKE} AS alike,
     CASE WHEN fee IS NULL OR most IS NULL THEN NULL
         WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
-        ELSE {_tier_up("fee", "most", "near_lowest")} END AS lowest,
-    least({ALL_BPS}, {_tier_up("fee + unit", "least", "near_highest")} - 1) AS highest
-FROM near"""
-    steps = {"near": near, "bounds": bounds}
+        ELSE {_rounded_up("fee", "most")} END AS lowest,
+    {_rounded_up("(fee + unit)", "least")} - 1 AS highest
+FROM charged"""
+    steps = {"charged": charged, "bounds": bounds}
     source = "(SELECT *, NULL AS tier FROM bounds)"
     # Without the listed units of tokens it is not sure which tiers do not fit, and none is lent.
     if tokens is not None:
@@ -179,7 +168,7 @@ FROM near"""
         source = LENT
     steps["tiered"] = f"""
 -- each fill with its tier
-SELECT {kept}created_at,
+SELECT {kept}, created_at,
     CAST(CASE WHEN lowest = highest THEN lowest ELSE tier END AS BIGINT) AS tier_bps,
     CASE WHEN lowest IS NULL THEN 'unknown'
         WHEN lowest > highest THEN 'none'
@@ -190,15 +179,9 @@ FROM {source} AS fills"""
     return steps
 
 
-def _nearest_tier(fee: str, gross: str) -> str:
-    """Return the whole number next to a fee in basis points of the gross amount; it is cut to those that matter."""
-    bps = f"{ALL_BPS} * CAST({fee} AS DOUBLE) / CAST(greatest({gross}, 1) AS DOUBLE)"
-    return f"CAST(greatest(least({bps}, {TOO_HIGH}), 0) AS INTEGER)"
-
-
-def _tier_up(fee: str, gross: str, nearest: str) -> str:
-    """Return a fee in basis points of the gross amount, rounded up, from the whole number next to it."""
-    return f"{nearest} + CASE WHEN ({fee}) * {ALL_BPS} > greatest({gross}, 1) * {nearest} THEN 1 ELSE 0 END"
+def _rounded_up(fee: str, gross: str) -> str:
+    """Return a fee in basis points of the gross amount, rounded up, as SQL."""
+    return f"CAST(least(({fee} * {ALL_BPS} + greatest({gross}, 1) - 1) // greatest({gross}, 1), {TOO_HIGH}) AS INTEGER)"
 
 
 # Fills that are charged alike have the same number, as joins by one number are fast; unknown ones have none.

@@ -96,18 +96,18 @@ def in_token(
     derived = ("ms", "moment", "order_id")
     if by is None:
         steps |= {
-            "valued": _valued_sql("row, ", limit),
+            "valued": _valued_sql("row", limit),
             "rows": f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued",
         }
         question = Question(CALLER, steps, needs, may_have, derived, shown=None)
     else:
         keys = sums.with_key(outer, "fee_token")
         steps |= {
-            "valued": _valued_sql(keys.columns(after=", "), limit),
+            "valued": _valued_sql(keys.columns(), limit),
             "rows": AGES,
             "sums": _days_sql(keys),
             "pairs": sums.pairs_sql(outer),
-            "answer": _answer_sql(keys, outer, token, sums.has_sides(trades, CALLER)),
+            "answer": sums.with_sides(_shown_sql(keys, token), trades, CALLER, keys, outer),
         }
         question = Question(CALLER, steps, needs, may_have, derived, keys=keys, medians=("age",))
     return ask(replace(question, price_needs=PRICE_COLUMNS, split_by=()), trades, prices)
@@ -210,7 +210,7 @@ WITH joined AS (  -- fees in the token itself have their value at any time
 checked AS (
     SELECT *, CASE WHEN {is_fresh} THEN CAST(fee AS DOUBLE) / 1e18 * rate END AS fee_value FROM joined
 )
-SELECT {kept}ms, fee, fee_value, fee_value * (later_rate / rate - 1) AS change,
+SELECT {kept}, ms, fee, fee_value, fee_value * (later_rate / rate - 1) AS change,
     CASE WHEN fee_value IS NOT NULL THEN value_path END AS value_path,
     CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at
 FROM checked"""
@@ -222,36 +222,25 @@ SELECT *, CAST(ms - epoch_ms(priced_at) AS DOUBLE) AS age FROM valued"""
 
 
 def _days_sql(keys: Keys) -> str:
+    group = keys.columns()
     return f"""
 -- sums of each day, as what moves prices on a day moves all values of that day
-SELECT {keys.columns(after=", ")}{day_sql()} AS day,
+SELECT {group}, {day_sql()} AS day,
     count(*) AS fills, count(fee_value) AS valued, sum(fee) AS fee,
     sum(fee_value) AS fee_value, sum(change) AS change, max(age) AS max_age
 FROM rows
-{keys.grouped_by("day")}"""
+GROUP BY {group}, day"""
 
 
-def _answer_sql(keys: Keys, outer: Keys, token: str, has_sides: bool) -> str:
+def _shown_sql(keys: Keys, token: str) -> str:
     # A sum may be off by all of its change, and by 1.96 times the standard error of the days' changes.
+    error = f"(abs(sum(change)) + {REACH} * sqrt(sum(change * change)))"
+    group = keys.columns("s")
     return f"""
-WITH totals AS (
-    SELECT {keys.columns(after=", ")}
-        CAST(sum(fills) AS BIGINT) AS fills,
-        CAST(sum(fills - valued) AS BIGINT) AS unpriced,
-        sum(fee) AS fee,
-        sum(fee_value) AS fee_value,
-        abs(sum(change)) + {REACH} * sqrt(sum(change * change)) AS error,
-        CAST(max(max_age) AS BIGINT) AS max_age
-    FROM sums
-    {keys.grouped_by()}
-),
-both_sides AS ({sums.both_sides_sql(outer)}
-)
-SELECT {keys.columns("t", after=", ")}t.fills, unpriced, fee, fee_value, {literal(token)} AS value_token,
-    CASE WHEN error = 0 THEN 0 ELSE 10000 * error / nullif(abs(fee_value), 0) END AS within_bps,
-    to_milliseconds(CAST(round(m.age) AS BIGINT)) AS median_age,
-    to_milliseconds(max_age) AS max_age,
-    {sums.both_sides_columns(has_sides)}
-FROM totals AS t JOIN medians AS m ON {keys.same("t", "m")}
-LEFT JOIN both_sides AS b ON {outer.same("t", "b")}
-{keys.sorted_by(table="t")}"""
+SELECT {group}, CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(fills - valued) AS BIGINT) AS unpriced,
+    sum(fee) AS fee, sum(fee_value) AS fee_value, {literal(token)} AS value_token,
+    CASE WHEN {error} = 0 THEN 0 ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0) END AS within_bps,
+    to_milliseconds(CAST(round(any_value(age)) AS BIGINT)) AS median_age,
+    to_milliseconds(CAST(max(max_age) AS BIGINT)) AS max_age
+FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+GROUP BY {group}"""

@@ -70,24 +70,17 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     caller = "lab.fills.vwap"
     given = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
     keys = keys_of(trades, list(dict.fromkeys([*given.names, "base", "quote"])), caller, every=every)
+    group = keys.columns()
     totals = f"""
-SELECT {keys.columns(after=", ")}
+SELECT {group},
     {sums.SUMMARY["fills"]} AS fills,
     {sums.SUMMARY["unknown"]} AS unknown,
     {", ".join(KNOWN_SUMS)}
 FROM sums
-{keys.grouped_by()}"""
-    answer = f"""
-WITH totals AS ({totals}
-),
-both_sides AS ({sums.both_sides_sql(keys)}
-),
-averages AS ({with_average("totals")}
-)
-SELECT {keys.columns("t", after=", ")}t.fills,
-    known_size AS volume, known_notional AS notional, average AS vwap, unknown,
-    {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM averages AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by(table="t")}"""
+GROUP BY {group}"""
+    shown = f"""
+SELECT {group}, fills, known_size AS volume, known_notional AS notional, average AS vwap, unknown
+FROM ({with_average(f"({totals})")})"""
+    answer = sums.with_sides(shown, trades, caller, keys, keys)
     steps = {"sums": sums.sums_sql(keys), "pairs": sums.pairs_sql(keys), "answer": answer}
     return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys), trades)

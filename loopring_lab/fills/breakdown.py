@@ -46,22 +46,14 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     names = [name for name in given.names if name != "fill_type"]
     outer = keys_of(trades, names, caller, every=every)
     keys = keys_of(trades, [*names, "fill_type"], caller, every=every)
-    answer = f"""
-WITH totals AS ({sums.totals_sql(keys)}
-),
-both_sides AS ({sums.both_sides_sql(keys)}
-),
-shares AS (
-    SELECT *, fills / sum(fills) OVER ({outer.partition()}) AS share FROM totals
-)
-SELECT {keys.columns("t", after=", ")}t.fills, t.share, t.* EXCLUDE ({keys.columns(after=", ")}fills, share),
-    {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM shares AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by(table="t")}"""
+    shown = f"""
+SELECT {keys.columns()}, fills, fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
+    * EXCLUDE ({keys.columns()}, fills)
+FROM ({sums.totals_sql(keys)})"""
     steps = {
         "rows": sums.rates_sql(keys),
         "sums": sums.sums_sql(keys),
         "pairs": sums.pairs_sql(keys),
-        "answer": answer,
+        "answer": sums.with_sides(shown, trades, caller, keys, keys),
     }
     return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)

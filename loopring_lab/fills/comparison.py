@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level, reach_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import LEFT_OUT, ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, ask, collected
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, worse_sql
+from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, question_of_prices, worse_sql
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
@@ -118,17 +118,10 @@ def compare_venues(
     if prices is not None:
         _check_markets(trades, prices, caller)
     steps, tables = role_steps(trades, caller)
-    steps |= _cost_steps(keys, kind, length, "trades" if prices is None else "prices")
+    steps |= _cost_steps(trades, keys, kind, length, "trades" if prices is None else "prices")
     steps |= _difference_steps(keys, kind, intervals)
-    question = Question(
-        caller,
-        steps,
-        needs=(*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps"),
-        may_have=(*PLACE, *ORDER_COLUMNS),
-        derived=("ms", "moment", "order_id"),
-        keys=keys,
-        price_may_have=PRICE_COLUMNS,
-    )
+    needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
+    question = question_of_prices(caller, steps, needs, keys)
     return noted(ask(question, trades, prices, worth=worth_by_day(trades, caller), **tables), kind)
 
 
@@ -150,13 +143,14 @@ FROM trades""",
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
 
 
-def _cost_steps(keys: Keys, kind: str, horizon: int, source: str) -> dict[str, str]:
+def _cost_steps(trades: Any, keys: Keys, kind: str, horizon: int, source: str) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what the takers' orders paid at each venue."""
     if kind == OWN_TRADES:
         # A trade after the order is none of its own.
         is_near = "found_moment > last_fill"
     else:
         is_near = f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
+    group = keys.columns()
     return {
         "once": ONCE,
         "takers": """
@@ -172,10 +166,10 @@ SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS a
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
 FROM takers LEFT JOIN spans USING (order_id, market)
 WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
-        "found": asof_sql("classed", "last"),
+        "found": asof_sql(trades, "classed", "last"),
         "rows": f"""
 -- fills with their value in one token and their cost to the taker, in basis points
-SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id, is_taken,
+SELECT {group}, market, side, class, fill_type, order_id, is_taken,
     CAST(notional AS DOUBLE) * worth AS value,
     CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END AS worse,
     worse + fee_bps AS cost,
@@ -183,7 +177,7 @@ SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id, is_ta
 FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = day""",
         "orders": f"""
 -- orders in each cell and venue: sums of values, and of values times basis points
-SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id,
+SELECT {group}, market, side, class, fill_type, order_id,
     count(*) AS fills,
     sum(value) AS value,
     sum(value * cost) AS paid,
@@ -191,20 +185,18 @@ SELECT {keys.columns(after=", ")}market, side, class, fill_type, order_id,
     sum(value * abs(worse)) AS distance
 FROM rows
 WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)
-{keys.grouped_by("market", "side", "class", "fill_type", "order_id")}""",
+GROUP BY {group}, market, side, class, fill_type, order_id""",
     }
 
 
 def _difference_steps(keys: Keys, kind: str, level: float) -> dict[str, str]:
     """Return the steps from ``orders`` to the answer: the difference of the venues, and its interval."""
-    listed = keys.columns(after=", ")
-    grouped = keys.grouped_by()
-    cell = keys.partition("market", "side", "class")
+    group = keys.columns()
     margin = "distance" if kind == OWN_TRADES else "0"
     return {
         "sums": f"""
 -- sums by cell and venue; without a venue, how many fills of a group are taken and not
-SELECT {listed}market, side, class, fill_type,
+SELECT {group}, market, side, class, fill_type,
     CAST(sum(fills) AS BIGINT) AS fills,
     count(*) AS orders,
     sum(value) AS value,
@@ -213,12 +205,11 @@ SELECT {listed}market, side, class, fill_type,
     sum(distance) AS distance,
     avg(paid / value) AS mean_by_order
 FROM orders
-{keys.grouped_by("market", "side", "class", "fill_type")}
+GROUP BY {group}, market, side, class, fill_type
 UNION ALL BY NAME
-SELECT {listed}count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
+SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
-{grouped}
-HAVING count(*) > 0""",
+GROUP BY {group}""",
         "means": f"""
 -- cells with both venues, a row for each venue: gap, pool minus book, and the difference over all cells by value
 WITH cells AS (
@@ -228,16 +219,16 @@ WITH cells AS (
         sum(sign * mean) OVER cell AS gap
     FROM sums
     WHERE fill_type IS NOT NULL
-    WINDOW cell AS ({cell})
+    WINDOW cell AS (PARTITION BY {group}, market, side, class)
     QUALIFY count(*) OVER cell = 2
 )
 SELECT *, sum(value) OVER alike AS total, sum(value * gap) OVER alike / total AS difference
 FROM cells
-WINDOW alike AS ({keys.partition()})""",
+WINDOW alike AS (PARTITION BY {group})""",
         "spreads": f"""
 -- how much the difference changes without each order; without the only one of a venue, its cell does not count
 WITH parts AS (
-    SELECT {keys.columns("m", after=", ")}m.market, order_id, m.fill_type, total,
+    SELECT {keys.columns("m")}, m.market, order_id, m.fill_type, total,
         m.value - o.value AS others,
         m.orders = 1 OR others < {ALONE} * m.value AS is_alone,
         gap + sign * (mean * o.value - o.paid) / others AS gap_without,
@@ -246,42 +237,42 @@ WITH parts AS (
     FROM orders AS o JOIN means AS m ON {keys.same("o", "m", "market", "side", "class", "fill_type")}
 ),
 changes AS (
-    SELECT {listed}sum(pull) / nullif(max(total) - sum(lost), 0) AS change,
+    SELECT {group}, sum(pull) / nullif(max(total) - sum(lost), 0) AS change,
         bool_or(fill_type = 'amm') AS at_pool, bool_or(fill_type = 'dex') AS at_book
     FROM parts
-    {keys.grouped_by("market", "order_id")}
+    GROUP BY {group}, market, order_id
 )
-SELECT {listed}count(*) AS orders,
+SELECT {group}, count(*) AS orders,
     count(*) FILTER (WHERE at_pool) AS pool_orders,
     count(*) FILTER (WHERE at_book) AS book_orders,
     sum(pow(change, 2)) AS squares,
     sum(pow(change, 4)) AS fourths
 FROM changes
-{grouped}""",
+GROUP BY {group}""",
         "answer": f"""
 WITH counted AS (
-    SELECT {listed}sum(taken) AS taken, sum(left_out) AS left_out
-    FROM sums WHERE fill_type IS NULL {grouped} HAVING count(*) > 0
+    SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
+    FROM sums WHERE fill_type IS NULL GROUP BY {group}
 ),
 venues AS (  -- both over the same mix of cells
-    SELECT {listed}CAST(sum(fills) AS BIGINT) AS fills,
+    SELECT {group}, CAST(sum(fills) AS BIGINT) AS fills,
         sum(cell_value * mean) FILTER (WHERE fill_type = 'amm') / sum(value) AS pool_bps,
         sum(cell_value * mean) FILTER (WHERE fill_type = 'dex') / sum(value) AS book_bps,
         sum(cell_value * sign * fees / value) / sum(value) AS fee_difference_bps,
         sum(cell_orders * sign * mean_by_order) / sum(orders) AS by_order_bps,
         sum(distance) / sum(value) AS distance
     FROM means
-    {grouped}
+    GROUP BY {group}
 ),
 errors AS (  -- the jackknife's standard error; fewer than two effective orders tell as little as two
-    SELECT {listed}CAST(sum(orders) AS BIGINT) AS orders,
+    SELECT {group}, CAST(sum(orders) AS BIGINT) AS orders,
         sqrt(sum(squares)) AS error,
         greatest(pow(sum(squares), 2) / nullif(sum(fourths), 0), 2) AS effective,
         sum(pool_orders) >= {FEWEST} AND sum(book_orders) >= {FEWEST} AS are_enough
     FROM spreads
-    {grouped}
+    GROUP BY {group}
 )
-SELECT {keys.columns("t", after=", ")}
+SELECT {keys.columns("t")},
     coalesce(fills, 0) AS fills,
     coalesce(orders, 0) AS orders,
     coalesce(fills, 0) / nullif(taken, 0) AS matched_share,

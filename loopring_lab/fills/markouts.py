@@ -17,7 +17,6 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
 from loopring_lab.fills.prices import (
-    OUTSIDE_PRICES,
     RESERVED,
     SHOWN,
     asked,
@@ -134,26 +133,20 @@ def markouts(
         )
         columns = f"* REPLACE (horizon AS {keys.aliases[-1]})"
     kind = kind_of_prices(prices, trades, caller)
-    began = "began"
-    ended = "ended"
-    if kind == OUTSIDE_PRICES:
-        # Never of the order itself, so those up to each fill and after it count.
-        began = "moment + 1"
-        ended = "moment"
     roles, tables = role_steps(trades, caller)
     named = [f"({number}, {literal(name)}, {lengths[name]})" for number, name in enumerate(lengths)]
     steps = {
         **roles,
-        **price_steps(prices, caller, "last", rows="told"),
-        "takers": f"SELECT * REPLACE ({ended} AS ended), {began} AS anchor FROM fills WHERE told_role = 'taker'",
-        "before": asof_sql("takers", "last", within=parse_tolerance(tolerance, caller)),
+        **price_steps(prices, caller, "last", rows="told", kind=kind),
+        "takers": "SELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
+        "before": asof_sql(trades, "takers", "last", within=parse_tolerance(tolerance, caller)),
         "horizons": f"SELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
     (ms + length + 1) * {1 << PLACE_BITS} AS anchor
 FROM before AS b CROSS JOIN horizons""",
-        "after": asof_sql("later", "last"),
+        "after": asof_sql(trades, "later", "last"),
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order
 SELECT *,
@@ -246,7 +239,7 @@ def shortfall(
         **price_steps(prices, caller, "last"),
         "filled": f"""
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
-SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
+SELECT {keys.columns()}, order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
     min(trade_id) AS trade_id,
     min(began) AS anchor,
     min(created_at) AS first,
@@ -263,7 +256,7 @@ SELECT {keys.columns(after=", ")}order_id, market, side, order_hash, account_id,
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
-        "arrived": asof_sql("averages", "last", within=parse_tolerance(tolerance, caller)),
+        "arrived": asof_sql(trades, "averages", "last", within=parse_tolerance(tolerance, caller)),
         "compared": f"""
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
 SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,

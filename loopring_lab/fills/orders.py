@@ -73,25 +73,18 @@ def orders(trades: Any) -> Any:
         derived={"storage_id": STORAGE_ID},
     )
     own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
-    answer = f"""
-WITH totals AS ({sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)}
-),
-both_sides AS ({sums.both_sides_sql(keys)}
-),
-averages AS ({with_average("totals")}
-)
-SELECT {keys.columns("t")}, t.first, t.last, t.fills, t.amm_fills, t.average AS average_price,
-    t.made / nullif(CAST(t.volume AS DOUBLE), 0) AS maker_share,
-    t.taken / nullif(CAST(t.volume AS DOUBLE), 0) AS taker_share,
-    t.* EXCLUDE ({own}),
-    {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM averages AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by(table="t")}"""
+    totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
+    shown = f"""
+SELECT {keys.columns()}, first, last, fills, amm_fills, average AS average_price,
+    made / nullif(CAST(volume AS DOUBLE), 0) AS maker_share,
+    taken / nullif(CAST(volume AS DOUBLE), 0) AS taker_share,
+    * EXCLUDE ({own})
+FROM ({with_average(f"({totals})")})"""
     steps = {
         "rows": sums.rates_sql(keys),
         "sums": sums.sums_sql(keys, *OF_ORDERS),
         "pairs": sums.pairs_sql(keys),
-        "answer": answer,
+        "answer": sums.with_sides(shown, trades, caller, keys, keys),
     }
     question = Question(
         caller,

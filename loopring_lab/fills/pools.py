@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.query import PLACE_BITS, Question, ask, collected
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted
+from loopring_lab.fills.prices import kind_of_prices, noted, price_steps, question_of_prices
 from loopring_lab.query import parse_account_id, parse_length
 
 NEEDS = (
@@ -98,32 +98,25 @@ def pool_returns(
     length = min(parse_length(horizon, caller, "horizon"), LONGEST)
     if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
         raise LabError(f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20.")
+    group = keys.columns()
     account = parse_account_id(pool_account, "pool_account")
     _check_pool(trades, account, caller)
     kind = kind_of_prices(prices, trades, caller)
-    # An outside price is never of the order itself.
-    first_fill = "first_fill" if kind == OWN_TRADES else "moment + 1"
-    last_fill = "last_fill" if kind == OWN_TRADES else "moment"
     steps = {
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql("trades" if prices is None else "prices", "last"),
-        "fills": f"""
--- fills of the pool, with the moments of the order
-SELECT t.*, {first_fill} AS anchor, {last_fill} AS done
-FROM trades AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market
-WHERE account_id = {account}""",
-        "now": asof_sql("fills", "last"),
+        **price_steps(prices, caller, "last", kind=kind),
+        "own": f"SELECT *, began AS anchor FROM fills WHERE account_id = {account}",
+        "now": asof_sql(trades, "own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
 SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
     (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
-        "later": asof_sql("ahead", "last"),
+        "later": asof_sql(trades, "ahead", "last"),
         "valued": f"""
 -- what was bought or sold at the prices then and later, cut to 18 decimals as notional is
 SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
     {product_sql("size", "price_now")} AS value_now,
-    CASE WHEN found_moment > done THEN {product_sql("size", "found_price")} END AS value_later
+    CASE WHEN found_moment > ended THEN {product_sql("size", "found_price")} END AS value_later
 FROM later""",
         "gained": """
 -- what the pool was paid and what it gained with each fill; a gain is null unless all is known
@@ -134,36 +127,27 @@ SELECT *, CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
 FROM valued""",
         "sums": f"""
 -- the same by period and market, fills without a price apart
-SELECT {keys.columns()}, is_priced, count(*) AS fills,
+SELECT {group}, is_priced, count(*) AS fills,
     sum(notional) AS notional, sum(paid) AS paid, sum(net) AS net, sum(markout) AS markout
 FROM gained
-{keys.grouped_by("is_priced")}""",
+GROUP BY {group}, is_priced""",
         "answer": f"""
 WITH earned AS (
-    SELECT {keys.columns()},
+    SELECT {group},
         CAST(sum(fills) AS BIGINT) AS fills,
         CAST(coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0) AS BIGINT) AS unpriced,
         {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
     FROM sums
-    {keys.grouped_by()}
+    GROUP BY {group}
 )
-SELECT {keys.columns()}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
+SELECT {group}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
     fees - net AS lvr, net, markout,
     {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
     {literal(kind)} AS reference
 FROM earned
 {keys.sorted_by()}""",
     }
-    question = Question(
-        caller,
-        steps,
-        needs=NEEDS,
-        may_have=(*PLACE, *ORDER_COLUMNS),
-        derived=("ms", "moment", "order_id"),
-        keys=keys,
-        price_may_have=PRICE_COLUMNS,
-    )
-    return noted(ask(question, trades, prices), kind)
+    return noted(ask(question_of_prices(caller, steps, NEEDS, keys), trades, prices), kind)
 
 
 def product_sql(size: str, price: str) -> str:

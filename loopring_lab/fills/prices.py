@@ -103,7 +103,7 @@ SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
 FROM fills
 WHERE fill_type IN ('amm', 'dex')""",
         "found": asof_sql(
-            "lookups", "last", "market", "side", "other_type", within=parse_tolerance(tolerance, caller)
+            trades, "lookups", "last", "market", "side", "other_type", within=parse_tolerance(tolerance, caller)
         ),
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
@@ -206,13 +206,10 @@ def all_in_cost(
     kind = kind_of_prices(prices, trades, caller)
     nearest: Nearest = "first" if reference == "next" else "last"
     anchor = "ended" if reference == "next" else "began"
-    if reference == "given" and kind == OUTSIDE_PRICES:
-        # Never of the order itself, so those up to each fill count.
-        anchor = "moment + 1"
     steps = {
-        **price_steps(prices, caller, nearest),
+        **price_steps(prices, caller, nearest, kind=kind if reference == "given" else OWN_TRADES),
         "lookups": f"SELECT *, {anchor} AS anchor FROM fills",
-        "found": asof_sql("lookups", nearest, within=parse_tolerance(tolerance, caller)),
+        "found": asof_sql(trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)),
         "priced": f"""
 -- how much worse each fill's price is than its reference
 SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps
@@ -225,17 +222,25 @@ FROM found""",
     return noted(asked(question, trades, prices), kind)
 
 
-def price_steps(prices: Any, caller: str, nearest: Nearest, *keys: str, rows: str = "trades") -> dict[str, str]:
+def price_steps(
+    prices: Any, caller: str, nearest: Nearest, *keys: str, rows: str = "trades", kind: str = OWN_TRADES
+) -> dict[str, str]:
     """Return the steps ``spans``, ``known_prices``, and ``fills``: `rows` with when their order began and ended.
 
     Prices before an order are older than the moment ``began``, those after it newer than ``ended``.
     """
+    began = before_sql(prices, caller)
+    ended = "last_fill"
+    if kind == OUTSIDE_PRICES:
+        # Never of the order itself, so those up to each fill and after it count.
+        began = "moment + 1"
+        ended = "moment"
     return {
         "spans": spans_sql(with_prices=prices is not None),
         "known_prices": prices_sql("trades" if prices is None else "prices", nearest, *keys),
         "fills": f"""
 -- fills with the time of their order
-SELECT t.*, {before_sql(prices, caller)} AS began, last_fill AS ended
+SELECT t.*, {began} AS began, {ended} AS ended
 FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
     }
 
@@ -325,11 +330,3 @@ FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p 
 def noted(answer: Any, kind: str) -> Any:
     """Say under an answer what trades as reference prices mean."""
     return with_note(answer, OWN_TRADES_NOTE if kind == OWN_TRADES else "")
-
-
-# What the comparison and pools before these import, until they are replaced.
-LOOKED_UP_BY: Any = ()
-PRICES: Any = ()
-BPS = 10_000
-Reference, cost_sign, relative_bps, keys_of_estimates = (Any,) * 4
-columns_of, estimated, known_prices, needed_for, note_on_sides, rows_of = (Any,) * 6

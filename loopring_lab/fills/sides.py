@@ -294,7 +294,3 @@ def _given_role(pools: Any, caller: str) -> str:
     return (
         f"CASE WHEN role IS NULL AND fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
     )
-
-
-# What the comparison before this one imports, until it is replaced.
-TAKER, UNKNOWN, Roles, first_sides = (Any,) * 4

@@ -64,8 +64,8 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
     # How many sizes are less, of all that are known: equal sizes are in one quantile.
     quantile = f"""CASE WHEN notional IS NOT NULL THEN 1 + {quantiles}
-        * (rank() OVER ({outer.partition()} ORDER BY notional NULLS LAST) - 1)
-        // count(notional) OVER ({outer.partition()}) END"""
+        * (rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1)
+        // count(notional) OVER (PARTITION BY {outer.columns()}) END"""
     part = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": quantile})
     keys = replace(part, names=tuple(dict.fromkeys([*part.names, "fill_type"])))
     summed = f"""
@@ -73,26 +73,17 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
 SELECT {keys.columns()}, count(*) AS fills,
     sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
 FROM trades
-{keys.grouped_by()}"""
+GROUP BY {keys.columns()}"""
     # The type comes after the sizes, unless it is one of the keys in front of the quantile.
-    type_column = keys.columns("t").removeprefix(part.columns("t"))
-    answer = f"""
-WITH both_sides AS ({sums.both_sides_sql(keys)}
-),
-shares AS (
-    SELECT s.*, median_bps,
-        min(smallest) OVER part AS least,
-        max(largest) OVER part AS most,
-        fills / sum(fills) OVER part AS share,
-        CAST(notional AS DOUBLE) / nullif(sum(CAST(notional AS DOUBLE)) OVER part, 0) AS notional_share
-    FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
-    WINDOW part AS (PARTITION BY {part.columns("s")})
-)
-SELECT {part.columns("t")}, least AS smallest, most AS largest{type_column},
-    fills, share, notional, notional_share, median_bps,
-    {sums.both_sides_columns(sums.has_sides(trades, caller))}
-FROM shares AS t LEFT JOIN both_sides AS b ON {keys.same("t", "b")}
-{keys.sorted_by(table="t")}"""
+    type_column = keys.columns("s").removeprefix(part.columns("s"))
+    shown = f"""
+SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OVER part AS largest{type_column},
+    fills, fills / sum(fills) OVER part AS share,
+    notional, CAST(notional AS DOUBLE) / nullif(sum(CAST(notional AS DOUBLE)) OVER part, 0) AS notional_share,
+    median_bps
+FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+WINDOW part AS (PARTITION BY {part.columns("s")})"""
+    answer = sums.with_sides(shown, trades, caller, keys, keys)
     steps = {"rows": sums.rates_sql(keys), "sums": summed, "pairs": sums.pairs_sql(keys), "answer": answer}
     question = Question(
         caller,
